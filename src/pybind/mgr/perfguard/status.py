@@ -173,7 +173,9 @@ def health_checks(campaign: Optional[Campaign], observation: Observation, option
             [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
     # Others are pinned after their recovery.
     lasting = lastingly_unpinnable(campaign) if campaign is not None and campaign.active else {}
-    if campaign is not None and lasting:
+    if campaign is not None and len(
+            lasting.keys() - campaign.flights.in_flight.keys()
+    ) > campaign.orders.accepted_unpinnable:
         excess = unpinnable_excess(campaign, campaign.progress.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%s cannot be pinned%s%s' % (

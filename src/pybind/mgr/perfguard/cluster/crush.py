@@ -128,6 +128,12 @@ class CrushRules:
         rule = self._rule(rule_id)
         return rule is not None and rule.modelled and rule.allows_upmaps(pool_size)
 
+    def keeps_upmaps(self, rule_id: int, pool_size: int) -> bool:
+        """Whether the mons keep upmaps under the rule. They cancel all under hybrid rules with a
+        choose step for each device class."""
+        rule = self._rule(rule_id)
+        return rule is None or rule.allows_upmaps(pool_size)
+
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
         """Number of buckets of the failure domain of a rule that a PG needs."""
         rule = self._rule(rule_id)

@@ -40,6 +40,17 @@ def undersized(planned: Join, future: Future) -> List[str]:
     return [pgid for pgid, pg in unpinnable if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
+def moved_by_weights(planned: Join, future: Future, osdmap: OsdMap) -> List[str]:
+    """PGs that cannot be pinned since the mons keep no upmaps under the rule of their pool."""
+    pools = [pool for pool in osdmap.pools.values()
+             if not future.crush.keeps_upmaps(pool.crush_rule, pool.size)]
+    if not pools:
+        return []
+    numbers, awaited = {pool.id for pool in pools}, undersized(planned, future)
+    return [pgid for pgid, why in planned.unpinnable.items()
+            if pool_of(pgid) in numbers and why != INCOMPLETE and pgid not in awaited]
+
+
 def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
     """Whether CRUSH finds enough OSDs for the PG now, and too few with the change."""
     pool, pg = osdmap.pools.get(pool_of(pgid)), future.pgs[pgid]

@@ -8,7 +8,8 @@ over two epochs, the ordinary way remains: norebalance is set, and PGs that beco
 pinned.
 """
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
+from typing import (AbstractSet, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
@@ -27,11 +28,13 @@ from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
 from .holds import flags_settled, waiting_text
-from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
+from .join_plan import (Join, PlannedFuture, bases_of, is_given_up, moved_by_weights, plan_join,
+                        undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
 from .pool_change import upmaps_to_remove
 from .releasing import balancer_of_others
+from .throttle import caps, limit
 from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
 from .weights import SHARE_MIN, WeightChange
 
@@ -267,16 +270,16 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     incomplete = _awaits_osds(draft, len(newly_undersized))
     if incomplete is not None:
         return draft.report(incomplete)
-    return _make_smaller(draft, change, planned) if isinstance(change, WeightChange) else None
+    return _make_smaller(draft, change, planned, outlook) \
+        if isinstance(change, WeightChange) else None
 
 
-def _make_smaller(draft: Draft, change: WeightChange, planned: Join) -> Optional[Draft]:
-    tranche = _in_tranches(draft, change, planned)
+def _make_smaller(draft: Draft, change: WeightChange, planned: Join,
+                  future: Future) -> Optional[Draft]:
+    tranche, why = _in_tranches(draft, change, planned, future)
     if tranche != change:
         return draft.set(change=tranche).because(
-            Code.OUTLOOK, 'the change requires %d pins (limit %d, max_pins); computing it with '
-            'a smaller part of the weights' % (
-                len(planned.pins), pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)))
+            Code.OUTLOOK, why + '; computing it with a smaller part of the weights')
     entries = _entries(draft, planned)
     burst = change.in_bursts(entries, MAX_BURST_PINS)
     if burst == change:
@@ -325,24 +328,33 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
     return reason
 
 
-def _in_tranches(draft: Draft, change: WeightChange, planned: Join) -> WeightChange:
-    """The change with a smaller tranche if the present one requires too many pins."""
+def _in_tranches(draft: Draft, change: WeightChange, planned: Join,
+                 future: Future) -> Tuple[WeightChange, str]:
+    """The change with a smaller tranche if the present one requires too many pins, or moves too
+    many PGs without a pin; and why."""
     other_pins = len(draft.pinned().keys() - planned.pins.keys())
-    limit = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count) - other_pins
+    most_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    waived = is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
+    rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
+             'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), most_pins))]
+    moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
+    most_moving = limit(draft.campaign.pace, draft.options).caps.pgs
+    rows.append((moving, most_moving, '%s that the change moves cannot be pinned (limit %d, as for '
+                 'PGs in flight)' % (pgs(moving), most_moving)))
+    number, most, why = max(rows, key=lambda row: row[0] / max(1, row[1]))
     begun = bool(change.done or change.burst)
-    if len(planned.pins) <= limit or begun or change.share <= SHARE_MIN \
+    if number <= most or begun or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
-        return change
-    return change.divided(len(planned.pins), max(1, limit), draft.seen.crush.weights())
+        return change, ''
+    return change.divided(number, max(1, most), draft.seen.crush.weights()), why
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
-    """Whether the change comes in tranches if it requires too many pins. Half of a rollback would
-    release the pins that the other half makes unnecessary."""
+    """Whether the change comes in tranches if it is too large. Half of a rollback would release the
+    pins that the other half makes unnecessary."""
     change = campaign.change
     return isinstance(change, WeightChange) and not change.closing \
-        and not campaign.rollback.begun and change.is_divisible(crush) \
-        and not is_waived(Reason(Code.PIN_LIMIT, ''), campaign.orders.acknowledged)
+        and not campaign.rollback.begun and change.is_divisible(crush)
 
 
 def following_tranche(draft: Draft) -> Optional[WeightChange]:
@@ -376,7 +388,7 @@ def _send(draft: Draft, change: Change) -> Draft:
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
             outlook.reason)
     elif outlook is not None:
-        draft = _note(draft, planned, outlook)
+        draft = _accept_moving(_note(draft, planned, outlook), planned, outlook)
     fingerprint, tunables = change.expected(draft.seen)
     return draft.set(change=replace(
         change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
@@ -385,6 +397,15 @@ def _send(draft: Draft, change: Change) -> Draft:
             'join', 'changing %s and pinning %s in one OSDMap epoch' % (
                 change.subject, pgs(len(planned.pins))),
             '%d of them with pg_upmap' % planned.vectors)
+
+
+def _accept_moving(draft: Draft, planned: Join, future: Future) -> Draft:
+    """Let the PGs of a small tranche move that cannot be pinned."""
+    moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
+    if moving > caps(draft.options).pgs or not is_divisible(draft.campaign, draft.seen.crush):
+        return draft
+    return draft.set(orders=draft.campaign.orders.accepting_unpinnable(
+        max(moving, draft.campaign.orders.accepted_unpinnable)))
 
 
 def _restores(draft: Draft, change: Change) -> bool:

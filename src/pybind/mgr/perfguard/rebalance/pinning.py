@@ -393,9 +393,8 @@ def unpinnable_excess(campaign: Campaign, campaign_pgs: int, options: Options) -
 
     `campaign_pgs`: PGs of the campaign that are pinned, move or have moved.
     """
-    number = lastingly_unpinned(campaign)
-    ratio = options.max_unpinnable_ratio
-    if number <= campaign.orders.accepted_unpinnable or not are_many(number, campaign_pgs, options):
+    number, ratio = lastingly_unpinned(campaign), options.max_unpinnable_ratio
+    if not are_many(number - campaign.orders.accepted_unpinnable, campaign_pgs, options):
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
             'once, regardless of the caps, when norebalance is cleared: "campaign start" accepts '

@@ -5,9 +5,10 @@ This includes the effects of a change of CRUSH on each OSD, its duration, and th
 borrows. Pure, for any thread.
 """
 import errno
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from typing import Callable, DefaultDict, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import (Callable, Collection, DefaultDict, Dict, List, Mapping, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import ConfigEntry, Document, Json, Signals, Space, UpmapEntry, pool_of
@@ -25,7 +26,8 @@ from .changes import AnyChange
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
-from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
+from .join_plan import (NO_BASES, Join, entries_with, is_given_up, moved_by_weights, plan_join,
+                        undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, plan, route_osds
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
@@ -35,7 +37,7 @@ from .report import by_the_clock, campaign_rows
 from .risks import Risk, risks_json
 from .throttle import caps
 from .types import Bounds, Holds, Phase
-from .weights import WeightChange
+from .weights import SHARE_MIN, WeightChange
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
 #: by ASSUMED_FACTOR.
@@ -358,7 +360,11 @@ class Prepared:
             if self.effects is not None:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
-        all_risks = [*self.risks, *self._incomplete_risk(), *self._unpinnable_risk(options),
+        in_steps = self._moved_by_weights(order, observation)
+        if _steps(len(in_steps), options) * SHARE_MIN > 1.0:
+            in_steps = []
+        all_risks = [*self.risks, *self._incomplete_risk(),
+                     *self._unpinnable_risk(options, in_steps),
                      *self._storm_risk(order), *self._pins_risk(order, observation, options)]
         if self.ordinary:
             all_risks.append(Risk(Code.NO_PREVIEW,
@@ -426,18 +432,27 @@ class Prepared:
         """For operators: the effects, and what they cost the mons and the OSDs. `health`: the risks
         of the state of the cluster."""
         most_pins = pin_limit(options, observation.osdmap)
-        tranches = 1
+        tranches, moving = 1, self._moved_by_weights(order, observation)
         if self.in_tranches(order, observation):
-            tranches = -(-len(self.planned.pins) // most_pins)
+            tranches = max(-(-len(self.planned.pins) // most_pins), _steps(len(moving), options))
         return {**self.as_json(order, campaign), **costs(observation, options),
-                'pin_limit': most_pins,
+                'pin_limit': most_pins, 'moved_by_weights': dict(Counter(
+                    observation.osdmap.pools[pool_of(pgid)].name for pgid in moving)),
                 'risks': risks_json([*health, *self.all_risks(order, observation, options)],
                                     order.accept),
                 'tranches': max(1, tranches)}
 
-    def _unpinnable_risk(self, options: Options) -> List[Risk]:
-        """Too many PGs would move at once, outside the caps, after a change."""
-        moving = {pgid: why for pgid, why in self.planned.unpinnable.items() if why != INCOMPLETE}
+    def _moved_by_weights(self, order: Order, observation: Observation) -> List[str]:
+        """PGs without pins of which each tranche moves a few."""
+        if self.outlook is None or not self.in_tranches(order, observation):
+            return []
+        return moved_by_weights(self.planned, self.outlook, observation.osdmap)
+
+    def _unpinnable_risk(self, options: Options, in_steps: Collection[str] = ()) -> List[Risk]:
+        """Too many PGs would move at once, outside the caps, after a change. `in_steps`: PGs of
+        which each tranche moves a few."""
+        moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
+                  if why != INCOMPLETE and pgid not in in_steps}
         number, pins = len(moving), len(self.planned.pins)
         limit = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
         if number <= limit:
@@ -473,6 +488,11 @@ class Prepared:
             'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
                            for pgid in sorted(self.planned.unpinnable)[:NAMED_PGS]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
+
+
+def _steps(moving: int, options: Options) -> int:
+    """Tranches of a change that moves so many PGs without pins."""
+    return -(-moving // caps(options).pgs)
 
 
 def previewed(change: AnyChange, outlook: Outlook, observation: Observation,

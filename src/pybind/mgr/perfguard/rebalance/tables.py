@@ -457,6 +457,8 @@ def order(data: Json) -> str:
     if data.get('tranches', 1) > 1:
         rows.append(('tranches of the change', 'about %d, of at most %d pins (max_pins)' % (
             data['tranches'], data['pin_limit'])))
+    rows += [('moved by weights, as the mons keep no upmaps', '%s of pool %s' % (pgs(number), pool))
+             for pool, number in data.get('moved_by_weights', {}).items()]
     if data['bursts'] > 1:
         rows.append(('OSDMap epochs of the change', '%d or more' % data['bursts']))
     rows += _effects(data)

@@ -109,6 +109,7 @@ export interface OrderPreview {
     bytes: number;
     primaries_moving: number;
     unpinnable_pgs: number;
+    moved_by_weights?: Record<string, number>;
     warnings?: string[];
     risks?: { code: string; text: string }[];
     left_out?: { osd: number; reason: string }[];
@@ -337,9 +338,13 @@ function changeLines(order: OrderPreview): string[] {
         lines.push(`Up to ${bytesText(order.clone_bytes)} more are stored afterwards: clones of `
             + 'snapshots share that data now.');
     }
-    if (order.unpinnable_pgs) {
-        lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `
-            + 'once.');
+    const byWeights = Object.entries(order.moved_by_weights ?? {});
+    lines.push(...byWeights.map(([pool, number]) =>
+        `${plural(number, 'PG')} of pool ${pool} move by CRUSH weights, a few in each tranche: the `
+            + 'mons keep no upmaps under its rule.'));
+    const atOnce = order.unpinnable_pgs - byWeights.reduce((sum, [, number]) => sum + number, 0);
+    if (atOnce) {
+        lines.push(`${plural(atOnce, 'PG')} cannot be pinned and will be remapped at once.`);
     }
     return [...lines, ...(order.capacity ? capacityLines(order.capacity) : []), ...remarks, peering];
 }

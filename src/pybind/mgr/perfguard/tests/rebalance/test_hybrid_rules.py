@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A pool under a rule for which the mons cancel every upmap: it moves by weights in small steps."""
+from dataclasses import replace
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, Outlook
+from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
+from perfguard.errors import Refused
+from perfguard.rebalance import tables
+
+from ..fakes.cluster import FakeView
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.mon_model import ToyMon, ToyOsd
+from ..fakes.straw_cluster import AuditedCluster
+
+#: As with an SSD and an HDD in each site: the mons count three hosts where a step chooses two.
+STEPS = [{'op': 'take', 'item': -1, 'item_name': 'default'},
+         {'op': 'choose_firstn', 'num': 2, 'type': 'host'},
+         {'op': 'choose_firstn', 'num': 1, 'type': 'osd'}, {'op': 'emit'},
+         {'op': 'take', 'item': -1, 'item_name': 'default'},
+         {'op': 'choose_firstn', 'num': -2, 'type': 'host'},
+         {'op': 'choose_firstn', 'num': 1, 'type': 'osd'}, {'op': 'emit'}]
+IN_FLIGHT = OPTIONS.max_pgs_in_flight
+
+
+class CancellingMon(ToyMon):
+    def legal(self, osds: Sequence[int]) -> bool:
+        return False
+
+
+class HybridCluster(AuditedCluster):
+    """Pool 1 is under such a rule."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for pgid, pg in self.pg.items():
+            if pool_of(pgid) == 1:
+                self.pg[pgid] = replace(pg, mon=CancellingMon(self.toys, 3, pg.mon.raw))
+        self._views = [self._view()]
+        #: The most PGs of pool 1 that were remapped at a time, and the times each of them was.
+        self.most, self.moves = 0, dict.fromkeys(self.pg, 0)
+        self.alarmed = False
+
+    def tick(self, seconds: float = 1.0) -> None:
+        before = set(self.remapped())
+        super().tick(seconds)
+        now = set(self.remapped())
+        self.alarmed = self.alarmed or 'PERFGUARD_UNPINNABLE' in self.checks
+        self.most = max(self.most, sum(pool_of(pgid) == 1 for pgid in now))
+        for pgid in now - before:
+            self.moves[pgid] += 1
+
+    def _view(self) -> FakeView:
+        view = super()._view()
+        pools = {**view.osdmap.pools, 1: replace(view.osdmap.pools[1], crush_rule=1)}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+    def crush(self, version: int) -> CrushRules:
+        return self._rules(self._crush_of.get(version, self.toys))
+
+    def _rules(self, toys: Mapping[int, ToyOsd]) -> CrushRules:
+        dump = ToyMon(dict(toys), 3, ()).crush_dump()
+        return CrushRules.from_dump({**dump, 'rules': [*dump['rules'], {
+            'rule_id': 1, 'rule_name': 'hybrid', 'type': 1, 'steps': STEPS}]})
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
+                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
+        future = super().outlook(osdmap, weights, crush_map, whole, rule)
+        assert isinstance(future, Future)
+        return replace(future, crush=self._rules({
+            osd: toy._replace(crush_weight=weights.get(osd, toy.crush_weight))
+            for osd, toy in self.toys.items()}))
+
+
+def expanding(osds: int = 4, **options: Any) -> Tuple[Driver, Dict[str, Any]]:
+    cluster = HybridCluster(pgs=32)
+    cluster.add_osds(osds, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster, replace(OPTIONS, **options))
+    return driver, driver.order('expand', weight='1.0', dry_run=True)
+
+
+def cluster_of(driver: Driver) -> HybridCluster:
+    assert isinstance(driver.cluster, HybridCluster)
+    return driver.cluster
+
+
+def test_the_preview_names_the_pool_and_asks_for_no_risk() -> None:
+    _, shown = expanding()
+    assert list(shown['moved_by_weights']) == ['rep'] and shown['risks'] == []
+    number = shown['moved_by_weights']['rep']
+    assert number == shown['unpinnable_pgs'] > 3 * IN_FLIGHT
+    assert shown['tranches'] == -(-number // IN_FLIGHT)
+    assert 'PGs of pool rep' in tables.order(shown)
+
+
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_few_pgs_move_at_a_time(target: str) -> None:
+    driver, shown = expanding(target=target)
+    cluster = cluster_of(driver)
+    before = {pgid: set(pg.up) for pgid, pg in cluster.pg.items()}
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE', 3000)
+    assert 0 < cluster.most <= IN_FLIGHT and cluster.clean() and not cluster.wrong
+    assert not cluster.alarmed
+    assert {toy.crush_weight for toy in cluster.toys.values()} == {1.0}
+    moves = [number for pgid, number in cluster.moves.items() if pool_of(pgid) == 1 and number]
+    # PGs of which several shards move may do so in several tranches, and hardly any shard does.
+    assert len(moves) == shown['moved_by_weights']['rep']
+    assert sum(moves) <= 1.2 * sum(len(set(pg.up) - before[pgid])
+                                   for pgid, pg in cluster.pg.items() if pool_of(pgid) == 1)
+    assert all(list(pg.up) == cluster.raw_under(pgid, cluster.toys)
+               for pgid, pg in cluster.pg.items() if pool_of(pgid) == 1)
+
+
+def test_a_stop_condition_stops_the_next_step() -> None:
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 2 and not cluster.remapped(), 600)
+    cluster.slow_ops = 5
+    driver.run_until(lambda: driver.phase == 'HOLDING' or bool(cluster.remapped()), 60)
+    weights = {osd: toy.crush_weight for osd, toy in cluster.toys.items()}
+    driver.run(60)
+    assert {osd: toy.crush_weight for osd, toy in cluster.toys.items()} == weights
+
+
+def test_a_failover_and_an_abort_between_steps_move_nothing_more() -> None:
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 3, 600)
+    driver.restart()
+    driver.run(3)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert cluster.most <= IN_FLIGHT
+    driver.ask('resume')
+    driver.run_to('DONE', 3000)
+    assert cluster.most <= IN_FLIGHT and cluster.clean()
+
+
+def test_a_drain_moves_in_small_steps_as_well() -> None:
+    cluster = HybridCluster(pgs=32, hosts=10)
+    driver = Driver(cluster)
+    shown = driver.order('drain', 'osd.3', dry_run=True)
+    assert shown['moved_by_weights']['rep'] > IN_FLIGHT and shown['risks'] == []
+    driver.order('drain', 'osd.3')
+    driver.run_to('DONE', 3000)
+    assert 0 < cluster.most <= IN_FLIGHT and cluster.clean()
+    assert not any(3 in pg.up for pg in cluster.pg.values())
+
+
+def test_a_change_of_too_many_steps_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, shown = expanding(max_pgs_in_flight=1)
+    assert shown['risks'] == [] and shown['tranches'] == shown['moved_by_weights']['rep']
+    monkeypatch.setattr('perfguard.rebalance.prepared.SHARE_MIN', 0.2)
+    with pytest.raises(Refused, match='cannot be pinned'):
+        driver.order('expand', weight='1.0')
+    assert driver.phase == 'IDLE'
