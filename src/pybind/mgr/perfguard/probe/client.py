@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""perfguard-probe: the probe of a pool from a client host, without the mgr.
+"""perfguard-probe: the probe of a pool from client hosts, without the mgr.
 
 The same worker as in the mgr does the I/O. Prints JSON that "ceph perfguard probe import" reads.
+With --join, several hosts measure at the same time and have one result (meeting.py).
 """
 import argparse
 import configparser
+import hashlib
 import json
 import math
+import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -17,14 +21,18 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
+from ..tables import listed
+from ..version import VERSION
 from .child import Child
 from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of,
                    remarks)
 from .limits import Budget, budget_of, limit_seconds, over_quota
+from .meeting import (FAREWELL_SECONDS, JOIN_SECONDS, MAX_HOSTS, CannotJoin, Go, Meeting,
+                      MeetingPlan, merged_results, object_of, shares_of_hosts)
 from .placement import naming_of, run_prefix
-from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
+from .records import CANCELLED, CLIENT, CLIENTS, DONE, FAILED, RunRecord, imported_to_json
 from .types import NAMESPACE, PROBE_PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
-from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result
+from .wire import RUN, SWEEP, STEP_WAITS, WorkerRequest, request_to_json, step_result
 from .worker import argv as worker_argv
 from .worker.protocol import Failed
 
@@ -39,6 +47,10 @@ CLIENT_SWEEP_SECONDS = 120.0
 #: Seconds over its limit after which the worker is killed, and seconds between two checks of it.
 CLIENT_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
+#: The same before a measurement that several hosts begin together, which it delays.
+BEGIN_SECONDS = 0.02
+#: Seconds after which an operation on the object at which they meet has failed.
+MEETING_OPERATION_SECONDS = 15
 #: Health checks that prevent a probe: those known to the mons of the reasons for which the mgr
 #: refuses one.
 UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAILABILITY',
@@ -57,9 +69,14 @@ class BadArguments(PerfguardError):
 
 
 class Measuring:
-    """One worker from its request to its end."""
+    """One worker from its request to its end. With a meeting, it begins each measurement together
+    with the workers of other hosts."""
 
-    def __init__(self, request: WorkerRequest) -> None:
+    def __init__(self, request: WorkerRequest, meeting: Optional[Meeting] = None) -> None:
+        self._meeting = meeting
+        #: The step that the worker is ready to begin, and the last one that it has begun.
+        self._ready = self._begun = -1
+        self._attended = time.monotonic()
         self._child = Child(worker_argv())
         self._child.send(request_to_json(request))
         self._limit_seconds = request.limit_seconds + CLIENT_GRACE_SECONDS
@@ -93,13 +110,36 @@ class Measuring:
                 self._child.kill()
                 end = math.inf
                 self.messages.append('the worker did not end in time and was killed')
-            time.sleep(POLL_SECONDS)
+            time.sleep(self._attend() if self._meeting is not None else POLL_SECONDS)
+
+    def _attend(self) -> float:
+        """Follow the other hosts. Returns the seconds until this is due again."""
+        assert self._meeting is not None
+        if self._cancelled or self.messages:
+            return POLL_SECONDS
+        before, self._attended = self._attended, time.monotonic()
+        try:
+            go = self._meeting.attend(self._attended, self._ready)
+        except Failed as error:
+            go = Go(end=str(error))
+        if go.end:
+            self.messages.append(go.end)
+            self._child.send({'cancel': go.end})
+        elif go.step > self._begun:
+            self._child.send({'begin': go.step})
+            self._begun = go.step
+            # The first host has written it just now.
+            self._meeting.began(self._attended if self._meeting.leads else before,
+                                time.monotonic())
+        return BEGIN_SECONDS if self._ready > self._begun else POLL_SECONDS
 
     def _take(self, line: Mapping[str, Any]) -> None:
         kind = line.get('type')
         if kind == 'step':
             self.began = True
             step = self.steps[int(line['index'])]
+            if line['state'] == STEP_WAITS:
+                self._ready = int(line['index'])
             say('measurement %d of %d (%s), %s' % (
                 line['index'] + 1, len(self.steps), step.job.name, line['state']))
         elif kind == 'result':
@@ -145,12 +185,18 @@ def _run(args: argparse.Namespace) -> int:
     budget = budget_of(jobs, target, repeat, REPLICAS)
     created = time.time()
     request = _request(args, run, RUN, limit_seconds(budget), jobs, steps)
-    if _is_refused(request, budget, args.force):
+    cluster = _admitted(request, budget, args)
+    if cluster is None:
         return 1
     if args.output != '-':
         # Before measuring, because results that cannot be written are lost.
         _write(args.output, '', 'a')
-    work = Measuring(request)
+    meeting = None
+    if args.join:
+        meeting = _joined(args, cluster, request, jobs, repeat)
+        request = replace(request, meeting=object_of(args.join), leads=meeting.leads,
+                          limit_seconds=request.limit_seconds + JOIN_SECONDS)
+    work = Measuring(request, meeting)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, work.cancel)
     _announce(args, run, budget)
@@ -159,19 +205,103 @@ def _run(args: argparse.Namespace) -> int:
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
                        results=tuple(work.results), messages=tuple(work.messages),
                        setting={CLIENT: socket.gethostname()})
-    _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
-    for text in work.messages:
+    if meeting is not None:
+        record = _ended_together(meeting, record)
+    if meeting is None or meeting.leads:
+        _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
+    for text in record.messages:
         say(text)
+    _sweep_left(request, work, run)
+    for dead_run in () if meeting is None else meeting.dead:
+        say('removing the objects of run %d, whose host has died' % dead_run)
+        _sweep(request, dead_run)
+    return 0 if record.state == DONE else 1
+
+
+def _sweep_left(request: WorkerRequest, work: Measuring, run: int) -> None:
+    """Remove what a worker has left that was killed."""
     objects_left = work.left
     if objects_left is None and work.began:
         say('removing the objects of run %d' % run)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        objects_left = _swept(replace(request, mode=SWEEP, steps=(),
-                                      limit_seconds=CLIENT_SWEEP_SECONDS))
-    if objects_left or objects_left is None and work.began:
-        say('objects left: %s; remove them with --clean %d' % (_number(objects_left), run))
-    return 0 if state == DONE else 1
+        _sweep(request, run)
+    elif objects_left:
+        _say_left(run, objects_left)
+
+
+def _sweep(request: WorkerRequest, run: int) -> None:
+    """Remove the objects of a run; an interrupt ends this."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    naming = request.naming
+    objects_left = _swept(replace(
+        request, mode=SWEEP, prefix=run_prefix(run), steps=(), meeting='',
+        naming=naming if naming is not None and naming.run == run else None,
+        limit_seconds=CLIENT_SWEEP_SECONDS))
+    if objects_left != 0:
+        _say_left(run, objects_left)
+
+
+def _say_left(run: int, objects_left: Optional[int]) -> None:
+    say('objects left: %s; remove them with --clean %d' % (_number(objects_left), run))
+
+
+# ---- Several hosts
+
+def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequest,
+            jobs: Sequence[Job], repeat: int) -> Meeting:
+    """The meeting, which this host has joined. Raises BadArguments."""
+    words = [VERSION, args.pool, repeat, *map(repr, jobs)]
+    plan = MeetingPlan(hashlib.sha256(repr(words).encode()).hexdigest(), args.hosts,
+                       len(request.steps))
+    assert request.naming is not None
+    host = '%s (process %d)' % (socket.gethostname(), os.getpid())
+    meeting = Meeting(cluster.board(object_of(args.join)), plan, host, request.naming.run,
+                      time.monotonic())
+    try:
+        while not meeting.join(time.monotonic()):
+            time.sleep(POLL_SECONDS)
+    except (CannotJoin, Failed) as error:
+        raise BadArguments('cannot join %s: %s' % (args.join, error)) from None
+    except KeyboardInterrupt:
+        meeting.leave('interrupted', time.monotonic())
+        raise
+    say('joined %s; %s writes the result' % (
+        args.join, 'this process' if meeting.leads else meeting.first_host))
+    return meeting
+
+
+def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
+    """The record of all hosts, when all have delivered their results, or why there is none."""
+    try:
+        if record.ended_well:
+            record = _gathered(meeting, record)
+        why = '' if record.ended_well else listed(record.messages, 1) or record.state
+        until = time.monotonic() + 2 * FAREWELL_SECONDS
+        while not meeting.leave(why, time.monotonic()) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+    except (CannotJoin, Failed) as error:
+        return replace(record, state=FAILED, messages=(*record.messages, str(error)))
+    return record
+
+
+def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
+    """Raises CannotJoin or Failed."""
+    meeting.deliver(record.results, time.monotonic())
+    while not meeting.go.end and meeting.go.step < len(record.steps):
+        time.sleep(POLL_SECONDS)
+        meeting.attend(time.monotonic(), len(record.steps))
+    if meeting.go.end:
+        return replace(record, state=FAILED, messages=(meeting.go.end,))
+    if not meeting.leads:
+        return record
+    tolerance, hosts, by_host = meeting.gathered()
+    return replace(
+        record, results=merged_results(by_host),
+        messages=('%d hosts began each measurement within %.2f s of each other' % (
+            len(hosts), tolerance), *shares_of_hosts(hosts, by_host)),
+        # Without the numbers of processes: later runs on these hosts are comparable.
+        setting={CLIENT: listed(sorted(host.partition(' ')[0] for host in hosts)),
+                 CLIENTS: str(len(hosts))})
 
 
 def _swept(request: WorkerRequest) -> Optional[int]:
@@ -198,24 +328,28 @@ def _number(objects_left: Optional[int]) -> str:
 def connected(request: WorkerRequest) -> 'Connection':
     # Only here librados is needed in this process.
     from .worker.connection import Connection
-    return Connection(request)
+    return Connection(request, {'rados_osd_op_timeout': str(MEETING_OPERATION_SECONDS)})
 
 
-def _is_refused(request: WorkerRequest, budget: Budget, force: bool) -> bool:
-    """Prints why the cluster should not, or cannot, be probed now."""
+def _admitted(request: WorkerRequest, budget: Budget,
+              args: argparse.Namespace) -> Optional['Connection']:
+    """The cluster; None: it should not, or cannot, be probed now, and why is printed."""
+    hosts = args.hosts if args.join else 1
     try:
         cluster = connected(request)
-        health = {} if force else cluster.health()
-        beyond = over_quota(budget, *cluster.quota_left())
+        health = {} if args.force else cluster.health()
+        beyond = over_quota(budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
+                                            objects=hosts * budget.objects),
+                            *cluster.quota_left())
     except Failed as error:
         say(str(error))
-        return True
+        return None
     unwell = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
     if unwell:
         say('not measuring while %s (--force overrides)' % ', '.join(unwell))
     for text in beyond:
         say(text)
-    return bool(unwell or beyond)
+    return None if unwell or beyond else cluster
 
 
 def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
@@ -291,6 +425,12 @@ def _run_id(text: str) -> int:
     return run
 
 
+def _meeting_name(text: str) -> str:
+    if not re.fullmatch('[A-Za-z0-9_.-]{1,64}', text):
+        raise argparse.ArgumentTypeError('%r: use up to 64 letters, digits and "_.-"' % text)
+    return text
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='perfguard-probe', description='Measure a pool from this host. Prints JSON for '
@@ -307,6 +447,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--force', action='store_true',
                         help='measure even if PGs are degraded, operations slow or OSDs full')
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
+    parser.add_argument('--join', type=_meeting_name, metavar='NAME',
+                        help='measure at the same time as the other hosts that join this name')
+    parser.add_argument('--hosts', type=int, default=2, choices=range(2, MAX_HOSTS + 1),
+                        metavar='N', help='number of hosts that join, with this one (2)')
     parser.add_argument('--clean', type=_run_id, metavar='RUN',
                         help='remove the objects %sRUN-* of a run that was killed' % PROBE_PREFIX)
     for word in WORDS:

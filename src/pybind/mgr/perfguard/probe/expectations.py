@@ -11,7 +11,7 @@ from ..cluster.types import Pool
 from ..observation import Observation
 from ..tables import plural
 from ..watch.peers import median
-from .records import RunRecord
+from .records import CLIENTS, RunRecord
 from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured
 from .types import ALONE, READING, WRITING
 
@@ -131,7 +131,8 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
     shape = expected.key.job
     for record in reversed(records):
         target = record.target
-        if not record.ended_well or target.kind not in ('pool', 'cluster') or target.pool != pool:
+        if not record.ended_well or CLIENTS in record.setting \
+                or target.kind not in ('pool', 'cluster') or target.pool != pool:
             continue
         for key, repetitions in measured(record.done).items():
             job = key.job
@@ -191,8 +192,11 @@ class Expectation(NamedTuple):
 
 def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
     """Medians of the repetitions against the class. `layout` is that of a pool or the cluster;
-    OSDs that are probed one by one are judged separately."""
+    OSDs that are probed one by one are judged separately. Empty for a run of several clients: the
+    figures are those of one."""
     expectations: List[Expectation] = []
+    if CLIENTS in record.setting:
+        return ()
     for key, repetitions in measured(record.done).items():
         if key.part not in ('', ALONE):
             continue

@@ -3,7 +3,7 @@
 records of imported runs."""
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence,
                     Tuple)
 
@@ -198,6 +198,8 @@ REDUNDANCY = 'redundancy'
 MGR_HOST = 'host of the mgr'
 #: The client host of an imported run, and what stands for the host of the mgr.
 CLIENT, ACTIVE_MGR = 'client', 'the active mgr'
+#: Number of client hosts, if several have measured at the same time.
+CLIENTS = 'clients'
 #: Maximum number of drive models recorded.
 MOST_DRIVES = 20
 #: Present if the options were read: then a missing option is not set.
@@ -277,7 +279,8 @@ def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Jso
             'state': record.state,
             'created': record.created, 'started': record.started, 'ended': record.ended,
             'messages': list(record.messages), 'jobs': [job_options(job) for job in jobs],
-            'results': [asdict(result) for result in record.results]}
+            'results': [encode(result) for result in record.results],
+            **({'clients': record.setting[CLIENTS]} if CLIENTS in record.setting else {})}
 
 
 def imported_record(text: str) -> RunRecord:
@@ -315,7 +318,8 @@ def _imported(document: Mapping[str, Any]) -> RunRecord:
         0, document['state'], _text(document['profile']), target, _time(document['created']),
         _time(document['started']), _time(document['ended']), IMPORTED, steps, results,
         messages=tuple(map(_text, document['messages'][-MAX_TEXTS:])),
-        setting={CLIENT: _text(document['host'])})
+        setting={CLIENT: _text(document['host']), **(
+            {CLIENTS: _text(document['clients'])} if 'clients' in document else {})})
 
 
 def _imported_job(options: Mapping[str, Any]) -> Job:

@@ -14,6 +14,8 @@ from ..errors import InvalidValue
 NAMESPACE = PROBE_NAMESPACE
 #: Prefix of the names of objects, cephx users ("client." + PREFIX + run) and pools of probes.
 PROBE_PREFIX = 'perfguard-probe-'
+#: Prefix of the names of objects at which perfguard-probes of several hosts meet.
+MEETING_PREFIX = PROBE_PREFIX + 'join-'
 
 #: Parts of a run with --interference.
 ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'
@@ -123,6 +125,8 @@ class Direction:
     runtime_ns: int = 0
     latency: Optional[Quantiles] = None
     seconds: Tuple[Second, ...] = ()
+    #: (bucket, operations) of histogram.py, for results that are merged; else empty.
+    counts: Tuple[Tuple[int, int], ...] = ()
 
     @property
     def iops(self) -> float:

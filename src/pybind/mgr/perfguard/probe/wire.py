@@ -8,13 +8,15 @@ from ..cluster.types import Json
 from ..codec import decode
 from ..version import VERSION
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
-from .types import NAMESPACE, BadJob, Job, JobStep, StepResult, Stream
+from .types import MEETING_PREFIX, NAMESPACE, BadJob, Job, JobStep, StepResult, Stream
 
 _T = TypeVar('_T')
 
 RUN = 'run'
 SWEEP = 'sweep'
 ENGINES = ('auto', 'python', 'native')
+#: State of a step that waits for other hosts.
+STEP_WAITS = 'waits'
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class WorkerRequest:
     naming: Optional[Naming] = None
     #: Where an earlier sweep ended: the number of a name, or of a slice of the pool.
     cursor: int = 0
+    #: The object at which several hosts have met to measure at the same time; '': one measures
+    #: alone. Before each step the worker waits for {"begin": index}, and its results have counts.
+    meeting: str = ''
+    #: This host has created the meeting: the worker removes it if its sender has ended.
+    leads: bool = False
     #: Of the sender. A worker is what is installed when it begins, an mgr what was when it began.
     version: str = VERSION
 
@@ -89,6 +96,8 @@ def request_from_json(data: Json) -> WorkerRequest:
     if naming is not None and run_prefix(naming.run) != request.prefix:
         raise BadJob('bad request: objects of run %d lack the prefix %r' % (
             naming.run, request.prefix))
+    if request.meeting and not request.meeting.startswith(MEETING_PREFIX):
+        raise BadJob('bad request: meeting %r' % (request.meeting,))
     names = (name for group in objects for name in group)
     foreign = next((name for name in names if not name.startswith(request.prefix)), None)
     if foreign is not None:

@@ -2,7 +2,7 @@
 """The worker's connection to the cluster."""
 import json
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import rados
 
@@ -43,9 +43,10 @@ def conf_path(request: WorkerRequest) -> str:
 class Connection:
     """Raises Failed if the cluster does not answer, the pool is missing, or the key is wrong."""
 
-    def __init__(self, request: WorkerRequest) -> None:
+    def __init__(self, request: WorkerRequest, options: Mapping[str, str] = {}) -> None:
+        """`options`: further ones of librados."""
         try:
-            self._handle = self._connect(request)
+            self._handle = self._connect(request, {**settings(request), **options})
         except rados.Error as e:
             raise failed(e, 'no connection to the cluster as %s' % request.entity)
         self._pool = request.pool
@@ -61,6 +62,9 @@ class Connection:
         # A full pool then returns errors instead of blocking writes, and objects can be removed.
         ioctx.set_osdmap_full_try()
         return ioctx
+
+    def board(self, name: str) -> 'ObjectBoard':
+        return ObjectBoard(self.ioctx, name)
 
     def health(self) -> Dict[str, str]:
         """The cluster's health checks that are not muted: code -> summary. Raises Failed."""
@@ -86,12 +90,96 @@ class Connection:
         return answer
 
     @staticmethod
-    def _connect(request: WorkerRequest) -> 'rados.Rados':
+    def _connect(request: WorkerRequest, options: Mapping[str, str]) -> 'rados.Rados':
         handle = rados.Rados(name=request.entity, conffile=conf_path(request) or None)
-        for name, value in settings(request).items():
+        for name, value in options.items():
             handle.conf_set(name, value)
         handle.connect()
         return handle
+
+
+#: librados reports -4095 less the offset of the first byte that differs (cmpext).
+MISMATCH = 4095
+
+
+class ObjectBoard:
+    """The object at which hosts meet (meeting.py), by the operations that a user with "allow rw"
+    may send, also to erasure-coded pools."""
+
+    def __init__(self, ioctx: Any, name: str) -> None:
+        self._ioctx, self._name = ioctx, name
+
+    def create(self, content: str, xattrs: Mapping[str, str]) -> bool:
+        def fill(operation: Any) -> None:
+            operation.new(rados.LIBRADOS_CREATE_EXCLUSIVE)
+            operation.write_full(content.encode())
+            for key, value in xattrs.items():
+                operation.set_xattr(key, value.encode())
+
+        return self._sent(fill)
+
+    def read(self) -> Optional[Mapping[str, str]]:
+        try:
+            return {key: value.decode() for key, value in self._ioctx.get_xattrs(self._name)}
+        except rados.ObjectNotFound:
+            return None
+        except rados.Error as e:
+            raise self._failed(e)
+
+    def write(self, content: str, key: str, value: str) -> bool:
+        def fill(operation: Any) -> None:
+            operation.cmpext(content.encode(), 0)
+            operation.set_xattr(key, value.encode())
+
+        return self._sent(fill)
+
+    def remove(self, content: str) -> None:
+        def fill(operation: Any) -> None:
+            operation.cmpext(content.encode(), 0)
+            operation.remove()
+
+        self._sent(fill)
+
+    def put(self, suffix: str, data: bytes) -> None:
+        try:
+            self._ioctx.write_full('%s/%s' % (self._name, suffix), data)
+        except rados.Error as e:
+            raise self._failed(e)
+
+    def get(self, suffix: str) -> Optional[bytes]:
+        name = '%s/%s' % (self._name, suffix)
+        try:
+            data: bytes = self._ioctx.read(name, self._ioctx.stat(name)[0])
+        except rados.ObjectNotFound:
+            return None
+        except rados.Error as e:
+            raise self._failed(e)
+        return data
+
+    def drop(self, suffix: str) -> None:
+        try:
+            self._ioctx.remove_object('%s/%s' % (self._name, suffix))
+        except rados.ObjectNotFound:
+            pass
+        except rados.Error as e:
+            raise self._failed(e)
+
+    def _sent(self, fill: Callable[[Any], None]) -> bool:
+        """Send a write of several steps; False: a condition of it does not hold."""
+        try:
+            with rados.WriteOpCtx() as operation:
+                fill(operation)
+                self._ioctx.operate_write_op(operation, self._name)
+        except (rados.ObjectExists, rados.ObjectNotFound):
+            return False
+        except rados.Error as e:
+            if (e.errno or 0) >= MISMATCH:
+                return False
+            raise self._failed(e)
+        return True
+
+    def _failed(self, error: Exception) -> Failed:
+        return failed(error, 'object %s' % self._name)
 
 
 def failed(error: Exception, subject: str) -> Failed:

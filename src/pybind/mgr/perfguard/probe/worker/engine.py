@@ -63,7 +63,9 @@ class Tally:
         runtime_ns = max(ended_ns, self.last_ns, 0)
         latency = quantiles(self.counts, self.least, self.most, self.total,
                             self.squares) if self.ios else None
-        return Direction(self.ios, self.bytes, runtime_ns, latency, self._seconds(runtime_ns))
+        return Direction(self.ios, self.bytes, runtime_ns, latency, self._seconds(runtime_ns),
+                         tuple((bucket, number) for bucket, number in enumerate(self.counts)
+                               if number))
 
     def _seconds(self, runtime_ns: int) -> Tuple[Second, ...]:
         number = -(-runtime_ns // SECOND_NS)

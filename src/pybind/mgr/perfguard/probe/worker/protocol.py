@@ -3,7 +3,8 @@
 
 Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
 {"cancel": reason}, ends the I/O at once. So does silence, if the request limits it: an mgr sends
-ALIVE at intervals, unless it hangs or another mgr has replaced it.
+ALIVE at intervals, unless it hangs or another mgr has replaced it. If other hosts measure at the
+same time, a step waits for {"begin": index}.
 
 Lines out, by "type": ready, step, progress, result, cleaned, error, end.
 """
@@ -87,6 +88,9 @@ class Input:
         self.cancelled = threading.Event()
         self.reason = ''
         self._heard = threading.Event()
+        #: The last step that may begin, if other hosts measure at the same time.
+        self._begin = -1
+        self._changed = threading.Condition()
 
     def request(self) -> Json:
         """The first line; a thread reads further ones. Raises ValueError if it is not JSON."""
@@ -110,25 +114,38 @@ class Input:
 
     def cancel(self, reason: str) -> None:
         """The first reason is kept."""
-        if not self.cancelled.is_set():
-            self.reason = reason
-            self.cancelled.set()
+        with self._changed:
+            if not self.cancelled.is_set():
+                self.reason = reason
+                self.cancelled.set()
+            self._changed.notify_all()
+
+    def wait_to_begin(self, step: int, seconds: float) -> bool:
+        """Until this step may begin or the run is cancelled; False: not within this time."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._begin >= step or self.cancelled.is_set(), max(0.0, seconds))
 
     def _listen(self) -> None:
         for line in sys.stdin:
             self._heard.set()
-            reason = _cancel_reason(line)
-            if reason is not None:
-                self.cancel(reason)
+            order = _order(line)
+            if 'cancel' in order:
+                self.cancel(str(order['cancel']))
+            if isinstance(order.get('begin'), int):
+                with self._changed:
+                    self._begin = order['begin']
+                    self._changed.notify_all()
         self.cancel(GONE)
 
 
-def _cancel_reason(line: str) -> Optional[str]:
-    """Why a line of input cancels the run; None for an unknown line."""
+def _order(line: str) -> Json:
+    """A line of input; empty for an unknown one."""
     try:
-        return str(json.loads(line)['cancel'])
-    except (ValueError, TypeError, KeyError):
-        return None
+        order = json.loads(line)
+    except ValueError:
+        return {}
+    return order if isinstance(order, dict) else {}
 
 
 # ---- Errors

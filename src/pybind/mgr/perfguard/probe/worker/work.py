@@ -9,19 +9,20 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 from ...codec import encode
 from ..placement import all_names, named
 from ..types import RBD, BadJob, JobStep, StepResult
-from ..wire import SWEEP, WorkerRequest, request_from_json
+from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
 from .objects import (OBJECTS_LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept,
                       prefill, remove, sweep_names, sweep_slices)
-from .protocol import Cancelled, Failed, Input, Output, finish
+from .protocol import GONE, Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
 LIMITED_SHARE = 0.9
@@ -190,6 +191,8 @@ class Work:
             self._output.error(e.errno, e)
             state = 'failed'
         finally:
+            if self._request.leads and self._input.reason == GONE:
+                self._touched[self._request.meeting] = None
             self._clean(connection.ioctx, self._touched)
         return state
 
@@ -266,6 +269,8 @@ class Work:
         try:
             for index, step in enumerate(steps):
                 self._prefill(ioctx, index, step, payload)
+                if self._request.meeting:
+                    self._wait_for_others(index)
                 self._step(ioctx, index, step, payload)
         finally:
             if self._core is not None and not self._open_operations():
@@ -286,6 +291,13 @@ class Work:
             prefill(ioctx, names, object_bytes, payload, self._stop_at, cancelled)
         self._written.update(dict.fromkeys(names, object_bytes))
 
+    def _wait_for_others(self, index: int) -> None:
+        self._output.say('step', index=index, state=STEP_WAITS)
+        if not self._input.wait_to_begin(index, self._stop_at - time.monotonic()):
+            raise Failed(errno.ETIMEDOUT, 'the other hosts did not begin in time')
+        if self._input.cancelled.is_set():
+            raise Cancelled()
+
     def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         """Raises Failed if operations have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
@@ -300,7 +312,8 @@ class Work:
         stepping = Stepping(streams, timing, self._stop_at, self._input)
         result = stepping.run(lambda: self._output.say('step', index=index, state='run'),
                               lambda number, row: self._progress(index, number, row))
-        self._output.say('result', index=index, result=encode(result))
+        self._output.say('result', index=index, result=encode(
+            result if self._request.meeting else _without_counts(result)))
         if self._input.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:
@@ -318,6 +331,12 @@ class Work:
         reads, read_bytes, writes, write_bytes = row
         self._output.say('progress', index=index, second=number + 1, read_ios=reads,
                          read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
+
+
+def _without_counts(result: StepResult) -> StepResult:
+    return replace(result, streams=tuple(replace(
+        stream, read=replace(stream.read, counts=()), write=replace(stream.write, counts=()))
+        for stream in result.streams))
 
 
 def _on_image(request: WorkerRequest) -> bool:

@@ -2,22 +2,27 @@
 """What perfguard-probe prints on a client host, and what the mgr keeps of it."""
 import errno
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import pytest
 
 from perfguard.probe import client
+from perfguard.codec import encode
 from perfguard.errors import Refused
+from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.plan import ImportedRun, RunId
-from perfguard.probe.records import (ACTIVE_MGR, CLIENT, MAX_IMPORTED, RunRecord, differences,
-                                     imported_record, imported_to_json)
+from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
+                                     differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.wire import SWEEP
+from perfguard.probe.wire import SWEEP, STEP_WAITS
 
 from ..fakes import probe_runs
 from ..fakes.probe_cluster import ProbeDriver, fake_children
+from .test_meeting import Pool, result
 
 WORDS = {'rw': 'randrw', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1',
          'numjobs': '2', 'rwmixread': '70'}
@@ -298,6 +303,109 @@ def test_an_interrupt_before_the_measurement_is_one_line(
     monkeypatch.setattr(client, 'connected', interrupted)
     assert client.main([*argv, '--rw', 'randread']) == 130
     assert capsys.readouterr().err == 'perfguard-probe: interrupted\n' and not FakeChild.requests
+
+
+# ---- several hosts
+
+class TogetherChild:
+    """A worker that begins each step when it is told to; `fails`: the number of a worker and the
+    step at which it ends."""
+    fails = (-1, -1)
+    children: List['TogetherChild'] = []
+
+    def __init__(self, argv: Any) -> None:
+        self.number, self.over = len(self.children), False
+        self.children.append(self)
+        self.queued: List[Dict[str, Any]] = []
+        self.sent: List[Dict[str, Any]] = []
+
+    def send(self, line: Dict[str, Any]) -> None:
+        self.sent.append(line)
+        if 'cancel' in line:
+            self._end()
+            return
+        begun = line.get('begin', -1)
+        steps = len(self.sent[0]['steps'])
+        if begun >= 0:
+            measured_once = encode(result(self.number + begun))
+            self.queued.append({'type': 'result', 'index': begun, 'result': measured_once})
+        if (self.number, begun) == self.fails:
+            self.queued.append({'type': 'error', 'message': 'no memory'})
+        if begun + 1 == steps or (self.number, begun) == self.fails:
+            self._end()
+        else:
+            self.queued.append({'type': 'step', 'index': begun + 1, 'state': STEP_WAITS})
+
+    def _end(self) -> None:
+        self.queued.append({'type': 'cleaned', 'removed': 4, 'left': 0})
+        self.over = True
+
+    def ended(self, now: float) -> Any:
+        return 0 if self.over else None
+
+    def lines(self) -> List[Dict[str, Any]]:
+        queued, self.queued = self.queued, []
+        return queued
+
+
+@pytest.fixture
+def together(argv: List[str], monkeypatch: Any, tmp_path: Any) -> Callable[..., List[int]]:
+    """Runs two hosts on the same pool; returns their exit statuses."""
+    pool = Pool()
+    connection = FakeConnection({})
+    monkeypatch.setattr(connection, 'board', lambda name: pool, raising=False)
+    monkeypatch.setattr(client, 'connected', lambda request: connection)
+    monkeypatch.setattr(client, 'Child', TogetherChild)
+    monkeypatch.setattr(TogetherChild, 'children', [])
+    monkeypatch.setattr(client.signal, 'signal', lambda number, handler: None)
+
+    def run(*words: str) -> List[int]:
+        given = [*argv, '--rw', 'randread', '--repeat', '3', '--join', 'night', *words]
+        with ThreadPoolExecutor() as hosts:
+            statuses = hosts.map(client.main, [
+                [*given, '--output', str(tmp_path / name)] for name in 'ab'])
+        assert pool.empty
+        return list(statuses)
+
+    return run
+
+
+def test_two_hosts_have_one_result(together: Callable[..., List[int]], tmp_path: Any,
+                                   capsys: Any) -> None:
+    assert together() == [0, 0]
+    texts = sorted((tmp_path / name).read_text() for name in 'ab')
+    assert not texts[0], 'only the first host writes it'
+    record = imported_record(texts[1])
+    assert record.state == 'done' and record.setting[CLIENTS] == '2'
+    assert record.setting[CLIENT] == '%s, %s' % (2 * (socket.gethostname(),))
+    assert [step.streams[0].read.ios for step in record.results] == [2 * 500] * 3
+    assert 'within 0.' in record.messages[0] and '50 % of the operations' in record.messages[1]
+    assert 'this process writes the result' in capsys.readouterr().err
+    assert not any(stream.read.counts for step in record.results for stream in step.streams)
+    assert expect(record, 'ssd', Layout(3)) == (), 'the figures are those of one client'
+
+
+def test_a_worker_that_fails_ends_the_probe_of_all(together: Callable[..., List[int]],
+                                                   monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(TogetherChild, 'fails', (1, 1))
+    assert together() == [1, 1]
+    assert capsys.readouterr().err.count('no memory') == 2
+
+
+def test_the_quota_must_suffice_for_all_hosts(argv: List[str], monkeypatch: Any,
+                                              capsys: Any) -> None:
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, (None, 16)))
+    words = [*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '4', '--join', 'night']
+    assert client.main([*words, '--hosts', '3']) == 1
+    assert 'create 12 objects' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [['--join', 'a/b'], ['--join', ''], ['--hosts', '1'],
+                                   ['--hosts', '65']])
+def test_names_and_numbers_of_hosts_are_checked(argv: List[str], words: List[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        client.main([*argv, *words])
+    assert ended.value.code == client.BAD_INPUT
 
 
 def test_images_are_measured_by_the_mgr_or_by_fio(argv: List[str], capsys: Any) -> None:

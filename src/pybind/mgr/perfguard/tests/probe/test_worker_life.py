@@ -18,9 +18,9 @@ import pytest
 import perfguard
 from perfguard import VERSION
 from perfguard.cluster.types import Json
-from perfguard.probe.types import Job, JobStep, Stream
-from perfguard.probe.wire import WorkerRequest, SWEEP, request_to_json
-from perfguard.probe.worker.protocol import ALIVE, Cancelled, Input, Failed
+from perfguard.probe.types import MEETING_PREFIX, Job, JobStep, Stream
+from perfguard.probe.wire import STEP_WAITS, WorkerRequest, SWEEP, request_to_json
+from perfguard.probe.worker.protocol import ALIVE, GONE, Cancelled, Input, Failed
 
 from .test_worker import FakeIoctx
 
@@ -230,6 +230,69 @@ def test_a_run_says_what_it_does_and_leaves_nothing(worker: Any, rw: str) -> Non
         (0, 'prefill'), (0, 'run'), (1, 'run')]
     assert [line['index'] for line in said.of('result')] == [0, 1]
     assert said.lines[-1] == {'type': 'cleaned', 'removed': 2, 'left': 0}
+
+
+MEETING = MEETING_PREFIX + 'night'
+
+
+class Orders(Input):
+    """Lets steps begin when asked, up to a number of them, and then `last`."""
+
+    def __init__(self, steps: int, last: Callable[['Orders'], None] = lambda orders: None) -> None:
+        super().__init__()
+        self._steps, self._last = steps, last
+        self.asked: List[int] = []
+
+    def wait_to_begin(self, step: int, seconds: float) -> bool:
+        self.asked.append(step)
+        if step >= self._steps:
+            self._last(self)
+        return step < self._steps or self.cancelled.is_set()
+
+
+def test_steps_of_several_hosts_wait_for_each_other(worker: Any) -> None:
+    orders = Orders(2)
+    state, said = ran(worker, request(steps=2, meeting=MEETING), orders)
+    assert state == 'done' and orders.asked == [0, 1]
+    assert [(line['index'], line['state']) for line in said.of('step')] == [
+        (0, 'prefill'), (0, STEP_WAITS), (0, 'run'), (1, STEP_WAITS), (1, 'run')]
+    for line in said.of('result'):
+        read = line['result']['streams'][0]['read']
+        assert sum(number for _, number in read['counts']) == read['ios'] > 0
+    alone = ran(worker, request())[1].of('result')[0]['result']['streams'][0]['read']
+    assert alone['ios'] and 'counts' not in alone
+
+
+def test_hosts_that_do_not_begin_end_the_run(worker: Any) -> None:
+    state, said = ran(worker, request(steps=2, meeting=MEETING), Orders(1))
+    assert state == 'failed' and 'did not begin in time' in said.of('error')[0]['message']
+    assert Handle.newest.ioctx.objects == {}
+
+
+@pytest.mark.parametrize('leads, reason, left', [
+    (True, GONE, []), (True, 'interrupted', [MEETING]), (False, GONE, [MEETING])])
+def test_only_the_first_host_that_is_killed_has_its_meeting_removed(
+        worker: Any, monkeypatch: pytest.MonkeyPatch, leads: bool, reason: str,
+        left: List[str]) -> None:
+    monkeypatch.setattr(Handle, 'objects', {MEETING: b'7'})
+    orders = Orders(0, lambda orders: orders.cancel(reason))
+    assert ran(worker, request(meeting=MEETING, leads=leads), orders)[0] == 'cancelled'
+    assert list(Handle.newest.ioctx.objects) == left
+
+
+def test_orders_of_other_hosts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as stdin, open(writing, 'w') as sender:
+        monkeypatch.setattr('sys.stdin', stdin)
+        sender.write('{}\nnonsense\n[1]\n{"begin": 1}\n')
+        sender.flush()
+        commands = Input()
+        commands.request()
+        assert commands.wait_to_begin(0, 5.0) and commands.wait_to_begin(1, 5.0)
+        assert not commands.wait_to_begin(2, 0.01) and not commands.cancelled.is_set()
+        sender.write('{"cancel": "enough"}\n')
+        sender.flush()
+        assert commands.wait_to_begin(2, 5.0) and commands.reason == 'enough'
 
 
 def test_objects_of_others_stay(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Several hosts that measure together: a model of the object at which they meet, and of time."""
+import random
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional
+
+import pytest
+
+from perfguard.probe.histogram import quantiles
+from perfguard.probe.meeting import (BEAT_SECONDS, JOIN_SECONDS, SILENT_SECONDS, CannotJoin,
+                                     Meeting, MeetingPlan, merged, merged_results,
+                                     shares_of_hosts)
+from perfguard.probe.types import Direction, Quantiles, StepResult, StreamResult
+from perfguard.probe.worker.engine import SECOND_NS, Tally
+
+STEPS = 4
+#: Seconds of a measurement, and between two turns of a host.
+MEASURE, TURN = 3.0, 0.25
+PLAN = MeetingPlan('digest', 3, STEPS)
+
+
+class Pool:
+    """A pool with one meeting; usable as the Board of all hosts."""
+
+    def __init__(self) -> None:
+        self.content: Optional[str] = None
+        self.xattrs: Dict[str, str] = {}
+        self.others: Dict[str, bytes] = {}
+
+    @property
+    def empty(self) -> bool:
+        return self.content is None and not self.others
+
+    def create(self, content: str, xattrs: Mapping[str, str]) -> bool:
+        if self.content is not None:
+            return False
+        self.content, self.xattrs = content, dict(xattrs)
+        return True
+
+    def read(self) -> Optional[Mapping[str, str]]:
+        return None if self.content is None else dict(self.xattrs)
+
+    def write(self, content: str, key: str, value: str) -> bool:
+        if self.content != content:
+            return False
+        self.xattrs[key] = value
+        return True
+
+    def remove(self, content: str) -> None:
+        if self.content == content:
+            self.content = None
+
+    def put(self, suffix: str, data: bytes) -> None:
+        self.others[suffix] = data
+
+    def get(self, suffix: str) -> Optional[bytes]:
+        return self.others.get(suffix)
+
+    def drop(self, suffix: str) -> None:
+        self.others.pop(suffix, None)
+
+
+class Player:
+    """A host, turn by turn, as perfguard-probe plays it."""
+
+    def __init__(self, pool: Pool, number: int, now: float, plan: MeetingPlan = PLAN) -> None:
+        self.meeting = Meeting(pool, plan, 'kvm%d' % number, 1000 + number, now)
+        self.joined = self.over = self.dead = self.delivered = self.finished = False
+        self.said = ''
+        #: When each measurement began.
+        self.begun: List[float] = []
+        self.ready = 0
+        self.fails_at = -1
+        self.results: List[StepResult] = []
+        self.merged: List[StepResult] = []
+
+    def turn(self, now: float) -> None:
+        if self.dead or self.over:
+            return
+        try:
+            if not self.joined:
+                self.joined = self.meeting.join(now)
+            elif self.said:
+                self.over = self.meeting.leave(self.said, now)
+            elif self.delivered:
+                self._wait_for_others(now)
+            else:
+                self._measure(now)
+        except CannotJoin as error:
+            self.said, self.over = str(error), True
+
+    def _measure(self, now: float) -> None:
+        if self.begun and now - self.begun[-1] >= MEASURE:
+            self.ready = len(self.begun)
+        if self.ready == self.fails_at:
+            self.said = 'no memory'
+            return
+        if self.ready == STEPS:
+            self.results = [result(self.ready) for _ in range(STEPS)]
+            self.meeting.deliver(self.results, now)
+            self.delivered = True
+            return
+        go = self.meeting.attend(now, self.ready)
+        self.said = go.end
+        if not go.end and go.step >= len(self.begun):
+            self.begun.append(now)
+
+    def _wait_for_others(self, now: float) -> None:
+        if not self.finished:
+            go = self.meeting.attend(now, STEPS)
+            self.said, self.finished = go.end, go.step == STEPS
+            if self.finished and self.meeting.leads:
+                _, _, by_host = self.meeting.gathered()
+                self.merged = list(merged_results(by_host))
+        if self.finished:
+            self.over = self.meeting.leave('', now)
+
+
+def direction(latencies: List[int]) -> Direction:
+    tally = Tally()
+    for latency in latencies:
+        tally.add(latency, 1000, 4096)
+    return tally.direction(SECOND_NS)
+
+
+def result(seed: int) -> StepResult:
+    draw = random.Random(seed)
+    return StepResult((StreamResult('0', direction(
+        [round(draw.lognormvariate(13, 1)) for _ in range(500)])),), 0.5, 0.1, 0.3, False, 'native')
+
+
+class World:
+    def __init__(self, hosts: int = 3, seconds_between: float = 0.0) -> None:
+        self.pool, self.now = Pool(), 100.0
+        self.players: List[Player] = []
+        for number in range(hosts):
+            self.add(number)
+            self.run(seconds_between)
+
+    def add(self, number: int, plan: MeetingPlan = PLAN) -> Player:
+        player = Player(self.pool, number, self.now, plan)
+        self.players.append(player)
+        return player
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += TURN
+            for player in self.players:
+                player.turn(self.now)
+
+    def until_over(self, limit: float = 300.0) -> float:
+        began = self.now
+        while not all(player.over or player.dead for player in self.players):
+            assert self.now - began < limit, [player.said for player in self.players]
+            self.run(TURN)
+        return self.now - began
+
+
+@pytest.mark.parametrize('seconds_between', [0.0, 5.0, 30.0])
+def test_hosts_begin_together_and_have_one_result(seconds_between: float) -> None:
+    world = World(seconds_between=seconds_between)
+    world.until_over()
+    assert [player.said for player in world.players] == ['', '', '']
+    for begins in zip(*(player.begun for player in world.players)):
+        assert max(begins) - min(begins) <= TURN
+    first, = [player for player in world.players if player.meeting.leads]
+    assert len(first.begun) == STEPS == len(first.merged)
+    assert first.merged[0].streams[0].read.ios == 3 * 500
+    assert world.pool.empty
+
+
+@pytest.mark.parametrize('number', [0, 1, 2])
+def test_a_host_that_dies_ends_the_probe_of_all(number: int) -> None:
+    for turns in range(1, 60):
+        world = World()
+        world.run(turns * TURN)
+        victim = world.players[number]
+        victim.dead = not victim.over
+        seconds = world.until_over()
+        others = [player for player in world.players if player is not victim]
+        if victim.begun and not victim.delivered:
+            assert seconds <= SILENT_SECONDS + 12.0, turns
+            assert {player.said for player in others} <= {
+                'kvm%d has not answered for 20 s' % number, 'kvm0 has ended the probe'}, turns
+            assert all(player.said for player in others), turns
+        if victim.dead and victim.joined and not victim.delivered:
+            finders = [player for player in others if player.meeting.dead]
+            assert {player.meeting.dead for player in finders} == {(1000 + number,)}, turns
+        # Only the first host, after the others have left, is the last to know the object.
+        assert world.pool.empty or victim.delivered and number == 0, turns
+
+
+def test_a_host_that_fails_tells_the_others() -> None:
+    world = World()
+    world.players[2].fails_at = 2
+    assert world.until_over() < SILENT_SECONDS
+    assert [player.said for player in world.players] == [
+        'kvm2 has ended: no memory', 'kvm2 has ended: no memory', 'no memory']
+    assert world.pool.empty
+
+
+def test_a_host_that_is_late_is_refused_and_disturbs_nothing() -> None:
+    world = World()
+    world.run(5.0)
+    late = world.add(7)
+    world.until_over()
+    assert 'has begun without this host' in late.said
+    assert [player.said for player in world.players[:3]] == ['', '', ''] and world.pool.empty
+
+
+def test_one_host_too_many_is_told() -> None:
+    world = World(hosts=4)
+    world.until_over()
+    told, = [player.said for player in world.players if player.said]
+    assert told.startswith('the probe has begun without this host')
+    assert sum(bool(player.merged) for player in world.players) == 1 and world.pool.empty
+
+
+def test_too_few_hosts_wait_for_a_limited_time() -> None:
+    world = World(hosts=2)
+    assert JOIN_SECONDS <= world.until_over() <= JOIN_SECONDS + 5.0
+    assert {player.said for player in world.players} == {'2 of 3 hosts have joined within 120 s'}
+    assert world.pool.empty
+
+
+@pytest.mark.parametrize('plan, text', [
+    (PLAN._replace(hosts=2), '--hosts 3'), (PLAN._replace(digest='other'), 'other jobs')])
+def test_other_plans_are_refused(plan: MeetingPlan, text: str) -> None:
+    world = World(hosts=1)
+    world.run(1.0)
+    other = world.add(5, plan)
+    world.run(1.0)
+    assert other.over and text in other.said and not world.players[0].said
+
+
+def test_a_meeting_whose_hosts_have_all_died_does_not_stand_in_the_way() -> None:
+    world = World()
+    world.run(5.0)
+    for player in world.players:
+        player.dead = True
+    for number in range(10, 13):
+        world.add(number)
+    world.until_over()
+    assert [player.said for player in world.players[3:]] == ['', '', '']
+    assert sum(bool(player.merged) for player in world.players) == 1 and world.pool.empty
+    finders = [player.meeting.dead for player in world.players if player.meeting.dead]
+    assert set().union(*finders) == {1000, 1001, 1002}
+
+
+def test_a_meeting_that_another_removes_is_not_created_again() -> None:
+    world = World()
+    world.run(5.0)
+    world.pool.content = None
+    world.run(3 * BEAT_SECONDS)
+    assert world.pool.empty
+    world.until_over()
+    assert all('has ended the probe' in player.said for player in world.players)
+
+
+# ---- Results
+
+@pytest.mark.parametrize('parts', [1, 2, 5])
+def test_percentiles_of_parts_are_those_of_the_whole(parts: int) -> None:
+    """One host is ten times as slow, so that a mean of percentiles would be far off."""
+    draw = random.Random(parts)
+    latencies = [[round(draw.lognormvariate(13, 1) * (10 if part else 1)) for _ in range(1000)]
+                 for part in range(parts)]
+    whole, together = direction(sum(latencies, [])), merged(list(map(direction, latencies)))
+    assert together.ios == whole.ios and together.bytes == whole.bytes
+    assert whole.latency is not None and together.latency is not None
+    assert together.latency.percentile == whole.latency.percentile
+    assert (together.latency.min, together.latency.max) == (whole.latency.min, whole.latency.max)
+    assert together.latency.mean == pytest.approx(whole.latency.mean)
+    assert together.latency.stddev == pytest.approx(whole.latency.stddev)
+    assert sum(second.ios for second in together.seconds) == whole.ios
+
+
+def test_a_host_without_operations_is_merged() -> None:
+    alone, nothing = direction([10, 20, 30]), Direction(0, 0, SECOND_NS)
+    together = merged([alone, nothing])
+    assert together.latency is not None and alone.latency is not None
+    assert together.ios == 3 and together.latency.percentile == alone.latency.percentile
+    assert merged([nothing, nothing]).latency is None
+
+
+def test_errors_and_limits_of_any_host_count() -> None:
+    good = result(1)
+    bad = replace(result(2), client_limited=True, streams=(
+        replace(result(2).streams[0], errors=2, first_error='read: EIO'),))
+    step, = merged_results([[good], [bad]])
+    assert step.client_limited and step.streams[0].errors == 2
+    assert step.streams[0].first_error == 'read: EIO' and step.cpu_user == 1.0
+    assert shares_of_hosts(['a', 'b'], [[good], [good]]) == [
+        'a: 50 % of the operations', 'b: 50 % of the operations']
+
+
+def test_no_operations_have_no_percentiles() -> None:
+    assert quantiles([0], 0, 0, 0.0, 0.0) == Quantiles(0, 0, 0.0, 0.0, {
+        key: 0 for key in direction([5]).latency.percentile})  # type: ignore[union-attr]
