@@ -2,6 +2,7 @@
 """perfguard-probe on a client host with just the documented caps, and the import of its results."""
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -77,6 +78,28 @@ def test_results_are_imported_and_nothing_is_left(probes: Probes) -> None:
     assert socket.gethostname() in probes.plain('probe compare', before=found['id'],
                                                 after=own['id'])
     assert ask(guard, 'probe import', out)[0] < 0 and not guard.tracebacks()
+
+
+@pytest.mark.skipif(shutil.which('fio') is None, reason='no fio')
+def test_a_run_of_fio_is_imported(probes: Probes) -> None:
+    """Debian's fio, with the job that a probe would do."""
+    cluster, guard = probes.cluster, probes.guard
+    out = subprocess.run(
+        ['fio', '--name=writes', '--ioengine=rados', '--clientname=admin', '--pool=rep',
+         '--conf=%s' % cluster.conf_path, '--rw=randwrite', '--bs=4k', '--size=1m', '--nrfiles=4',
+         '--iodepth=4', '--runtime=2', '--time_based', '--output-format=json'],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=90,
+        cwd=str(cluster.directory))
+    assert out.returncode == 0, out.stderr
+    by_fio, = json.loads(out.stdout)['jobs']
+    retval, answer, error = ask(guard, 'probe import', out.stdout)
+    assert retval == 0, error
+    shown = probes.details(json.loads(answer)['id'])
+    ours, = shown['jobs']
+    assert shown['state'] == 'done' and ours['write']['total_ios'] == by_fio['write']['total_ios']
+    assert ours['write']['iops'] == pytest.approx(by_fio['write']['iops'], rel=0.01)
+    assert ours['write']['clat_ns']['percentile']['99.000000'] == \
+        by_fio['write']['clat_ns']['percentile']['99.000000'] > 0
 
 
 def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:

@@ -538,6 +538,29 @@ def test_pool_with_the_name_of_the_probe_pool(probes: Trouble, cancelled: bool) 
     assert probes.ended(probes.begin(**SHORT))['state'] == 'done'
 
 
+@pytest.mark.parametrize('fails_over', [False, True])
+def test_scrubs_pause_during_the_run_only(probes: Trouble, fails_over: bool) -> None:
+    """`ended` compares the flags with those from before; the operator's stays set meanwhile."""
+    cluster = probes.cluster
+    held = {'nodeep-scrub', 'nosnaptrim'}
+    cluster.mon('osd set', key='noscrub')
+    try:
+        run = probes.running(60, pool=POOL, hold_scrub=True)
+        assert held | {'noscrub'} <= set(cluster.osd_dump()['flags'].split(','))
+        rows = {row['what'] for row in probes.guard.get('held')['held']}
+        assert {'flag nodeep-scrub', 'flag nosnaptrim'} <= rows and 'flag noscrub' not in rows
+        if fails_over:
+            cluster.mgr_fail()
+        else:
+            probes.guard.get('probe cancel', run=run)
+        probes.until(run, ENDED)
+        flags = set(cluster.osd_dump()['flags'].split(','))
+        assert 'noscrub' in flags and not held & flags
+    finally:
+        cluster.mon('osd unset', key='noscrub')
+    probes.ended(run)
+
+
 @pytest.mark.releases('pacific', quick=())
 def test_two_failovers_while_cleaning(probes: Trouble) -> None:
     cluster = probes.cluster

@@ -74,7 +74,7 @@ class ProbeCommands(Handlers):
 
     @writes('perfguard probe import', probe_tables.message)
     def probe_import(self, inbuf: Optional[str] = None) -> Json:
-        """Import results that perfguard-probe measured on a client host (-i <file>)"""
+        """Import JSON of perfguard-probe, or of fio with ioengine rados or rbd (-i <file>)"""
         if not inbuf:
             raise Refused(errno.EINVAL, 'no results: give a file with -i <file>')
         return self.loop.ask(ImportedRun(inbuf))

@@ -12,8 +12,8 @@ from ..codec import decode, encode
 from ..store import Store
 from ..tables import listed
 from .fio_json import job_options
-from .jobs import MAX_JOBS, MAX_REPEAT, job_of, plan_steps
-from .types import (BadJob, Counted, Direction, Job, JobStep, Second, StepResult, Stream,
+from .jobs import MAX_JOBS, MAX_REPEAT, job_of, parse_jobs, plan_steps
+from .types import (BadJob, Counted, Direction, Job, JobStep, Quantiles, Second, StepResult, Stream,
                     StreamResult, Target)
 from .wire import step_result
 
@@ -264,6 +264,8 @@ def _known(record: RunRecord) -> Mapping[str, str]:
 RECORDS_VERSION = 1
 #: The trigger of an imported run.
 IMPORTED = 'import'
+#: The client and the engine of a run of fio.
+FIO = 'fio'
 #: Maximum length of a text in it.
 MAX_LINE = 200
 #: Limits of the document and of a whole number in it: longer ones would block the mgr.
@@ -289,8 +291,12 @@ def imported_record(text: str) -> RunRecord:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_IMPORTED))
     try:
         document = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
-        if not isinstance(document, dict) or 'perfguard_probe' not in document:
-            raise ValueError('not the JSON of perfguard-probe')
+        if not isinstance(document, dict):
+            raise ValueError('not a JSON object')
+        if 'fio version' in document:
+            return _of_fio(document)
+        if 'perfguard_probe' not in document:
+            raise ValueError('neither the JSON of perfguard-probe nor that of fio')
         if document['perfguard_probe'] != RECORDS_VERSION:
             raise ValueError('version %.20r (expected %d)' % (
                 document['perfguard_probe'], RECORDS_VERSION))
@@ -320,6 +326,53 @@ def _imported(document: Mapping[str, Any]) -> RunRecord:
         messages=tuple(map(_text, document['messages'][-MAX_TEXTS:])),
         setting={CLIENT: _text(document['host']), **(
             {CLIENTS: _text(document['clients'])} if 'clients' in document else {})})
+
+
+def _of_fio(document: Mapping[str, Any]) -> RunRecord:
+    """The record of a run of fio itself, if its jobs are such as probes have."""
+    entries: Dict[str, List[Mapping[str, Any]]] = {}
+    lines: Dict[str, List[str]] = {}
+    pools = set()
+    for entry in document['jobs']:
+        options = {**document.get('global options', {}), **entry['job options']}
+        name = _text(entry['jobname'])
+        entries.setdefault(name, []).append(entry)
+        lines[name] = [_text('%s=%s' % (key, value) if value else key)
+                       for key, value in options.items() if key != 'name']
+        pools.add(_text(options.get('pool', '')))
+    if len(pools) != 1 or pools == {''}:
+        raise ValueError('the jobs of fio must name one pool (ioengine rados or rbd)')
+    jobs = parse_jobs(None, {}, '\n'.join(
+        line for name in entries for line in ('[%s]' % name, *lines[name])))
+    for job in jobs:
+        if job.numjobs != len(entries[job.name]):
+            raise ValueError('%s has %d entries instead of %d: run fio without group_reporting'
+                             % (job.name, len(entries[job.name]), job.numjobs))
+    ended = _time(document['timestamp_ms']) / 1000.0
+    seconds = sum(_time(entries[job.name][0].get('elapsed', 0)) for job in jobs)
+    failed = [name for name in entries if any(entry.get('error') for entry in entries[name])]
+    return RunRecord(
+        0, FAILED if failed else DONE, '', Target('pool', pools.pop()), ended - seconds,
+        ended - seconds, ended, IMPORTED, plan_steps(jobs, Target('cluster'), 1),
+        tuple(step_result(encode(_step_of_fio(entries[job.name]))) for job in jobs),
+        messages=tuple('fio reports an error of job %s' % name for name in failed),
+        setting={CLIENT: FIO})
+
+
+def _step_of_fio(entries: Sequence[Mapping[str, Any]]) -> StepResult:
+    return StepResult(tuple(
+        StreamResult(str(number), _direction_of_fio(entry['read']),
+                     _direction_of_fio(entry['write'])) for number, entry in enumerate(entries)),
+        engine=FIO)
+
+
+def _direction_of_fio(row: Mapping[str, Any]) -> Direction:
+    ios, clat = int(row['total_ios']), row['clat_ns']
+    latency = Quantiles(int(clat['min']), int(clat['max']), float(clat['mean']),
+                        float(clat['stddev']), {_text(key): int(value) for key, value in
+                                                clat.get('percentile', {}).items()})
+    return Direction(ios, int(row['io_bytes']), int(row['runtime']) * 1000000,
+                     latency if ios else None)
 
 
 def _imported_job(options: Mapping[str, Any]) -> Job:

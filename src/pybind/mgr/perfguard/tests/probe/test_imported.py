@@ -13,6 +13,7 @@ from perfguard.probe import client
 from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.probe.expectations import Layout, expect
+from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.plan import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
@@ -95,6 +96,62 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(BadJob):
         imported_record(text)
+
+
+# ---- runs of fio itself
+
+def of_fio(**options: str) -> Dict[str, Any]:
+    """As fio writes it, with the results of two streams; `options`: of the job."""
+    record = imported_record(json.dumps(measured()))
+    document = fio_json({'started': 100.0}, record.steps[:1], record.results[:1])
+    for entry in document['jobs']:
+        entry['job options'].update({'pool': 'rep', 'clientname': 'admin', 'time_based': '',
+                                     **options})
+    document['global options'] = {'direct': '1', 'group_reporting': '0'}
+    decoded: Dict[str, Any] = json.loads(json.dumps(document))
+    return decoded
+
+
+@pytest.mark.parametrize('engine', ['rados', 'rbd'])
+def test_a_run_of_fio_is_imported(engine: str) -> None:
+    expected = imported_record(json.dumps(measured()))
+    record = imported_record(json.dumps(of_fio(ioengine=engine)))
+    assert (record.state, record.trigger, record.target.key) == ('done', 'import', 'pool:rep')
+    assert record.steps == (replace(expected.steps[0], job=replace(
+        expected.steps[0].job, ioengine=engine)),)
+    for ours, theirs in zip(record.results[0].streams, expected.results[0].streams):
+        for mine, other in ((ours.read, theirs.read), (ours.write, theirs.write)):
+            assert (mine.ios, mine.bytes, mine.latency) == (other.ios, other.bytes, other.latency)
+            assert mine.iops == pytest.approx(other.iops, rel=0.01)
+
+
+@pytest.mark.parametrize('options, text', [
+    ({'pool': ''}, 'must name one pool'), ({'ioengine': 'libaio'}, 'must be rados or rbd'),
+    ({'zonemode': 'zbd'}, 'unknown key zonemode'), ({'numjobs': '4'}, 'without group_reporting')])
+def test_runs_of_fio_with_other_jobs_are_refused(options: Dict[str, str], text: str) -> None:
+    with pytest.raises(BadJob, match=text):
+        imported_record(json.dumps(of_fio(**options)))
+
+
+@pytest.mark.parametrize('damage', [
+    change('jobs', value=7), change('jobs', 0, 'job options', value='x'),
+    change('jobs', 0, 'read', 'clat_ns', value=None), change('jobs', 0, 'jobname', value='a\nb'),
+    change('jobs', 0, 'read', 'total_ios', value=-5), change('timestamp_ms', value='now'),
+    change('jobs', 0, 'job options', 'bs', value='4k\nrw=read')])
+def test_a_document_of_fio_that_is_damaged_is_refused(
+        damage: Callable[[Dict[str, Any]], None]) -> None:
+    document = of_fio()
+    damage(document)
+    with pytest.raises(BadJob) as refused:
+        imported_record(json.dumps(document))
+    assert '\n' not in str(refused.value)
+
+
+def test_an_error_of_fio_is_a_failed_run() -> None:
+    document = of_fio()
+    document['jobs'][1]['error'] = 5
+    record = imported_record(json.dumps(document))
+    assert record.state == 'failed' and 'error of job' in record.messages[0]
 
 
 def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
