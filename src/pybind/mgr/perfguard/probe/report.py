@@ -13,7 +13,7 @@ from .curve import Curve, Scaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
-from .records import ABORTED, CANCELLED, FAILED, RunRecord
+from .records import ABORTED, CANCELLED, FAILED, RunRecord, differences
 from .settings import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
@@ -172,7 +172,18 @@ class Probed:
             if regression.run == record.id:
                 texts += ['slower than probe %d: %s' % (regression.baseline, line)
                           for line in regression.lines]
-        return texts
+        return [*texts, *self._not_compared(record)]
+
+    def _not_compared(self, record: RunRecord) -> List[str]:
+        """Why a run says nothing about its baseline: after an upgrade, another result may be that
+        of the release and not of the cluster."""
+        base = self.baselines.of(record) if record.ended_well else None
+        baseline = next((known for known in self.records if known.id == base), None)
+        if baseline is None or baseline.id >= record.id:
+            return []
+        conditions = '; '.join(differences(baseline, record))
+        return ['not compared with baseline %d: %s. "probe baseline %d" makes this probe the '
+                'baseline' % (baseline.id, conditions, record.id)] if conditions else []
 
     def _verdict(self, record: RunRecord) -> str:
         """Why it was not completed; else compared with the baseline or the device class."""

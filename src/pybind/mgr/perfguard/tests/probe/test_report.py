@@ -12,7 +12,7 @@ from perfguard.errors import Refused
 from perfguard.probe import report as probed_module, tables
 from perfguard.probe.compare import compare, rank
 from perfguard.probe.expectations import Layout, expect
-from perfguard.probe.records import ABORTED, DONE, FAILED, RunRecord
+from perfguard.probe.records import ABORTED, DONE, FAILED, RELEASE, RunRecord
 from perfguard.probe.report import Caches, Probed, Results
 from perfguard.probe.settings import Baselines, Regression, schedule_of
 from perfguard.probe.tables import runs
@@ -108,6 +108,20 @@ def test_what_cannot_be_compared(before: int, after: int, code: int) -> None:
 def test_a_run_that_is_not_known() -> None:
     with pytest.raises(Refused, match='probe 9 does not exist'):
         PROBED.details(9)
+
+
+def test_a_probe_after_an_upgrade_is_not_compared_with_the_baseline_from_before() -> None:
+    """It is half as fast, which may be the release or the cluster."""
+    before, after = (replace(record(run, rate), setting={RELEASE: release})
+                     for run, rate, release in ((1, 2000, '18.2.7'), (9, 1000, '20.2.4')))
+    probed = replace(PROBED, records=(before, after), regressions=(),
+                     baselines=Baselines().with_run(before))
+    finding, = probed.details(9)['findings']
+    assert finding == ('not compared with baseline 1: Ceph release: 20.2.4 (before: 18.2.7). '
+                       '"probe baseline 9" makes this probe the baseline')
+    assert not probed.details(1)['findings']
+    same = replace(after, setting={RELEASE: '18.2.7'})
+    assert not replace(probed, records=(before, same)).details(9)['findings']
 
 
 def test_baselines() -> None:
