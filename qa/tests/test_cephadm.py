@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard on a cluster of cephadm: installed, expanded with OSDs of the orchestrator, removed."""
+import contextlib
 import http.client
 import json
 import ssl
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
@@ -13,11 +17,17 @@ from qa.cephadm import Rig
 from qa.cephadm.admin import FASTER, SLOW, Admin, build_archive
 from qa.cephadm.bootstrap import add_osds
 from qa.cephadm.cache import DASHBOARD_PASSWORD, HOSTS, address
+from qa.cephadm.sweeper import cgroup, hierarchies
 from qa.cluster.dashboard import ACCEPT
+from qa.cluster.load_control import TOP_DIR
 from qa.lib.guard import FAST_OPTIONS
 
 pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
               pytest.mark.timeout(1800)]
+
+
+#: What cephadm reserves for an mgr (min_size_by_type in its autotune.py).
+MGR_KIB = 4 << 20
 
 
 @pytest.fixture
@@ -74,29 +84,36 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
 
     admin = Admin(rig, build_archive(tmp_path / 'archive'))
     spec = admin.spec()
-    assert 'would do: apply' in admin.installer('--copy', '--dry-run')
-    assert admin.spec() == spec
-    lap('explained')
-    assert 'IDLE' in admin.installer('--copy')
-    lap('installed')
-    # Nothing is left to do.
-    assert 'apply' not in admin.installer('--copy')
-    assert rig.json('orch', 'ls', 'mgr', '--export')[0]['placement'] == spec[0]['placement']
+    with ThreadPoolExecutor() as pool:
+        filled = pool.submit(admin.fill)
+        assert 'would do: apply' in admin.installer('--copy', '--dry-run')
+        assert admin.spec() == spec
+        lap('explained')
+        assert 'IDLE' in admin.installer('--copy')
+        lap('installed')
+        filled.result()
 
-    # The second OSD must appear within that time after the first. The campaign must not end before
-    # it is looked at.
-    admin.configure({**FAST_OPTIONS, **SLOW, 'auto_expand': 'false', 'auto_expand_settle': '15'})
-    admin.fill()
-    rig.ceph('perfguard', 'expand', '--await')
-    add_osds(rig, HOSTS[1:], 1)
-    lap('two OSDs created')
+        # The second OSD must appear within that time after the first. The campaign must not end
+        # before it is looked at.
+        admin.configure({**FAST_OPTIONS, **SLOW, 'auto_expand': 'false',
+                         'auto_expand_settle': '15'})
+        rig.ceph('perfguard', 'expand', '--await')
+        again = pool.submit(admin.installer, '--copy')
+        add_osds(rig, HOSTS[1:], 1)
+        lap('two OSDs created')
+        # Nothing was left to do.
+        assert 'apply' not in again.result()
+    assert admin.spec()[0]['placement'] == spec[0]['placement']
     admin.wait_moving()
     rig.ceph('mgr', 'fail')
     lap('failover in the middle of the campaign')
     admin.configure(FASTER)
     done = admin.wait_phase('DONE', seconds=180)
     assert done['total'] == done['released'] > 0, done
-    lap('done')
+    memory_kib = max(int(word) for host in HOSTS for word in rig.on(
+        host, 'ps', '-C', 'ceph-mgr', '-o', 'rss=', check=False).split())
+    assert memory_kib < MGR_KIB
+    lap(f'done, with at most {memory_kib >> 10} MiB in an mgr')
     through_the_dashboard(rig)
     lap('page and REST')
     assert 'osd_crush_initial_weight' not in rig.ceph('config', 'dump')
@@ -107,3 +124,47 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     assert 'perfguard' not in rig.ceph('mgr', 'module', 'ls')
     for host in HOSTS:
         assert rig.on(host, 'sh', '-c', 'ls /opt').strip() == ''
+
+
+#: A process that has a rig until it is killed.
+OWNER = '''
+import sys, time
+from pathlib import Path
+from qa.cephadm import Rig
+Rig(Path(sys.argv[1]), tied=True).up()
+print('up', flush=True)
+time.sleep(600)
+'''
+
+
+def traces(directory: Path) -> List[List[str]]:
+    """Of a rig: processes, mounts in any namespace, loop devices, and cgroups."""
+    name = str(directory)
+
+    def with_name(pattern: str) -> List[str]:
+        found = []
+        for path in Path('/').glob(pattern):
+            with contextlib.suppress(OSError):
+                if name in path.read_text(errors='replace'):
+                    found.append(str(path))
+        return found
+
+    return [with_name('proc/[0-9]*/cmdline'), with_name('proc/[0-9]*/mountinfo'),
+            with_name('sys/block/loop*/loop/backing_file'),
+            [str(path / cgroup(directory.name)) for path in hierarchies()
+             if (path / cgroup(directory.name)).exists()]]
+
+
+def test_nothing_is_left_when_the_owner_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / 'killed'
+    with subprocess.Popen([sys.executable, '-c', OWNER, str(directory)], cwd=TOP_DIR,
+                          stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None and owner.stdout.readline() == 'up\n'
+            assert all(traces(directory)), traces(directory)
+            owner.kill()
+            owner.wait()
+            Rig.wait(lambda: not any(traces(directory)), 60, 'the end of the rig')
+        finally:
+            owner.kill()
+            Rig(directory).purge()
