@@ -27,6 +27,8 @@ SLOW, CHRONIC, LATENCY = 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUA
 INTERMITTENT, DELAY_SECONDS = 2, 0.015
 #: What is counted of intermittent OSDs fades with this; the finding is cleared after twice as long.
 MEMORY_SECONDS = 90.0
+#: With this memory, an OSD that is slow all the time is a standing finding after the minimum time.
+LASTING_MEMORY_SECONDS, LASTING_SECONDS = 3600.0, 240.0
 #: Slow and quiet for so long in turn. An episode is ten seconds or more, and so is the gap that
 #: ends it; what has queued up meanwhile is served in the pause.
 EPISODE_SECONDS, PAUSE_SECONDS = 12.0, 30.0
@@ -113,6 +115,35 @@ def test_an_intermittently_slow_osd_is_one_finding_that_is_cleared(setup: Setup)
     guard.cluster.wait(lambda: CHRONIC not in guard.checks(), CLEARED_SECONDS, 'it to be cleared')
     assert not chronic_osds(guard)
     assert len(guard.event_texts('chronic-osd', last)) == 2, 'raised once and cleared once'
+
+
+def test_an_osd_that_remains_slow_is_one_finding_that_survives_the_mgr(setup: Setup) -> None:
+    guard, cluster, last = setup.guard, setup.cluster, setup.guard.last_event()
+    guard.option('chronic_period_seconds', '%g' % LASTING_MEMORY_SECONDS)
+    try:
+        with dispatch_delay(cluster, INTERMITTENT, DELAY_SECONDS):
+            cluster.wait(lambda: SLOW in guard.checks(), NAMED_SECONDS, 'a slow OSD')
+            begin = time.monotonic()
+            cluster.wait(lambda: CHRONIC in guard.checks(), LASTING_SECONDS + 120,
+                         'a standing finding')
+            print('standing %.0f s after it was slow: %s' % (
+                time.monotonic() - begin, guard.osds()[INTERMITTENT]['chronic']['why']))
+            cluster.wait(lambda: SLOW not in guard.checks(), 10, 'one finding')
+            cluster.mgr_fail()
+            guard.wait_ready()
+            end = time.monotonic() + NAMED_SECONDS
+            while time.monotonic() < end:
+                assert CHRONIC in guard.checks() and SLOW not in guard.checks()
+                time.sleep(1)
+            assert guard.osds()[INTERMITTENT]['slow'] and chronic_osds(guard) == {INTERMITTENT}
+        cluster.wait(lambda: not guard.slow_osds(), NAMED_SECONDS, 'the OSD to be fast')
+        assert CHRONIC in guard.checks(), 'it is not known yet whether it remains fast'
+        assert guard.event_texts('slow-osd', last) == ['osd.%d is slow' % INTERMITTENT]
+        assert guard.event_texts('chronic-osd', last) == [
+            'osd.%d is chronically slow' % INTERMITTENT]
+    finally:
+        guard.option('chronic_period_seconds', OPTIONS['chronic_period_seconds'])
+    cluster.wait(lambda: CHRONIC not in guard.checks(), CLEARED_SECONDS, 'it to be cleared')
 
 
 def test_a_slow_host_is_the_cause_of_its_slow_osds(setup: Setup) -> None:

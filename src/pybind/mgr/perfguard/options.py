@@ -162,9 +162,9 @@ class Options:
         'Small slowdowns take longer to report.', min=5.0, max=3600.0)
     chronic_period_seconds: float = _advanced(
         43200.0, 'period in seconds over which slow time of an OSD is counted',
-        'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at least '
-        'three episodes, and cleared after twice this time without an episode.', min=60.0,
-        max=7 * 86400.0)
+        'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time in at least '
+        'three episodes, or for 3 % of it, and cleared after twice this time without an episode.',
+        min=60.0, max=7 * 86400.0)
     latency_floor_ms: float = _advanced(
         0.0, 'minimum difference of the latency limit from the baseline in ms; 0: by device class',
         'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or more, '

@@ -146,8 +146,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'empties it. The check clears within two minutes after the OSD is as fast as its peers.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
-        'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
-        'of the time, its beginning, the number of episodes, and the slowdown in them.',
+        'OSDs, or most OSDs of a host, are slow in repeated episodes, or remain slow. The detail '
+        'names the share of the time, its beginning, the number of episodes, and the slowdown.',
         'Replace the drive (``replace``), or find the cause of the episodes with ``why``. The '
         'check clears after a day without an episode.'),
     HealthCheck(

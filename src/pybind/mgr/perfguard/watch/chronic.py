@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs that are slow for a share of the time, in repeated episodes.
+"""OSDs that are slow for a share of the time, in repeated episodes, or all the time.
 
 The median of a minute (slow_osds.py) ignores spikes of seconds and has no memory. This file counts
-the seconds in which an OSD was several times as slow as its peers at its load, as a share of the
-seconds with enough operations for a comparison. Time without operations does not count, so that a
-night without load neither hides nor clears a slow drive. The counts decay with a time constant (the
-option chronic_period_seconds). slowness.py has the constants, for the default of this option.
+the seconds in which an OSD was several times as slow as its peers at its load, or was slow by that
+median, as a share of the seconds with enough operations for a comparison. Time without operations
+does not count, so that a night without load neither hides nor clears a slow drive. The counts decay
+with a time constant (the option chronic_period_seconds), and those of the recent past with a
+shorter one. slowness.py has the constants, for the default of this option.
 """
 import math
 import time
@@ -19,13 +20,14 @@ from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding,
                     excuse_waiting, median)
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
                        CROWD_PART, EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS,
-                       JUDGE_SECONDS, LEAST_EPISODES, LEAST_SHARE, LEAST_SLOW_SECONDS,
-                       LONGEST_SECONDS, MEMORY_SECONDS, MOST_BASELINE, NOISE_DEVIATIONS,
-                       PEERS_SECONDS, PEERS_SHARES)
+                       JUDGE_SECONDS, LASTING_SECONDS, LEAST_EPISODES, LEAST_LASTING_SECONDS,
+                       LEAST_SHARE, LEAST_SLOW_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS,
+                       MOST_BASELINE, NOISE_DEVIATIONS, PEERS_SECONDS, PEERS_SHARES,
+                       RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
 from .types import Chronic, Flow, OsdReading
 
 #: Maximum number of OSDs that are stored.
-KEPT = 200
+KEPT = 160
 
 
 @dataclass
@@ -34,6 +36,9 @@ class _Count:
     #: Seconds with operations, and slow seconds; both decay.
     evidence: float = 0.0
     slow: float = 0.0
+    #: The same in the recent past.
+    recent_evidence: float = 0.0
+    recent_slow: float = 0.0
     #: Seconds with operations since the last episode.
     quiet: float = 0.0
     #: Slow seconds of the episode, 0 between episodes, and seconds since the last of them.
@@ -54,16 +59,21 @@ class _Count:
     #: When it was raised; 0.0: it is not.
     raised: float = 0.0
 
-    @property
-    def share(self) -> float:
-        return self.slow / self.evidence if self.evidence else 0.0
+    def share(self, recent: bool = False) -> float:
+        """Share (0 to 1) of the time with operations in which it was slow."""
+        slow, evidence = (self.recent_slow, self.recent_evidence) if recent \
+            else (self.slow, self.evidence)
+        return slow / evidence if evidence else 0.0
 
     def take(self, now: float, seconds: float, finding: Optional[PeerFinding],
              scale: float) -> None:
         """Count an interval with operations. `finding`: the slow operations; None: not slow."""
         keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
+        keep_recent = math.exp(-seconds / (scale * RECENT_MEMORY * MEMORY_SECONDS))
         self.evidence = self.evidence * keep + seconds
+        self.recent_evidence = self.recent_evidence * keep_recent + seconds
         self.slow *= keep
+        self.recent_slow *= keep_recent
         self.seconds += seconds
         self.seen = now
         if finding is not None:
@@ -79,10 +89,11 @@ class _Count:
         if not self.episodes and not self.episode:
             self.since, self.seconds, self.slow_seconds, self.logs = now - seconds, seconds, 0., 0.
         self.slow += seconds
+        self.recent_slow += seconds
         self.episode += seconds
         self.gap = 0.0
         self.slow_seconds += seconds
-        self.logs += seconds * math.log(finding.score)
+        self.logs += seconds * math.log(max(1.0, finding.score))
         self.channel = finding.channel
         if self.episode >= EPISODE_SECONDS:
             self.last, self.quiet = now, 0.0
@@ -104,20 +115,35 @@ class _Count:
             self.episodes, self.episode, self.raised = 0, 0.0, 0.0
         return raised and unseen
 
-    def is_chronic(self, scale: float) -> bool:
-        return (self.episodes + (self.episode >= EPISODE_SECONDS) >= LEAST_EPISODES
-                and self.slow >= scale * LEAST_SLOW_SECONDS and self.share >= LEAST_SHARE)
+    @property
+    def all_episodes(self) -> int:
+        """With the one that has not ended."""
+        return self.episodes + (self.episode >= EPISODE_SECONDS)
+
+    def is_chronic(self, scale: float, recent: bool) -> bool:
+        """`recent`: of late, without regard to the time before that."""
+        if recent:
+            return (self.all_episodes >= LEAST_EPISODES
+                    and self.recent_slow >= scale * RECENT_SLOW_SECONDS)
+        if self.all_episodes and self.slow >= max(scale * LASTING_SECONDS, LEAST_LASTING_SECONDS):
+            return True
+        return (self.all_episodes >= LEAST_EPISODES
+                and self.slow >= scale * LEAST_SLOW_SECONDS and self.share() >= LEAST_SHARE)
+
+    def may_be_chronic(self, scale: float) -> bool:
+        """Whether it is raised, or may soon be."""
+        return bool(self.raised) or self.slow >= scale * LEAST_SLOW_SECONDS / 4 \
+            or self.recent_slow >= scale * RECENT_SLOW_SECONDS / 4
 
     def verdict(self, osd: int) -> Chronic:
         share = self.slow_seconds / max(self.seconds, self.slow_seconds, 1.0)
         slowdown = math.exp(self.logs / max(self.slow_seconds, 1.0))
-        episodes = self.episodes + (self.episode >= EPISODE_SECONDS)
-        return Chronic(osd, self.since, self.raised, self.last, share, episodes, slowdown,
+        return Chronic(osd, self.since, self.raised, self.last, share, self.all_episodes, slowdown,
                        'slow %s of the time since %s, %s, %.1f times its peers while '
                        'slow, last in %s' % (
                            percent(share), time.strftime('%a %Y-%m-%d %H:%M UTC',
                                                          time.gmtime(self.since)),
-                           plural(episodes, 'episode'), slowdown,
+                           plural(self.all_episodes, 'episode'), slowdown,
                            CHANNELS[self.channel]))
 
 
@@ -150,14 +176,14 @@ class ChronicOsds:
 
     def shares(self) -> Dict[int, float]:
         """Share of the time (0 to 1) in which each OSD was slow, within the memory."""
-        return {osd: count.share for osd, count in self._counts.items()
+        return {osd: count.share() for osd, count in self._counts.items()
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
     def update(self, reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
                baselines: Mapping[int, Sequence[ScoreBaseline]],
-               memory_seconds: float = MEMORY_SECONDS) -> None:
+               memory_seconds: float = MEMORY_SECONDS, reported: Collection[int] = ()) -> None:
         """`findings`: comparisons of each OSD with its peers; `baselines`: of its slowdown, by
-        channel.
+        channel; `reported`: OSDs that are slow by the median of a minute.
 
         OSDs with work besides client operations are not counted: not since that was last read, if
         it becomes known late. OSDs with a primary affinity of 0
@@ -168,7 +194,8 @@ class ChronicOsds:
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
         intervals = _intervals(reading, findings, windows, baselines)
-        slow = _worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)
+        slow = {**_still_slow(reading, findings, intervals.keys() & reported),
+                **_worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)}
         crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
         for osd, (seconds, _) in intervals.items():
             if osd not in crowd:
@@ -215,32 +242,39 @@ class ChronicOsds:
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
                     (now - count.seen) / 3600,
                     ': its primary affinity is 0' if osd in replicas_only else '')
-        chronic_osds = {osd for osd, count in self._counts.items()
-                        if osd in places and count.is_chronic(self._scale)}
-        if any(not self._counts[osd].raised for osd in chronic_osds):
-            for osd in chronic_osds - _crowd(chronic_osds, self._counts, places):
-                count = self._counts[osd]
-                if not count.raised and self._stands_out(osd, places):
-                    count.raised = now
+        for recent in (False, True):
+            chronic_osds = {osd for osd, count in self._counts.items()
+                            if osd in places and count.is_chronic(self._scale, recent)}
+            if any(not self._counts[osd].raised for osd in chronic_osds):
+                for osd in chronic_osds - _crowd(chronic_osds, self._counts, places):
+                    count = self._counts[osd]
+                    if not count.raised and self._stands_out(osd, places, recent):
+                        count.raised = now
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
         self.unjudged = {osd: why for osd, why in self.unjudged.items()
                          if osd in places and osd not in self._standing}
 
-    def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
+    def _stands_out(self, osd: int, places: Mapping[int, OsdPlace], recent: bool) -> bool:
         """Whether its peers are slow for a much smaller share of the time: most of them, or all of
         few."""
         kind = places[osd].kind
-        shares = sorted(count.share for peer, count in self._counts.items()
+        shares = sorted(count.share(recent) for peer, count in self._counts.items()
                         if peer != osd and count.evidence >= self._scale * PEERS_SECONDS
                         and peer in places and places[peer].kind == kind)
         usual = median(shares) if len(shares) >= MIN_PEERS else max(shares, default=math.inf)
-        return self._counts[osd].share >= PEERS_SHARES * usual
+        return self._counts[osd].share(recent) >= PEERS_SHARES * usual
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether an OSD may soon be raised."""
+        return any(not count.raised and count.may_be_chronic(self._scale)
+                   for count in self._counts.values())
 
     def to_json(self, uuids: Mapping[int, str]) -> Dict[str, Any]:
         """The state that survives a failover: OSDs that are raised, or may soon be."""
         candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
-                      if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
+                      if count.may_be_chronic(self._scale)]
         return {str(osd): {'uuid': uuids.get(osd),
                            **{key: round(value, 3)
                               for key, value in asdict(self._counts[osd]).items()}}
@@ -302,6 +336,22 @@ def _worst(over: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
     excused = excuse_waiting(over, CHRONIC_RATIO, reading.places, reading.partners)
     return {osd: max(findings, key=lambda finding: finding.score)
             for osd, findings in excused.findings.items() if findings}
+
+
+def _still_slow(reading: OsdReading, findings: Findings,
+                reported: Collection[int]) -> Dict[int, PeerFinding]:
+    """The slowest operations of the reported OSDs that were slow in this interval as well."""
+    slow: Dict[int, PeerFinding] = {}
+    for sample in reading.samples if reported else ():
+        if sample.osd not in reported:
+            continue
+        flows = flows_of(sample)
+        above = [finding for finding in findings[sample.osd]
+                 if flows[finding.channel].rate * sample.seconds >= BLOCK_OPS
+                 and flows[finding.channel].ms >= REPORTED_RATIO * finding.comparison.expected_ms]
+        if above:
+            slow[sample.osd] = max(above, key=lambda finding: finding.score)
+    return slow
 
 
 def _own_allowance(baseline: ScoreBaseline) -> float:

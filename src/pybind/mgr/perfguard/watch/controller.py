@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 WATCH_DOCUMENT = 'watch'
 BASELINES = 'baseline/'
 #: The counts of chronically slow OSDs. They change all the time, so they are written at this
-#: interval; a new mgr misses little.
+#: interval, or at the shorter one while an OSD may soon be raised; a new mgr misses little.
 CHRONIC_DOCUMENT = 'chronic'
-CHRONIC_SECONDS = 900.0
+CHRONIC_SECONDS, CANDIDATE_SECONDS = 900.0, 300.0
 #: How latency varies while nothing moves: of each OSD against the others, and from one operation to
 #: the next. Written at this interval, and a first time soon: a new mgr cannot learn it while a
 #: campaign moves data.
@@ -229,9 +229,11 @@ class Watching:
             self._stored.add(grown[0])
 
     def _save_chronic(self, now: float) -> None:
-        standing = self._watch.slow.chronic.standing
+        chronic = self._watch.slow.chronic
+        standing = chronic.standing
         written_osds, written_at = self._chronic
-        if standing.keys() == written_osds and now - written_at < CHRONIC_SECONDS:
+        interval = CANDIDATE_SECONDS if chronic.has_candidates else CHRONIC_SECONDS
+        if standing.keys() == written_osds and now - written_at < interval:
             return
         self._chronic = (set(standing), now)
         document = self._watch.chronic_to_json()
@@ -284,7 +286,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
-        slow_osds=slow, reported_osds=report.reported_osds(watch, context.now),
+        slow_osds=slow, reported_osds=report.reported_osds(watch),
         osd_causes={osd: tuple(cause.code for cause in watch.causes_of(osd, context))
                     for osd in slow},
         osd_reads=watch.reads.known(),

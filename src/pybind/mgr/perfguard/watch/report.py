@@ -18,7 +18,7 @@ from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
 from .slow_parts import SHARED_KINDS, shared_by, whole_parts
 from .state import WatchContext, WatchState
-from .types import Chronic, Flow, OsdVerdict, SharedPart
+from .types import Chronic, Flow, OsdVerdict, SharedPart, SlowShared
 
 #: Conditions of PGs that are shown.
 _TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
@@ -296,9 +296,6 @@ LATENCY_CHECK = 'PERFGUARD_LATENCY'
 #: Maximum numbers of suspects and PGs in the text of a health check.
 SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
-#: A chronically slow OSD is also reported by SLOW only after this time without a break. Otherwise
-#: that check would be raised and cleared with every episode.
-LASTING_SECONDS = 1800.0
 #: Kinds of events by health check; the cluster log contains them as well.
 EVENT_KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY_CHECK: 'latency'}
 
@@ -310,7 +307,7 @@ def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
         checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))
     slow = _slow_lines(watch, context)
     if slow:
-        checks[SLOW] = warning(_slow_summary(watch, context.now), slow)
+        checks[SLOW] = warning(_slow_summary(watch), slow)
     if watch.slow.chronic.standing:
         checks[CHRONIC] = warning(_chronic_summary(watch), _chronic_lines(watch))
     late = _late_pools(watch, context)
@@ -345,22 +342,28 @@ def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
     return lines or ['no OSD has reported yet which PGs are laggy']
 
 
-def _slow(watch: WatchState, now: float) -> List[OsdVerdict]:
-    """The slow OSDs without the episodes of chronically slow OSDs."""
+def _slow(watch: WatchState) -> List[OsdVerdict]:
+    """The slow OSDs without the chronically slow ones, which CHRONIC reports: SLOW would be raised
+    and cleared with every episode."""
     standing = watch.slow.chronic.standing
     return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
-            if verdict.slow and (osd not in standing or now - verdict.since >= LASTING_SECONDS)]
+            if verdict.slow and osd not in standing]
 
 
-def reported_osds(watch: WatchState, now: float) -> Dict[str, FrozenSet[int]]:
+def _shared(watch: WatchState) -> List[SlowShared]:
+    standing = watch.slow.chronic.standing.keys()
+    return [shared for shared in watch.slow.shared() if not standing >= set(shared.osds)]
+
+
+def reported_osds(watch: WatchState) -> Dict[str, FrozenSet[int]]:
     """Health check -> the slow OSDs that it reports."""
-    return {SLOW: frozenset(verdict.osd for verdict in _slow(watch, now)),
+    return {SLOW: frozenset(verdict.osd for verdict in _slow(watch)),
             CHRONIC: frozenset(watch.slow.chronic.standing)}
 
 
-def _slow_summary(watch: WatchState, now: float) -> str:
-    shared = [slow.part for slow in watch.slow.shared()]
-    single = [verdict.osd for verdict in _single(watch, now)]
+def _slow_summary(watch: WatchState) -> str:
+    shared = [slow.part for slow in _shared(watch)]
+    single = [verdict.osd for verdict in _single(watch)]
     many = len(shared) + len(single) > 1
     texts = ['%s are slower than the others' % part.what for part in watch.slow.parts()]
     if shared or single:
@@ -369,10 +372,10 @@ def _slow_summary(watch: WatchState, now: float) -> str:
     return '; '.join(texts)
 
 
-def _single(watch: WatchState, now: float) -> List[OsdVerdict]:
+def _single(watch: WatchState) -> List[OsdVerdict]:
     """The slow OSDs without those that are reported as a shared part."""
-    members = {osd for shared in watch.slow.shared() for osd in shared.osds}
-    return [verdict for verdict in _slow(watch, now) if verdict.osd not in members]
+    members = {osd for shared in _shared(watch) for osd in shared.osds}
+    return [verdict for verdict in _slow(watch) if verdict.osd not in members]
 
 
 def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
@@ -388,10 +391,10 @@ def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
     return [part.why for part in watch.slow.parts()] + [
         '%s: %s%s' % (shared.subject, shared.why,
                       _likely(watch.causes_of(shared.osds[0], context)))
-        for shared in watch.slow.shared()] + [
+        for shared in _shared(watch)] + [
         '%s: %s%s' % (_place(watch, verdict.osd), verdict.why,
                       _likely(watch.causes_of(verdict.osd, context)))
-        for verdict in _single(watch, context.now)]
+        for verdict in _single(watch)]
 
 
 def _likely(causes: Sequence[LikelyCause]) -> str:
@@ -486,7 +489,7 @@ class Announcer:
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         now = {(problem.check, problem.subject): problem
-               for problem in _problems(watch, names, context.now)}
+               for problem in _problems(watch, names)}
         # Neither a reported host (device, rack) nor its OSDs are reported again while one of its
         # OSDs is slow: its OSDs become slow and recover one by one.
         slow = [osd for osd in watch.places if (SLOW, 'osd.%d' % osd) in now]
@@ -502,7 +505,11 @@ class Announcer:
         begun = {key: problem for key, problem in now.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in of_reported}
-        ended = {key: problem for key, problem in self._reported.items() if key not in now}
+        # A slow OSD or host that becomes chronically slow has not recovered.
+        chronic = {(SLOW, 'osd.%d' % osd) for osd in watch.slow.chronic.standing} \
+            | {(SLOW, part.subject) for part in watch.slow.shared()}
+        ended = {key: problem for key, problem in self._reported.items()
+                 if key not in now.keys() | chronic}
         self._reported = {
             **{key: problem for key, problem in self._reported.items() if key in now}, **begun}
         return [Event(EVENT_KINDS[problem.check], _begin(problem, watch, context), problem.why)
@@ -511,20 +518,20 @@ class Announcer:
              for problem in ended.values()]
 
 
-def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> List[_Problem]:
+def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem]:
     problems: List[_Problem] = []
     if watch.laggy.raised:
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None
         problems.append(_Problem(LAGGY, 'PGs', watch.laggy.since,
                                  'osd.%d: %s' % (first.osd, first.why) if first else ''))
     of_shared: Set[int] = set()
-    for shared in watch.slow.shared():
+    for shared in _shared(watch):
         problems.append(_Problem(SLOW, shared.subject, shared.since, shared.why))
         of_shared.update(shared.osds)
     problems += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
     problems += [_Problem(SLOW, 'osd.%d' % verdict.osd, verdict.since, verdict.why,
                           verdict.osd in of_shared)
-                 for verdict in _slow(watch, now)]
+                 for verdict in _slow(watch)]
     problems += [_Problem(CHRONIC, 'osd.%d' % osd, standing.since, standing.why)
                  for osd, standing in watch.slow.chronic.standing.items()]
     for pool_id, kind, since in watch.pools.slow():

@@ -171,7 +171,8 @@ class SlowOsds:
         self.chronic.update(replace(reading, busy=kinds, samples=[
             sample for sample in reading.samples if sample.osd in windows]),
             judged, windows, {osd: self._states[osd].usual for osd in windows},
-            settings.memory_seconds)
+            settings.memory_seconds, {osd for osd, state in self._states.items()
+                                      if state.slow and not state.of_part})
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         self.slow_replicas = excused.replicas
         self._settled_since = (min(self._settled_since, now) if reading.settled

@@ -10,8 +10,9 @@ now       client reads of one report, with    two reports (10 s);       releases
           the other OSDs in the same report                             latency does not count
 minutes   all operations of a minute, with    35 s to 4 minutes, by     ``PERFGUARD_SLOW_OSD``,
           those of peers at the same load     how slow; 1 minute        mitigation, probes
-half a    each report, with peers at the      18 minutes of slow time   ``PERFGUARD_OSD_CHRONIC``,
-day       same load; slow seconds as a share  in three episodes; a day  mitigation, probes
+half a    each report, with peers at the      4 minutes of slow time    ``PERFGUARD_OSD_CHRONIC``,
+day       same load; slow seconds as a share  in three episodes, or 22  mitigation, probes
+                                              minutes in all; a day
 ========  ==================================  ========================  ============================
 
 They cannot be one. The first horizon decides before the next release, so it cannot wait for a
@@ -108,6 +109,18 @@ NOISE_DEVIATIONS = 3.0
 LEAST_SLOW_SECONDS = 1080.0
 LEAST_SHARE = 0.025
 PEERS_SHARES = 3.0
+#: The recent past has a memory of its own, as a share of MEMORY_SECONDS: an OSD that begins to be
+#: slow would otherwise have to make up for half a day in which it was not. Minimum of slow seconds
+#: within it.
+RECENT_MEMORY = 1 / 24
+RECENT_SLOW_SECONDS = 240.0
+#: Slow seconds of an OSD that is slow all the time, in any number of episodes; and the minimum of
+#: that for shorter memories.
+LASTING_SECONDS = 1320.0
+LEAST_LASTING_SECONDS = 240.0
+#: Slowdown of the intervals that also count while an OSD is reported as slow: it is, by the median
+#: of a minute, for minutes.
+REPORTED_RATIO = 1.25
 #: Minimum number of episodes.
 LEAST_EPISODES = 3
 #: Minimum length of an episode, for any memory, and time without a slow interval that ends it.
@@ -119,7 +132,7 @@ CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
 #: Time without operations after which an OSD is forgotten.
 FORGET_CHRONIC_SECONDS = 14 * 86400.0
 #: Minimum evidence of peers whose share counts.
-PEERS_SECONDS = 1800.0
+PEERS_SECONDS = 300.0
 #: Seconds between two judgements (with a shorter memory, less), and maximum of an interval.
 JUDGE_SECONDS = 60.0
 LONGEST_SECONDS = 120.0

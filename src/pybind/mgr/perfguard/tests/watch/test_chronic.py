@@ -9,12 +9,13 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.chronic import KEPT, ChronicOsds, _Count
 from perfguard.watch.slow_osds import SlowOsds
-from perfguard.watch.slowness import SlowSettings
+from perfguard.watch.slowness import LASTING_SECONDS, SlowSettings
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
 HOUR, DAY = 3600.0, 86400.0
-#: Longer than mgr_stats_period (5 s): days are played here.
-BEAT = 60.0
+#: Longer than mgr_stats_period (5 s): days are played here. The shorter one is that of the longest
+#: interval that counts in full for the median of a minute.
+BEAT, SHORT_BEAT = 60.0, 15.0
 START = 1e9
 #: OSD -> multiple of its normal latency, in the beat of that number.
 Pattern = Callable[[int, int], float]
@@ -39,6 +40,7 @@ class Clock:
         self.settings = SlowSettings()
         self.acute: Set[int] = set()
         self.learning = True
+        self.beat_seconds = BEAT
         self.probed: Set[int] = set()
         #: OSDs with a primary affinity of 0; and those without operations, as on memstore.
         self.replicas_only: Set[int] = set()
@@ -48,14 +50,15 @@ class Clock:
 
     def sample(self, osd: int, factor: float) -> OsdSample:
         if osd in self.idle:
-            return OsdSample(osd, BEAT)
+            return OsdSample(osd, self.beat_seconds)
         ms = self.ms * (1.0 + 0.01 * osd) * factor
-        return OsdSample(osd, BEAT, read=Flow(self.rate, ms), commit=Flow(self.rate, ms))
+        flow = Flow(self.rate, ms)
+        return OsdSample(osd, self.beat_seconds, read=flow, commit=flow)
 
     def play(self, seconds: float, pattern: Pattern = healthy) -> List[int]:
         """Who is chronically slow at the end."""
-        for _ in range(round(seconds / BEAT)):
-            self.now += BEAT
+        for _ in range(round(seconds / self.beat_seconds)):
+            self.now += self.beat_seconds
             self.beat += 1
             samples = [self.sample(osd, pattern(osd, self.beat)) for osd in self.places]
             self.detector.update(OsdReading(
@@ -146,9 +149,9 @@ def test_a_shorter_memory_finds_and_clears_sooner() -> None:
     assert clock.play(1.5 * HOUR) == []
 
 
-@pytest.mark.parametrize('duty, hours', [(20, 10.0), (5, 2.0)])
+@pytest.mark.parametrize('duty, hours', [(20, 10.0), (5, 0.6)])
 def test_the_more_often_the_sooner(duty: int, hours: float) -> None:
-    """A twentieth of the time takes a night, a fifth not two hours."""
+    """A twentieth of the time takes a night, a fifth half an hour."""
     def pattern(osd: int, beat: int) -> float:
         return 8.0 if osd == 3 and beat % duty == 0 else 1.0
 
@@ -160,15 +163,50 @@ def test_flash_of_65_us_that_is_2_to_5_times_as_slow() -> None:
     assert clock.play(4 * HOUR, of_ten(3, factor=3.0)) == [3]
 
 
-def test_one_incident_is_not_again_and_again() -> None:
+def always(factor: float) -> Pattern:
+    return lambda osd, beat: factor if osd == 3 else 1.0
+
+
+def test_a_short_incident_is_no_standing_finding() -> None:
     clock = Clock()
-
-    def pattern(osd: int, beat: int) -> float:
-        return 8.0 if osd == 3 else 1.0
-
     clock.play(HOUR)
-    assert not clock.play(2 * HOUR, pattern) and clock.acute == {3}
+    assert not clock.play(1200, always(8.0)) and clock.acute == {3}
     assert not clock.play(2 * HOUR)
+
+
+@pytest.mark.parametrize('factor', [1.7, 2.2, 8.0])
+@pytest.mark.parametrize('hours', [0, 14])
+def test_slow_all_the_time_stands_within_half_an_hour(hours: int, factor: float) -> None:
+    """From the begin, or after half a day in which it was healthy."""
+    clock = Clock()
+    clock.play(hours * HOUR)
+    clock.beat_seconds = SHORT_BEAT
+    assert LASTING_SECONDS - 60 <= clock.until(always(factor)) <= 1800
+    clock.beat_seconds = BEAT
+    assert clock.detector.chronic.standing[3].episodes == 1
+    raised_at = clock.detector.chronic.standing[3].raised
+    for _ in range(14):
+        clock.now += 21 * HOUR
+        assert clock.play(3 * HOUR, always(factor)) == [3]
+    assert clock.detector.chronic.standing[3].raised == raised_at
+
+
+def test_half_of_the_time_after_a_healthy_week() -> None:
+    clock = Clock()
+    clock.play(14 * HOUR)
+    assert clock.until(lambda osd, beat: 8.0 if osd == 3 and beat % 4 < 2 else 1.0) <= 1800
+
+
+def test_a_whole_class_that_is_slow_is_no_standing_finding() -> None:
+    """Half of it, all the time."""
+    clock = Clock()
+    assert not clock.play(2 * HOUR, lambda osd, beat: 8.0 if osd < 4 else 1.0)
+
+
+def test_the_lasting_time_survives_a_failover() -> None:
+    clock = Clock(5)
+    assert not clock.play(1200, always(4.0))
+    assert clock.restarted().until(always(4.0)) <= 600
 
 
 def test_single_outliers_are_no_episodes() -> None:

@@ -387,6 +387,16 @@ def test_a_latency_that_recurs_ends_as_accepted() -> None:
                                 'the latency of writes of pool rbd is accepted at this hour')
 
 
+def test_a_host_that_remains_slow_is_a_standing_finding_and_has_not_recovered() -> None:
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow.update(dict.fromkeys((8, 9, 10, 11), 8.0))
+    cluster.run(2000)
+    assert set(cluster.checks) == {CHRONIC}
+    assert cluster.checks[CHRONIC]['summary'] == 'host h2 is chronically slow'
+    assert not [what for _, what in cluster.told if 'no longer' in what]
+
+
 def test_whatever_begins_ends() -> None:
     """OSDs of one host become slow one by one, until it is the host, and recover one by one."""
     cluster = Osds()
@@ -398,7 +408,8 @@ def test_whatever_begins_ends() -> None:
     assert cluster.checks[SLOW]['summary'] == 'host h2 is slower than its peers'
     for osd in (8, 9, 10, 11):
         del cluster.slow[osd]
-        cluster.run(400)
+        cluster.run(250)
+    cluster.run(150)
     assert cluster.checks == {}
     whats = [what for _, what in cluster.told]
     begun = [what[:-len(' is slow')] for what in whats if what.endswith(' is slow')]
