@@ -2,7 +2,7 @@
 """Finding slow OSDs in synthetic traces: perfguard against Ceph change #69995 and Perseus.
 
     /usr/bin/python3 -m qa.bench.bench_slow_osd [--seeds 3] [--hours 24] [--quick]
-    /usr/bin/python3 -m qa.bench.bench_slow_osd --chronic [--seeds 3]
+    /usr/bin/python3 -m qa.bench.bench_slow_osd --chronic|--standing [--seeds 3]
     /usr/bin/python3 -m qa.bench.bench_slow_osd --trace DIRECTORY
 
 All detectors see the same traces (traces.py) beat by beat. An OSD counts once a trace: right if it
@@ -19,7 +19,7 @@ import itertools
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -29,8 +29,8 @@ from perfguard.watch.types import OsdReading
 
 from . import recorded
 from .detectors import Chronic, CommitMad, Detector, PeerEvaluation, Perfguard, Perseus
-from .traces import (BEAT, DAY_SECONDS, DISK, FLASH, FLASH_B, Case, Fault, Layout, Trace,
-                     build)
+from .traces import (BEAT, DAY_SECONDS, DISK, DISK_DB, FLASH, FLASH_B, Case, Fault, Layout,
+                     Trace, build)
 
 FLASHES, DISKS = ((10, 6, FLASH),), ((8, 6, DISK),)
 #: As on three nodes of Rook or Proxmox.
@@ -49,8 +49,8 @@ def named_cases() -> Iterator[Case]:
     yield Case('disk, writes only', DISKS, Fault(write=4))
     yield Case('OSD process slow (CPU)', FLASHES, Fault(cpu=20))
     yield Case('from the start, 3 OSDs, writes', FLASHES, Fault(write=4, osds=3, from_start=True))
-    yield Case('a whole host, flash', FLASHES, Fault(3, 3, 3, host=True))
-    yield Case('a whole host, disk', DISKS, Fault(3, 3, host=True), minutes=60)
+    yield Case('a whole host, flash', FLASHES, Fault(3, 3, 3, hosts=1))
+    yield Case('a whole host, disk', DISKS, Fault(3, 3, hosts=1), minutes=60)
     yield Case('during backfill, flash', FLASHES, Fault(6, 6), backfill=True)
     yield Case('during backfill, disk', DISKS, Fault(6, 6), backfill=True)
     yield Case('mixed models', MODELS, Fault(3, 3))
@@ -105,6 +105,31 @@ def chronic_cases() -> Iterator[Case]:
             yield long_case('%s, %g %% at %g x' % (name, 100 * duty, factor), layout,
                             Fault(factor, factor, duty=duty, osds=2))
         yield long_case('%s, healthy with tails' % name, layout)
+
+
+def standing_cases() -> Iterator[Case]:
+    """What must not prevent a standing finding, repeat it, or be one."""
+    flash, disk = ((4, 6, FLASH),), ((4, 6, DISK),)
+    always = Fault(4, 4, from_start=True, osds=2)
+    slow = [long_case('flash, slow all the time', flash, always),
+            long_case('disk, slow all the time', disk, always),
+            long_case('flash, twice as slow all the time', flash,
+                      replace(always, read=2, write=2))]
+    yield from slow
+    for case in (slow[0], long_case('flash, 10 % at 8 x', flash, Fault(8, 8, duty=0.1, osds=2))):
+        yield replace(case, name=case.name + ', 20 failovers', failovers=20)
+        yield replace(case, name=case.name + ', OSDs join and leave', changing=True)
+        yield replace(case, name=case.name + ', batch each night', batch=3.0)
+    for name, layout in (('flash', flash), ('disk', disk)):
+        yield replace(long_case(name + ', healthy, batch each night', layout), batch=3.0)
+        yield replace(long_case(name + ', healthy, OSDs join and leave', layout), changing=True,
+                      failovers=20)
+    mixed = ((2, 6, DISK), (2, 6, DISK_DB))
+    yield long_case('disks, half with DB, slow all the time', mixed, always)
+    yield long_case('disks, half with DB, healthy', mixed)
+    yield Case('two slow hosts of four', flash, Fault(4, 4, hosts=2), minutes=60)
+    yield Case('3,000 OSDs, slow all the time', ((150, 20, FLASH),),
+               Fault(4, 4, from_start=True, osds=3), minutes=45, beat=LONG_BEAT, pgs_per_osd=12)
 
 
 @dataclass
@@ -165,11 +190,12 @@ class Watcher:
                      self._raised)
 
 
-def watch(trace: Trace) -> List[Watcher]:
-    """Show a trace to all detectors."""
+def watch(trace: Trace, with_others: bool = True) -> List[Watcher]:
+    """Show a trace to all detectors, or to those of perfguard."""
     perfguard = Perfguard(trace)
-    detectors: List[Detector] = [perfguard, Chronic(perfguard), CommitMad(trace), Perseus(trace),
-                                 PeerEvaluation(trace)]
+    detectors: List[Detector] = [perfguard, Chronic(perfguard)]
+    if with_others:
+        detectors += [CommitMad(trace), Perseus(trace), PeerEvaluation(trace)]
     watchers = [Watcher(trace, detector) for detector in detectors]
     for beat in range(trace.beats):
         for watcher in watchers:
@@ -182,12 +208,13 @@ def watch(trace: Trace) -> List[Watcher]:
     return watchers
 
 
-def run(cases: List[Case], seeds: int, totals: Dict[str, Tally]) -> None:
+def run(cases: List[Case], seeds: int, totals: Dict[str, Tally],
+        with_others: bool = True) -> None:
     """Print a table of cases, and add them up; of the long traces a third of the seeds."""
     for case in cases:
         tallies: Dict[str, Tally] = {}
         for seed in range(seeds if case.minutes <= 120 else (seeds + 2) // 3):
-            for watcher in watch(build(case, seed)):
+            for watcher in watch(build(case, seed), with_others):
                 tally = watcher.tally()
                 tallies.setdefault(watcher.detector.name, Tally()).add(tally)
                 totals.setdefault(watcher.detector.name, Tally()).add(tally)
@@ -251,6 +278,8 @@ def main() -> int:
     parser.add_argument('--quick', action='store_true',
                         help='one seed, a healthy hour, two factors')
     parser.add_argument('--chronic', action='store_true', help='intermittent drives only')
+    parser.add_argument('--standing', action='store_true',
+                        help='drives that are slow all the time, failovers, and other changes')
     parser.add_argument('--healthy-days', type=float, metavar='N',
                         help='false alarms of perfguard in so many healthy drive-days')
     parser.add_argument('--beat', type=float, default=LONG_BEAT, metavar='SECONDS',
@@ -269,11 +298,13 @@ def main() -> int:
         run_recorded(args.trace, totals)
     elif args.chronic:
         run(list(chronic_cases()), 3 * seeds, totals)
+    elif args.standing:
+        run(list(standing_cases()), 3 * seeds, totals, with_others=False)
     else:
         run([*named_cases(), *healthy_cases(hours), *graded_cases(factors)], seeds, totals)
     for name, tally in totals.items():
         print('%-32s %-10s %s' % ('all', name, tally.words()))
-    for osds in () if args.chronic or args.trace else (60, 1000):
+    for osds in () if args.chronic or args.standing or args.trace else (60, 1000):
         print('perfguard, %d OSDs: %.1f ms of CPU an update, %.1f at most' % (osds, *cpu_ms(osds)))
     return 0
 

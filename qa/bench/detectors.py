@@ -17,10 +17,12 @@ backfill or deep scrub are passed over. Its parameters are the best of a few tri
 Peer evaluation, which the same paper compares itself with: a drive is slow whose latency is twice
 the median of its node's drives for more than half of five minutes.
 """
+import json
 from typing import Dict, List, Optional, Protocol, Set, Tuple
 
 import numpy as np
 
+from perfguard.watch.controller import CHRONIC_SECONDS
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.types import OsdReading
@@ -36,6 +38,7 @@ class Detector(Protocol):
 
 
 class Perfguard:
+    """What PERFGUARD_SLOW_OSD reports."""
     name = 'perfguard'
 
     def __init__(self, trace: Trace, settings: SlowSettings = SlowSettings()) -> None:
@@ -44,25 +47,47 @@ class Perfguard:
         self.hosts: Set[str] = set()
         #: What is reported of parts of a class.
         self.parts: Set[str] = set()
+        length = trace.beats // (trace.case.failovers + 1)
+        #: Beats in which another mgr takes over.
+        self.failovers = set(range(length, trace.beats, length)) if trace.case.failovers else set()
+        #: What the mgr has stored: the slow OSDs, and the counts, for which OSDs, and when.
+        self._slow: str = '{}'
+        self._chronic: Tuple[str, Set[int], float] = ('{}', set(), 0.0)
 
     def flagged(self, beat: int) -> Set[int]:
+        now = 1e9 + self.trace.clock(beat)
+        if beat in self.failovers:
+            self.detector = SlowOsds()
+            self.detector.from_json(json.loads(self._slow), now)
+            self.detector.chronic.from_json(json.loads(self._chronic[0]), now)
         self.detector.update(OsdReading(
-            1e9 + self.trace.clock(beat), self.trace.samples(beat), self.trace.places,
+            now, self.trace.samples(beat), self.trace.places_at(beat),
             self.trace.busy[beat]), self.settings)
+        if self.failovers:
+            self._store(now)
         self.hosts.update(shared.part[1] for shared in self.detector.shared())
         self.parts.update(part.what for part in self.detector.parts())
-        return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+        slow = {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+        return slow.union(*(part.osds for part in self.detector.parts())) \
+            - self.detector.chronic.standing.keys()
+
+    def _store(self, now: float) -> None:
+        """As watch/controller.py."""
+        self._slow = json.dumps(self.detector.to_json())
+        standing = set(self.detector.chronic.standing)
+        if standing != self._chronic[1] or now - self._chronic[2] >= CHRONIC_SECONDS:
+            self._chronic = (json.dumps(self.detector.chronic.to_json({})), standing, now)
 
 
 class Chronic:
-    """The view of perfguard's detector that counts."""
+    """What PERFGUARD_OSD_CHRONIC reports."""
     name = 'chronic'
 
     def __init__(self, perfguard: Perfguard) -> None:
-        self.detector = perfguard.detector
+        self.perfguard = perfguard
 
     def flagged(self, beat: int) -> Set[int]:
-        return set(self.detector.chronic.standing)
+        return set(self.perfguard.detector.chronic.standing)
 
 
 class CommitMad:

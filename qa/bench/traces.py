@@ -30,7 +30,7 @@ Sources of constants: 0.42 ms per 4k write at depth 1 of a good NVMe cluster, so
 round trip (measuring notes by M. Nelson and yourcmc.ru); 100 to 120 operations/s of a 7,200 rpm
 disk; 100 PGs an OSD; deep scrub once a week (osd_deep_scrub_interval).
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
@@ -74,6 +74,8 @@ class Device:
     extra: Tuple[float, float]
     large_rate: float
     scrub_seconds: Tuple[float, float]
+    #: As in OsdPlace.
+    store: str = ''
 
 
 FLASH = Device('nvme-a', 'ssd', 0.12, 0.25, 8, 16, 0.05, 0.8, (0.005, 0.3), (0.02, 0.1), 60.0,
@@ -82,7 +84,9 @@ FLASH = Device('nvme-a', 'ssd', 0.12, 0.25, 8, 16, 0.05, 0.8, (0.005, 0.3), (0.0
 FLASH_B = Device('nvme-b', 'ssd', 0.21, 0.45, 8, 16, 0.05, 1.2, (0.005, 0.3), (0.02, 0.1), 60.0,
                  (20.0, 120.0))
 DISK = Device('disk-a', 'hdd', 7.0, 7.0, 1, 5, 0.08, 30.0, (0.05, 0.4), (0.15, 0.35), 12.0,
-              (300.0, 2400.0))
+              (300.0, 2400.0), 'bluestore')
+#: The same disk with its DB on flash.
+DISK_DB = replace(DISK, write_ms=3.0, store='bluestore, DB on flash')
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ class Fault:
     #: On the work of the OSD itself.
     cpu: float = 1.0
     osds: int = 1
-    #: A whole host in place of single OSDs.
-    host: bool = False
+    #: So many whole hosts in place of single OSDs.
+    hosts: int = 0
     #: From the first beat on, in place of the middle.
     from_start: bool = False
     #: Share of the time that it is there, from the onset on; 1: always.
@@ -127,6 +131,13 @@ class Case:
     drives_only: bool = False
     #: Healthy OSDs have heavy tails and compactions that slow clients down.
     tails: bool = False
+    #: How often another mgr takes over.
+    failovers: int = 0
+    #: A tenth of the healthy OSDs are not there at first, and another tenth not in the end.
+    changing: bool = False
+    #: Factor on the load in the second and third hour of each day.
+    batch: float = 1.0
+    pgs_per_osd: int = PGS_PER_OSD
 
 
 @dataclass
@@ -144,6 +155,8 @@ class Trace:
     #: Of recorded traces: seconds since the begin, by beat, and names of the drives.
     times: Optional[Array] = None
     names: Sequence[str] = ()
+    #: OSD -> the beats (first, end) in which it is there, of those that are not there in all.
+    there: Dict[int, Tuple[int, int]] = field(default_factory=dict)
 
     def clock(self, beat: int) -> float:
         """Seconds since the trace began; the hours that are not recorded pass as well."""
@@ -154,11 +167,18 @@ class Trace:
     def name(self, osd: int) -> str:
         return self.names[osd] if self.names else 'osd.%d' % osd
 
+    def places_at(self, beat: int) -> Dict[int, OsdPlace]:
+        return {osd: place for osd, place in self.places.items() if self._is_there(osd, beat)}
+
+    def _is_there(self, osd: int, beat: int) -> bool:
+        first, end = self.there.get(osd, (0, self.beats))
+        return first <= beat < end
+
     def samples(self, beat: int) -> List[OsdSample]:
         columns = [[Flow(rate, ms) for rate, ms in zip(rates[beat].tolist(), mss[beat].tolist())]
                    for rates, mss in self.flows.values()]
         return [OsdSample(osd, self.case.beat, **dict(zip(self.flows, flows)))
-                for osd, flows in enumerate(zip(*columns))]
+                for osd, flows in enumerate(zip(*columns)) if self._is_there(osd, beat)]
 
     def commit_whole_ms(self) -> Array:
         """As `ceph osd perf` has it: whole milliseconds, 0 when idle."""
@@ -198,7 +218,8 @@ class _Builder:
                     osd = len(self.devices)
                     self.devices.append(device)
                     self.places[osd] = OsdPlace(osd, 'h%d' % host, 'default', device.device_class,
-                                                device.name if case.models else '')
+                                                device.name if case.models else '',
+                                                store=device.store)
                 host += 1
         self.count = len(self.devices)
         self.busy: List[Dict[int, str]] = [{} for _ in range(self.beats)]
@@ -234,11 +255,20 @@ class _Builder:
         self._peering()
         flows = self._flows(lead, commits)
         hosts = {self.places[osd].host for osd in slow} if (
-            self.case.fault and self.case.fault.host) else set()
-        trace = Trace(self.case, self.places, slow, onset, self.beats, flows, self.busy, hosts)
+            self.case.fault and self.case.fault.hosts) else set()
+        trace = Trace(self.case, self.places, slow, onset, self.beats, flows, self.busy, hosts,
+                      there=self._changes(slow) if self.case.changing else {})
         if self.case.drives_only:
             trace.flows = {'commit': trace.device()}
         return trace
+
+    def _changes(self, slow: Set[int]) -> Dict[int, Tuple[int, int]]:
+        healthy = [osd for osd in self.places if osd not in slow]
+        number = self.count // 10
+        chosen = [int(osd) for osd in self.rng.choice(healthy, 2 * number, replace=False)]
+        when = self.rng.integers(0, self.beats, 2 * number)
+        return {osd: (int(beat), self.beats) if index < number else (0, int(beat))
+                for index, (osd, beat) in enumerate(zip(chosen, when))}
 
     def _place_pgs(self) -> None:
         """Three OSDs of different hosts and one class for each PG, by weight."""
@@ -251,7 +281,7 @@ class _Builder:
         acting = []
         for number in range(len(names)):
             members = np.flatnonzero(classes == number)
-            for _ in range(len(members) * PGS_PER_OSD // SIZE):
+            for _ in range(len(members) * self.case.pgs_per_osd // SIZE):
                 # The largest of weighted exponentials: a draw without repetition.
                 keys = rng.exponential(1.0, len(members)) / weight[members]
                 chosen: List[int] = []
@@ -285,6 +315,9 @@ class _Builder:
         hours = _clock(self.case, np.arange(self.beats)) / 3600 + rng.uniform(0, 24)
         drift = np.exp(_wander(rng, (self.beats, 1), 300 / self.beat, 0.15))
         day = (1 + 0.5 * np.sin(2 * np.pi * hours / 24))[:, None] * drift
+        if self.case.batch != 1.0:
+            hour = _clock(self.case, np.arange(self.beats)) % DAY_SECONDS // 3600
+            day *= np.where((hour == 1) | (hour == 2), self.case.batch, 1.0)[:, None]
         columns = np.zeros((1, self.count))
         writes = self._by_osd(self.acting)
         for name in sorted({device.device_class for device in self.devices}):
@@ -304,9 +337,11 @@ class _Builder:
         able = [osd for osd, device in enumerate(self.devices)
                 if self.case.where in ('', device.name)]
         chosen = {int(osd) for osd in self.rng.choice(able, fault.osds, replace=False)}
-        if fault.host:
-            host = self.places[min(chosen)].host
-            chosen = {osd for osd, place in self.places.items() if place.host == host}
+        if fault.hosts:
+            first = self.places[min(chosen)].host
+            names = sorted({place.host for place in self.places.values()} - {first})
+            hosts = {first, *names[:fault.hosts - 1]}
+            chosen = {osd for osd, place in self.places.items() if place.host in hosts}
         for factors, factor in ((self.read_factor, fault.read), (self.write_factor, fault.write),
                                 (self.cpu_factor, fault.cpu)):
             if fault.duty == 1.0:

@@ -14,14 +14,16 @@ from perfguard import tables
 from perfguard.watch.report import OsdRow, exported_json
 from perfguard.watch.series import HistoryPoint
 from qa.bench import recorded
-from qa.bench.bench_slow_osd import Tally, chronic_cases, healthy_cases, named_cases, watch
+from qa.bench.bench_slow_osd import (Tally, chronic_cases, healthy_cases, named_cases,
+                                     standing_cases, watch)
 from qa.bench.detectors import PeerEvaluation
 from qa.bench.traces import build
 
 HEADER = 'timestamp,disk,node,iops,latency,slow\n'
 
 
-CASES = {case.name: case for case in [*named_cases(), *healthy_cases(1.0), *chronic_cases()]}
+CASES = {case.name: case for case in [*named_cases(), *healthy_cases(1.0), *chronic_cases(),
+                                      *standing_cases()]}
 
 
 def tallies(name: str) -> Dict[str, Tally]:
@@ -107,13 +109,32 @@ def test_drives_that_are_slow_all_the_time_are_found(name: str, slow: int, secon
 
 @pytest.mark.parametrize('name', [
     'hot, healthy flash', 'backfill, healthy disk', 'flash, healthy with tails',
-    'disk, healthy with tails'])
+    'disk, healthy with tails', 'flash, healthy, batch each night',
+    'flash, healthy, OSDs join and leave', 'disks, half with DB, healthy'])
 def test_healthy_drives_are_not_slow(name: str) -> None:
     found = tallies(name)
     assert all((found[view].false, found[view].raised) == (0, 0)
                for view in ('perfguard', 'chronic'))
     if 'disk' in name:
         assert found['peer eval.'].false > 0, 'these traces could deceive nobody'
+
+
+@pytest.mark.parametrize('name', [
+    'flash, slow all the time', 'flash, twice as slow all the time',
+    'flash, slow all the time, 20 failovers', 'disks, half with DB, slow all the time'])
+def test_drives_that_remain_slow_are_one_finding(name: str) -> None:
+    """In 14 days with a night after each, and nothing else is raised from then on."""
+    found = tallies(name)
+    chronic = found['chronic']
+    assert (chronic.right, chronic.missed, chronic.false, chronic.raised) == (2, 0, 0, 2)
+    assert max(chronic.seconds) <= 1800.0
+    assert found['perfguard'].raised <= 2 and found['perfguard'].false == 0
+
+
+def test_two_slow_hosts_of_four_are_a_part_of_the_class() -> None:
+    found = tallies('two slow hosts of four')
+    assert (found['perfguard'].right, found['perfguard'].false) == (12, 0)
+    assert found['chronic'].right == found['chronic'].false == 0
 
 
 @pytest.mark.parametrize('name', ['flash, 3 % at 8 x', 'disk, 10 % at 3 x'])
