@@ -15,10 +15,10 @@ from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook
 from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
-                                     Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
-                                     PgCounts, Placement, Pool, PoolSetting, PoolSpace, Question,
-                                     Readings, Reply, Signals, Space, UnreadablePg, UpmapEntry,
-                                     pool_of, seed_of)
+                                     Items, Ops, OptionChange, Osd, OsdCounters, OsdMap, OsdPlace,
+                                     OsdSet, PgCounts, Placement, Pool, PoolSetting, PoolSpace,
+                                     Question, Readings, Reply, Signals, Space, UnreadablePg,
+                                     UpmapEntry, pool_of, seed_of)
 from perfguard.observation import BALANCER
 
 from .cluster import MIN_WAIT as DEFAULT_MIN_WAIT
@@ -486,6 +486,9 @@ class SimCluster:
 
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset()
+
+    def option_changes(self) -> Tuple[OptionChange, ...]:
+        return ()
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The OSDMap and the states of PGs in the JSON of commands and of ceph-mgr, as frozen types."""
+import contextlib
 import time
+from datetime import datetime
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Protocol,
                     Sequence, Tuple, Union)
 
 from ..errors import InvalidValue
-from .types import (NO_OSD, NOOUT, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts,
-                    PgSets, Pool)
+from .types import (NO_OSD, NOOUT, RJENKINS, ConfigEntry, Items, OptionChange, Osd, OsdMap, Pair,
+                    PgCounts, PgSets, Pool)
 
 # ---- the JSON of an OSDMap
 
@@ -283,6 +285,19 @@ def config_entries(dump: Iterable[Mapping[str, Any]]) -> Tuple[ConfigEntry, ...]
     """From ``ceph config dump -f json``."""
     return tuple(ConfigEntry(entry['section'], entry.get('mask', ''), entry['name'],
                              str(entry['value'])) for entry in dump)
+
+
+def option_changes(log: Iterable[Mapping[str, Any]]) -> Tuple[OptionChange, ...]:
+    """From ``ceph config log -f json``. Entries of a form that is not known are skipped."""
+    changes = []
+    for entry in log:
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            at = datetime.strptime(entry['timestamp'], '%Y-%m-%dT%H:%M:%S.%f%z').timestamp()
+            for row in entry['changes']:
+                who, _, name = row['name'].rpartition('/')
+                changes.append(OptionChange(at, who, name, str(row.get('previous_value', '')),
+                                            str(row.get('new_value', ''))))
+    return tuple(changes)
 
 
 # ---- Rows of a PG dump

@@ -16,21 +16,23 @@ from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
-                    osdmap_from_dump, pool_counts)
+                    option_changes, osdmap_from_dump, pool_counts)
 from .flag_orders import FlagOrders
 from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Grown, NewHosts, NoFuture, Outlook, View
 from .sensors import Sensors
-from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, Json, OsdMap,
-                    OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals,
-                    Space, pool_of, seed_of)
+from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, Json,
+                    OptionChange, OsdMap, OsdSet, Placement, PoolSetting, PoolSpace, Question,
+                    Readings, Reply, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+#: Changes of the configuration database that are read; a campaign may make some of them.
+CONFIG_CHANGES = 100
 #: Maximum time to wait for the state of the orchestrator, without which a turn continues.
 ORCHESTRATOR_TIMEOUT = 2.0
 #: Maximum number of commands that are sent before the mons answer; a change of CRUSH with the most
@@ -232,6 +234,12 @@ class MgrCluster:
             log.warning('config dump: %s', reply.error or 'no answer')
             return None
         return config_entries(json.loads(reply.out))
+
+    def option_changes(self) -> Optional[Tuple[OptionChange, ...]]:
+        """The last changes of the configuration database; None: the mons did not answer."""
+        reply = self.run([{'prefix': 'config log', 'num': CONFIG_CHANGES, 'format': 'json'}],
+                         CONFIG_TIMEOUT)[0]
+        return option_changes(json.loads(reply.out)) if reply.retval == 0 else None
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """For the mgr's thread: a new entry of the cluster log or the audit log."""

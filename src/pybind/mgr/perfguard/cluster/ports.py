@@ -8,8 +8,9 @@ from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
 from .orchestrator import Orchestrating
-from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, Json, OsdMap, OsdSet,
-                    Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals, Space)
+from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, Json, OptionChange,
+                    OsdMap, OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply,
+                    Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -129,6 +130,8 @@ class Reader(Protocol):
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
+
+    def option_changes(self) -> Optional[Sequence[OptionChange]]: ...
 
     def ordered_flags(self) -> AbstractSet[str]:
         """Flags that others have ordered to set, even if they were set; see flag_orders.py."""

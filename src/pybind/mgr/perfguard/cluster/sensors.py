@@ -99,6 +99,7 @@ class Sensors:
         self._sampler = HistogramSampler(asking)
         self._pings = PingTimes(asking)
         self._places: Dict[int, OsdPlace] = {}
+        self._software: Dict[int, Tuple[str, str]] = {}
         self._places_of = -1
         self._places_pace = Paced(PLACES_SECONDS)
         self._counts_pace = Paced(COUNTS_SECONDS)
@@ -159,7 +160,7 @@ class Sensors:
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
             counted=self._sampler.counted,
             silent=silent,
-            untrimmed_epochs=self._epochs(now, alive))
+            untrimmed_epochs=self._epochs(now, alive), software=self._software)
 
     # ---- Counters
 
@@ -248,7 +249,7 @@ class Sensors:
         OSD must survive its restart, and OSDs without a place are forgotten."""
         before: Mapping[int, OsdPlace] = {}
         if view.crush_version != self._places_of or self._places_pace.due(now):
-            before, self._places = self._places, {}
+            before, self._places, self._software = self._places, {}, {}
             self._places_of = view.crush_version
             self._places_pace.done(now)
         down = [osd.id for osd in view.osdmap.osds.values()
@@ -257,6 +258,8 @@ class Sensors:
             if osd not in self._places:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
                 earlier = before.get(osd)
+                self._software[osd] = (str(metadata.get('ceph_version_short', '')),
+                                       str(metadata.get('kernel_version', '')))
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
                 self._places[osd] = OsdPlace(
                     osd, host, crush.root_of(osd), crush.class_of(osd),

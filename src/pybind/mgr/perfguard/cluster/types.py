@@ -395,6 +395,18 @@ class Balancing:
         return self.upmap and (not self.pools or pool_id in self.pools)
 
 
+class OptionChange(NamedTuple):
+    """One change of the configuration database."""
+    #: Seconds since the epoch, by the clock of the mons.
+    at: float
+    #: "global", "osd", "osd.3", ..., with its mask.
+    who: str
+    name: str
+    #: '': not set.
+    before: str
+    after: str
+
+
 class ConfigEntry(NamedTuple):
     """One value of the configuration database."""
     #: "global", "osd", "osd.3", ...
@@ -508,6 +520,8 @@ class Readings:
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed yet.
     untrimmed_epochs: Optional[int] = None
+    #: OSD -> its release and its kernel; '' if unknown.
+    software: Mapping[int, Tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from .pools import named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
+from .steps import Step, changes_around, of_options, what_text, why_text
 from .stop_conditions import NOTHING, Touched
 
 log = logging.getLogger(__name__)
@@ -181,6 +182,8 @@ class Watching:
             self._cluster.read_by_pg(self._watch.reads.wanted)
             for event in self._announcer.events(self._watch, context):
                 self._note(event)
+            if self._watch.pools.steps:
+                self._note(self._step_event(self._watch.pools.steps, view))
             self.watched = _watched(self._watch, context, options)
             self._checks = self.watched.checks
             self.clients = Clients(now, readings.seconds, readings.clients,
@@ -204,6 +207,15 @@ class Watching:
         self._save_chronic(now)
         self._save_usual(now)
         self._save_provisional(now)
+
+    def _step_event(self, steps: Sequence[Step], view: View) -> Event:
+        """That pools have become slower, with what changed at that time."""
+        options = self._cluster.option_changes()
+        changes = {change: None for step in steps for change in (
+            *changes_around(of_options(options or ()), step), *self._watch.changes_around(step))}
+        names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
+        return Event('latency-step', what_text(steps, names),
+                     why_text(steps, list(changes), options is not None))
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:

@@ -13,6 +13,7 @@ from ..options import Options
 from .peers import weighted_median, weighted_quantile
 from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
                      HistoryPoint, Series, are_amounts, mean_flow, recent)
+from .steps import POINTS, Step, step_of
 from .types import Alarm, Flow
 
 #: Points of a baseline that are kept (one quiet week with operations), and that are stored for a
@@ -37,6 +38,8 @@ LEAST_OPS_NOW = 30
 #: Time without operations after which an alarm is cleared.
 FORGET_SECONDS = 600.0
 OP_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
+#: Length of the points in which steps are looked for, as a share of baseline_seconds: a minute.
+STEP_POINT_SHARE = 1 / 10
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class _Pool:
     def __init__(self, baseline_seconds: float) -> None:
         self.history = History(4)
         self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
+        #: The last points in which no PG moved.
+        self.settled = Series(4, POINTS, STEP_POINT_SHARE * baseline_seconds)
         #: The points of the last minute.
         self.recent: List[HistoryPoint] = []
         self.alarms = {kind: Alarm() for kind, _, _ in OP_KINDS}
@@ -130,6 +135,7 @@ class _Pool:
 
     def take_length(self, baseline_seconds: float) -> None:
         self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
+        self.settled.point_seconds = STEP_POINT_SHARE * baseline_seconds
 
     def baseline(self, kind: str) -> Optional[float]:
         """The baseline in ms; provisional if no point is complete."""
@@ -168,6 +174,18 @@ class _Pool:
         self.alarm_ms[kind] = max(base_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
         return base_ms
 
+    def steps(self, pool_id: int) -> List[Step]:
+        """The steps at the end of what is known; what was before them is forgotten."""
+        points = self.settled.points()
+        steps = [step for step in (step_of(pool_id, kind, points, number, total)
+                                   for kind, number, total in OP_KINDS) if step is not None]
+        if steps:
+            last_before = max(step.last_before for step in steps)
+            rows = [list(row) for row in self.settled.rows() if row[0] > last_before]
+            self.settled = Series(4, POINTS, self.settled.point_seconds)
+            self.settled.load(rows)
+        return steps
+
     @property
     def normal(self) -> bool:
         """Whether readings may become part of the baseline: not while latency is high."""
@@ -180,20 +198,26 @@ class PoolWatch:
         #: Pools whose baseline has grown since it was stored, in order.
         self._unsaved: Dict[int, None] = {}
         self._seconds = 0.0
+        #: Those of the last reading.
+        self.steps: List[Step] = []
 
     def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
                pools: Collection[int], quiet: bool, settings: PoolSettings,
-               probed: Collection[int] = ()) -> None:
+               probed: Collection[int] = (), settled: bool = False) -> None:
         """`quiet`: nothing moves and no problem exists, so baselines learn from the readings.
         `probed`: pools in which a probe of this module affects clients: they are not judged until
-        the last minute is without it."""
+        the last minute is without it. `settled`: no operation waits for PGs that move, or for a
+        probe."""
         self._forget_others(pools, settings)
+        self.steps = []
         for pool_id, sums in _by_pool(clients, pools).items():
             pool = self._pool(pool_id, settings)
             if pool_id in probed:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
+            if settled and pool.settled.add(now, seconds, sums):
+                self.steps += pool.steps(pool_id)
             if self._judge(now, seconds, pool, quiet, settings):
                 self._unsaved[pool_id] = None
             if not quiet or not pool.normal:

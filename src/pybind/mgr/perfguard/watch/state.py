@@ -24,6 +24,7 @@ from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyP
                      newer)
 from .slow_osds import SlowOsds
 from .slowness import SlowSettings
+from .steps import LATE, Changes, ClusterChange, Step, changes_around, facts_of
 from .stop_conditions import NOTHING, Touched
 from .types import Alarm, Flow, OsdReading, OsdSample
 
@@ -97,6 +98,8 @@ class WatchState:
         self.percentiles = LatencyPercentiles()
         self.quiet_ops = QuietOps()
         self.laggy = LaggyState()
+        #: What may have made a pool slower.
+        self.changes = Changes()
         self.reads = SlowOsdReads()
         self.cluster = History(10)
         self.charts = Charts()
@@ -160,7 +163,8 @@ class WatchState:
                 quiet = self._quiet(context)
                 self.quiet_ops.update(context.now, quiet, readings.counted)
                 self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
-                                  quiet, pool_settings(options), context.probed.pools)
+                                  quiet, pool_settings(options), context.probed.pools,
+                                  context.idle and self._settled(context))
                 self.norms.forget_others(context.osdmap.osds)
                 self.norms.take_places(readings.places)
                 if quiet:
@@ -168,6 +172,7 @@ class WatchState:
                 self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
+        self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
         self._judge_osds(context, readings, samples, options)
         counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
         self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
@@ -227,6 +232,12 @@ class WatchState:
         slow = {osd: verdict.why for osd, verdict in self.slow.verdicts.items() if verdict.slow}
         return {**{osd: standing.why for osd, standing in self.slow.chronic.standing.items()},
                 **slow}
+
+    def changes_around(self, step: Step) -> List[ClusterChange]:
+        """What may be the cause of a step, as far as it is known here."""
+        slow = [ClusterChange(verdict.since, 'osd.%d' % osd, 'as fast as its peers', 'slow')
+                for osd, verdict in sorted(self.slow.verdicts.items()) if verdict.slow]
+        return self.changes.around(step) + changes_around(slow, step)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         counts = context.signals.counts

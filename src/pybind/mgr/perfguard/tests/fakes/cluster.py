@@ -14,7 +14,7 @@ from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import (Future, FuturePg, Grown, NewHosts, NoFuture, Outlook,
                                      ToolFailed)
-from perfguard.cluster.types import (OSD_ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
+from perfguard.cluster.types import (OSD_ANSWER_SECONDS, Balancing, ConfigEntry, OptionChange, Osd,
                                      OsdMap, OsdSet, PgCounts, Placement, Pool, PoolSetting,
                                      PoolSpace, Question, Readings, Reply, Signals, Space,
                                      UpmapEntry, pool_of)
@@ -197,6 +197,8 @@ class FakeCluster:
     closed: bool = False
     #: The configuration database but for the mgr's section, by (who, option).
     osd_config: Dict[Tuple[str, str], str] = field(default_factory=dict)
+    #: Changes of the configuration database.
+    option_log: List[OptionChange] = field(default_factory=list)
     #: What OSDs show of their own options, regardless of the configuration database.
     osd_shows: Dict[str, str] = field(default_factory=lambda: {'osd_op_queue': 'wpq'})
     affinity: Dict[int, float] = field(default_factory=dict)
@@ -972,6 +974,9 @@ class FakeCluster:
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
                      for (who, name), value in self.osd_config.items())
+
+    def option_changes(self) -> Optional[Tuple[OptionChange, ...]]:
+        return None if self.mute else tuple(self.option_log)
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         return {} if self.mute else {question: self._answer(question) for question in questions}

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A pool that is slower from one minute to the next is one event, with what changed then."""
+import random
+from dataclasses import replace
+from typing import Callable, List, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.dumps import option_changes
+from perfguard.cluster.types import OptionChange
+from perfguard.tests.watch.test_controller import Watched
+from perfguard.watch.series import READ_NS, READS, HistoryPoint
+from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange, Step,
+                                   step_of, what_text, why_text)
+from perfguard.watch.types import Flow
+
+MINUTE = 60.0
+START = 1e9 - 1e9 % 3600.0
+
+
+def points(latencies: List[float], ops: float = 6000.0) -> List[HistoryPoint]:
+    """Of a minute each, with these latencies in ms."""
+    return [HistoryPoint(START + MINUTE * (number + 1), MINUTE, (ops, ms * ops * 1e6, 0.0, 0.0))
+            for number, ms in enumerate(latencies)]
+
+
+def found(latencies: List[float], ops: float = 6000.0) -> Optional[Step]:
+    return step_of(1, 'reads', points(latencies, ops), READS, READ_NS)
+
+
+def noisy(level: Callable[[int], float], number: int, seed: int) -> List[float]:
+    rng = random.Random(seed)
+    return [level(minute) * rng.lognormvariate(0.0, 0.08) for minute in range(number)]
+
+
+def test_a_step_is_dated_to_its_minute() -> None:
+    step = found([2.0] * 40 + [2.8] * AFTER_POINTS)
+    assert step is not None
+    assert (step.last_before, step.begin) == (START + 40 * MINUTE, START + 40 * MINUTE)
+    assert (step.before, step.after.rate) == (Flow(100.0, 2.0), 100.0)
+    assert step.after.ms == pytest.approx(2.8)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_1_4_times_as_slow_is_found_in_noise_and_once(seed: int) -> None:
+    latencies = noisy(lambda minute: 2.8 if minute >= 60 else 2.0, 90, seed)
+    times = [end for end in range(len(latencies)) if found(latencies[max(0, end - 71):end])]
+    assert times and 60 + AFTER_POINTS <= times[0] <= 60 + AFTER_POINTS + 2
+    # Until it has moved past the place where steps are looked for.
+    assert times[-1] <= times[0] + 3
+
+
+@pytest.mark.parametrize('latencies', [
+    [2.0] * (LEAST_BEFORE_POINTS - 1) + [2.8] * AFTER_POINTS, [2.0] * 60 + [2.4] * AFTER_POINTS,
+    [2.0] * 60 + [20.0] * (AFTER_POINTS - 1), [0.1] * 60 + [0.15] * AFTER_POINTS,
+    [2.0] * 60 + [2.8, 2.0] * 6, [2.8] * 60 + [2.0] * AFTER_POINTS])
+def test_what_is_no_step(latencies: List[float]) -> None:
+    """Too short before it or after it, too small a rise, a rise that is not kept, a fall."""
+    assert found(latencies) is None
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_a_slow_rise_and_noise_are_no_steps(seed: int) -> None:
+    for growth in (1.01, 1.0):
+        latencies = noisy(lambda minute: 2.0 * growth ** minute, 600, seed)
+        assert not any(found(latencies[end - 71:end]) for end in range(71, 600))
+
+
+def test_minutes_with_few_operations_say_nothing() -> None:
+    assert found([2.0] * 60 + [4.0] * AFTER_POINTS, ops=50.0) is None
+
+
+def step(last_before: float = START, begin: float = START) -> Step:
+    return Step(1, 'reads', last_before, begin, Flow(100.0, 2.0), Flow(100.0, 2.8))
+
+
+def test_changes_at_that_time() -> None:
+    changes = Changes()
+    late = {'release of OSDs': 660.0}
+    changes.note(START - 500.0, {'pg_num of pool p': '32', 'release of OSDs': '16'}, late)
+    changes.note(START - 400.0, {'pg_num of pool p': '64'}, late)
+    assert changes.around(step()) == [], 'too early'
+    changes.note(START + 60.0, {'pg_num of pool p': '128', 'release of OSDs': '16'}, late)
+    changes.note(START + 600.0, {'pg_num of pool p': '256', 'release of OSDs': '18'}, late)
+    assert [(change.what, change.before, change.after) for change in changes.around(step())] == [
+        ('pg_num of pool p', '64', '128'), ('release of OSDs', '16', '18')]
+    # While PGs moved in between, nothing is known of the time.
+    assert len(changes.around(step(START - 420.0, START))) == 3
+
+
+def test_the_texts() -> None:
+    steps = [step(), step()._replace(kind='writes', after=Flow(300.0, 3.2))]
+    assert what_text(steps, {1: 'p'}) == \
+        'reads and writes of pool p take 1.5 times as long since 01:00 UTC'
+    change = ClusterChange(START + 60.0, 'x of osd', 'no value', '3')
+    assert why_text(steps, [change], True) == (
+        'reads take 2.8 ms instead of 2 ms, writes take 3.2 ms instead of 2 ms; changed at that '
+        'time: x of osd: 3 instead of no value, at 01:01 UTC; client load: 300 writes per second '
+        'instead of 100')
+    assert why_text([step()], [], True).endswith(
+        'no change at that time is known that may be the cause')
+    assert 'the mons did not answer' in why_text([step()], [], False)
+
+
+def test_the_log_of_options() -> None:
+    rows = option_changes([
+        {'version': 3, 'timestamp': '2026-11-27T14:02:03.500000+0000', 'name': '', 'changes': [
+            {'name': 'osd/class:hdd/x', 'previous_value': '1', 'new_value': '2'},
+            {'name': 'global/y', 'new_value': 'true'}]},
+        {'timestamp': 'x'}, {}])
+    assert rows == (OptionChange(1795788123.5, 'osd/class:hdd', 'x', '1', '2'),
+                    OptionChange(1795788123.5, 'global', 'y', '', 'true'))
+
+
+def slower(baseline_seconds: float = 100.0) -> Tuple[Watched, float]:
+    """All OSDs are 1.5 times as slow from some time on, and 10 s make a point."""
+    driver = Watched(baseline_seconds)
+    driver.osds.factor = 1.0
+    driver.minutes(5)
+    driver.osds.factor = 1.5
+    begin = driver.osds.now
+    driver.osds.option_log = [
+        OptionChange(begin, 'osd', 'osd_slow', '', '1'), OptionChange(begin, 'mgr', 'x', '', '1'),
+        OptionChange(begin - 3600.0, 'osd', 'earlier', '', '1')]
+    return driver, begin
+
+
+def events(driver: Watched) -> List[Tuple[str, str]]:
+    return [(event['what'], event['why']) for event in driver.loop.published.events
+            if event['kind'] == 'latency-step']
+
+
+def test_the_event_names_the_option() -> None:
+    driver, _ = slower()
+    driver.minutes(3)
+    (what, why), = events(driver)
+    assert what.startswith('reads of pool rep take 1.5 times as long since ')
+    assert 'osd_slow of osd: 1 instead of no value' in why
+    assert 'earlier' not in why and 'x of mgr' not in why
+    driver.minutes(20)
+    assert len(events(driver)) == 1 and driver.checks == []
+
+
+def test_without_an_answer_of_the_mons_the_event_says_so() -> None:
+    driver, _ = slower()
+    driver.osds.mute = True
+    driver.minutes(3)
+    (_, why), = events(driver)
+    assert 'the mons did not answer "config log"' in why
+
+
+def test_a_longer_baseline_takes_longer() -> None:
+    driver, _ = slower()
+    driver.options = replace(driver.options, baseline_seconds=600.0)
+    driver.minutes(9)
+    assert not events(driver)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Steps of latency: a pool that is slower from one minute to the next, and remains so.
+
+Comparisons with peers say nothing if all OSDs become slow at the same time, as after an upgrade or
+a change of an option. So each pool is compared with its own last hour. An event names the step,
+with what else changed at that time. Pure.
+"""
+import math
+import time
+from collections import deque
+from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+
+from ..cluster.types import OptionChange, OsdMap
+from ..tables import figure
+from .peers import median
+from .series import HistoryPoint, mean_flow
+from .types import Flow
+
+#: Numbers of points, of a minute by default, before a step and after it. The points after it are
+#: more than ten minutes: releases of OSDs are read that often (cluster/sensors.py).
+LEAST_BEFORE_POINTS, MOST_BEFORE_POINTS, AFTER_POINTS = 20, 60, 11
+POINTS = MOST_BEFORE_POINTS + AFTER_POINTS
+#: Minimum number of operations of a point; of 100, the mean varies by a seventh.
+LEAST_POINT_OPS = 100
+#: Minimum slowdown, and minimum excess in ms.
+STEP_RATIO = 1.3
+STEP_MS = 0.1
+#: Share of the points that must be on their side of the middle, and share of the difference that
+#: the medians of a few points around the step must show: a slow rise over the day is no step.
+APART_SHARE = 0.9
+NEAR_POINTS, NEAR_SHARE = 5, 0.7
+#: ClusterChange of the operations per second that is named, as a factor.
+LOAD_RATIO = 1.2
+#: Times around a step in which a change may have caused it, in seconds: changes take effect within
+#: a minute or two, and what OSDs report of themselves is read every ten minutes.
+MARGIN_SECONDS = 120.0
+UNNOTICED_SECONDS = 660.0
+#: Changes that are kept.
+MOST_CHANGES = 200
+
+
+class Step(NamedTuple):
+    """One kind of operation of one pool that has become slower."""
+    pool: int
+    #: "reads" or "writes".
+    kind: str
+    #: When the last point before it ended and the first after it began, in seconds since the epoch.
+    #: Time in between was not quiet.
+    last_before: float
+    begin: float
+    #: Its operations in the last hour before it, and after it.
+    before: Flow
+    after: Flow
+
+
+class ClusterChange(NamedTuple):
+    """Something that has another value than before."""
+    #: When that was noticed, in seconds since the epoch.
+    at: float
+    what: str
+    before: str
+    after: str
+    #: For how long it may not have been noticed, in seconds.
+    late: float = 0.0
+
+
+def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
+            total_ns: int) -> Optional[Step]:
+    """The step AFTER_POINTS before the end of `points`, or None. `number`, `total_ns`: columns."""
+    fed = [point for point in points if point.sums[number] >= LEAST_POINT_OPS]
+    before, after = fed[:-AFTER_POINTS][-MOST_BEFORE_POINTS:], fed[-AFTER_POINTS:]
+    if len(before) < LEAST_BEFORE_POINTS:
+        return None
+    logs = [math.log(max(point.sums[total_ns], 1.0) / point.sums[number])
+            for point in (*before, *after)]
+    low, high = logs[:len(before)], logs[len(before):]
+    low_middle, high_middle = median(sorted(low)), median(sorted(high))
+    rise = high_middle - low_middle
+    if rise < math.log(STEP_RATIO):
+        return None
+    middle = 0.5 * (low_middle + high_middle)
+    below = sum(value < middle for value in low) / len(low)
+    above = sum(value > middle for value in high) / len(high)
+    near = median(sorted(high[:NEAR_POINTS])) - median(sorted(low[-NEAR_POINTS:]))
+    flows = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
+    if min(below, above) < APART_SHARE or near < NEAR_SHARE * rise or high[0] <= middle \
+            or flows[1].ms - flows[0].ms < STEP_MS:
+        return None
+    return Step(pool, kind, before[-1].end, after[0].end - after[0].seconds, *flows)
+
+
+class Changes:
+    """What has changed lately in the cluster, as far as it may make it slower."""
+
+    def __init__(self) -> None:
+        self._facts: Dict[str, str] = {}
+        self._changes: Deque[ClusterChange] = deque(maxlen=MOST_CHANGES)
+
+    def note(self, now: float, facts: Mapping[str, str], late: Mapping[str, float]) -> None:
+        """`facts`: what is known now, by name. `late`: of some, seconds for which a change may not
+        have been noticed."""
+        for what, value in facts.items():
+            if self._facts.get(what, value) != value:
+                self._changes.append(ClusterChange(
+                    now, what, self._facts[what], value, late.get(what, 0.0)))
+        self._facts.update(facts)
+
+    def around(self, step: Step) -> List[ClusterChange]:
+        return changes_around(self._changes, step)
+
+
+def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[ClusterChange]:
+    """The changes that may be the cause of a step."""
+    return [change for change in changes
+            if step.last_before - MARGIN_SECONDS <= change.at
+            and change.at - change.late <= step.begin + MARGIN_SECONDS]
+
+
+#: Facts that are read from time to time.
+LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECONDS}
+
+
+def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:
+    """`software`: of each OSD, its release and its kernel; '' if unknown."""
+    facts = {'pg_num of pool %s' % pool.name: str(pool.pg_num) for pool in osdmap.pools.values()}
+    facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
+    for what, values in zip(LATE, zip(*software)):
+        known = sorted({value for value in values if value})
+        if known:
+            facts[what] = ' and '.join(known)
+    return facts
+
+
+def of_options(changes: Iterable[OptionChange]) -> List[ClusterChange]:
+    """Without options of mgrs, which do not change latency."""
+    return [ClusterChange(change.at, '%s of %s' % (change.name, change.who),
+                          change.before or 'no value', change.after or 'no value')
+            for change in changes if not change.who.startswith('mgr')]
+
+
+def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
+    """Of steps at about the same time, as in "reads and writes of pool p take 1.4 times as long
+    since 14:02 UTC"."""
+    kinds: Dict[str, List[str]] = {}
+    for step in steps:
+        kinds.setdefault(names[step.pool], []).append(step.kind)
+    ratios = sorted(step.after.ms / step.before.ms for step in steps)
+    first = min(steps, key=lambda step: step.begin)
+    return '%s take %s times as long since %s' % (
+        ' and '.join('%s of pool %s' % (' and '.join(sorted(kinds[name])), name)
+                     for name in sorted(kinds)), figure(median(ratios)), _clock(first.begin))
+
+
+def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_options: bool) -> str:
+    """The latencies, and what changed at that time. `with_options`: changes of options are known.
+    """
+    parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
+                                                 figure(step.before.ms)) for step in steps]
+    causes = ['%s: %s instead of %s, %s' % (change.what, change.after, change.before,
+                                            _noticed(change)) for change in changes]
+    for step in steps:
+        ratio = step.after.rate / max(step.before.rate, 1e-9)
+        if not 1 / LOAD_RATIO < ratio < LOAD_RATIO:
+            causes.append('client load: %s %s per second instead of %s' % (
+                figure(step.after.rate), step.kind, figure(step.before.rate)))
+    if not with_options:
+        causes.append('options: not known, as the mons did not answer "config log"')
+    return '%s; %s' % (', '.join(parts), 'changed at that time: ' + '; '.join(causes) if causes
+                       else 'no change at that time is known that may be the cause')
+
+
+def _noticed(change: ClusterChange) -> str:
+    return ('noticed at ' if change.late else 'at ') + _clock(change.at)
+
+
+def _clock(stamp: float) -> str:
+    return time.strftime('%H:%M UTC', time.gmtime(stamp))
