@@ -20,7 +20,7 @@ FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ra
 _TARGETS = ('profile', 'pool', 'osd', 'host', 'device_class')
 _JOB_WORDS = ('repeat', 'replicas')
 _WAYS = ('store', 'interference', 'scale', 'by_host')
-_DOING = ('dry_run', 'during_campaign', 'yes_i_really_mean_it')
+_DOING = ('dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it')
 
 Handler = Callable[[Any, Mapping[str, Any]], Json]
 
@@ -63,6 +63,7 @@ class ProbeCommands(Handlers):
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
         return self.loop.ask(_run_order(arguments, consent=arguments['yes_i_really_mean_it'],
                                         during_campaign=arguments['during_campaign'],
+                                        hold_scrub=arguments['hold_scrub'],
                                         dry_run=arguments['dry_run']))
 
     @reads('perfguard preview probe', probe_tables.started)
@@ -118,15 +119,15 @@ class ProbeCommands(Handlers):
                        begin_weekday: Optional[str] = None, end_weekday: Optional[str] = None,
                        every_days: Optional[str] = None, repeat: Optional[str] = None,
                        replicas: Optional[str] = None, store: bool = False,
-                       during_campaign: bool = False, rm: bool = False,
-                       yes_i_really_mean_it: bool = False) -> Json:
+                       during_campaign: bool = False, hold_scrub: bool = False,
+                       rm: bool = False, yes_i_really_mean_it: bool = False) -> Json:
         """Run a probe once in each time window (HHMM) on some weekdays; --rm removes a schedule"""
         window = {'begin_time': begin_time, 'end_time': end_time, 'begin_weekday': begin_weekday,
                   'end_weekday': end_weekday, 'every_days': every_days}
         run = RunOrder(profile=profile, pool=pool, osd=osd, host=host, device_class=device_class,
                        store=store, repeat=repeat, replicas=replicas,
-                       during_campaign=during_campaign, consent=yes_i_really_mean_it,
-                       trigger=schedule)
+                       during_campaign=during_campaign, hold_scrub=hold_scrub,
+                       consent=yes_i_really_mean_it, trigger=schedule)
         given_window = {key: text for key, text in window.items() if text is not None}
         if not rm:
             return self.loop.ask(NewSchedule(schedule, run, given_window))

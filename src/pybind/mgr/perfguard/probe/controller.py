@@ -311,7 +311,8 @@ class Probing:
             resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
             plan = RunPlan(drafted.steps(), drafted.naming(run), drafted.target.osds,
-                           limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num)
+                           limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num,
+                           drafted.order.hold_scrub)
             self._run = self._probe_run(resources, plan, now)
         self._note(Event('probe', 'probe %d of %s' % (run, drafted.target.key),
                          'requested by %s' % drafted.order.trigger))

@@ -50,6 +50,8 @@ class RunOrder:
     consent: bool = False
     repeat: Optional[str] = None
     during_campaign: bool = False
+    #: Scrubs and the removal of snapshots pause during the run.
+    hold_scrub: bool = False
     dry_run: bool = False
     #: "command", or the name of a schedule.
     trigger: str = 'command'
@@ -110,7 +112,7 @@ class NewSchedule:
 
 #: Fields of a RunOrder that a schedule stores: texts and switches.
 _TEXT_FIELDS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
-_SWITCHES = ('store', 'during_campaign', 'consent')
+_SWITCHES = ('store', 'during_campaign', 'hold_scrub', 'consent')
 
 
 def words_of_order(order: RunOrder) -> Dict[str, str]:
@@ -221,6 +223,9 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
         raise Refused(errno.EINVAL, '--by_host applies only to --scale')
     pool = _pool(order, view)
     target = _target(order, observation, pool)
+    if order.store and order.hold_scrub:
+        raise Refused(errno.EINVAL, '--hold_scrub does not apply to --store: the bench of an OSD '
+                      'continues if the mgr fails')
     if order.store + order.interference + order.scale > 1:
         raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
     if pool is not None and target.osds and pool.object_hash != RJENKINS:

@@ -10,7 +10,7 @@ import random
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
@@ -26,6 +26,8 @@ LEFT_CHECK = 'PERFGUARD_PROBE_LEFT'
 DELETE_OPTION = 'mon_allow_pool_delete'
 SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
 ALLOWED = 'true'
+#: Flags that a run may set: no scrub begins, and those that run stop after their present chunk.
+QUIET_FLAGS = ('noscrub', 'nodeep-scrub', 'nosnaptrim')
 #: PGs per OSD of a pool that a run creates, so that each OSD is a primary (of N OSDs with 8 N PGs
 #: one in e^8 is not), and the limits of pg_num: a pool with more than about 1,000 PGs splits for
 #: minutes.
@@ -64,6 +66,8 @@ class RunResources:
     #: target_size_bytes of the pool that the run creates, a random number: distinguishes it
     #: from a pool of this name that others create. 0: none.
     mark: int = 0
+    #: Flags of the OSDMap that the run sets, which were not set before.
+    flags: Tuple[str, ...] = ()
 
     @property
     def entity(self) -> str:
@@ -102,7 +106,8 @@ def unreadable_journal_check(why: str) -> HealthChecks:
 
 def leftovers(resources: RunResources) -> List[str]:
     """What may remain on the cluster, as texts."""
-    names = ['option %s of the mons' % option for option in resources.allowed]
+    names = [*('option %s of the mons' % option for option in resources.allowed),
+             *('flag %s' % flag for flag in resources.flags)]
     if not resources.user:
         return names
     if resources.own:
@@ -191,6 +196,10 @@ def restore_command(option: str, before: Optional[str]) -> Command:
     return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
 
 
+def unset_command(flag: str) -> Command:
+    return {'prefix': 'osd unset', 'key': flag}
+
+
 def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
     """The borrowed settings of the probe that runs or cleans up."""
     if resources is None:
@@ -199,6 +208,8 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
     rows = [owned('%s of the mons' % option, before, ALLOWED, since,
                   shell(restore_command(option, before)), option)
             for option, before in resources.allowed.items()]
+    rows += [owned('flag %s' % flag, 'unset', 'set', since, shell(unset_command(flag)), flag)
+             for flag in resources.flags]
     if resources.user:
         rows.append(owned('user ' + resources.entity, None, 'exists', since,
                           shell(remove_user_command(resources))))
@@ -237,6 +248,8 @@ class ResourceManager:
         self.resources = resources
         #: Secret of the user; '' if unknown.
         self.key = ''
+        #: Flags of the run that the OSDMap has shown.
+        self._shown: Set[str] = set()
         #: What prevents the clean-up, as a text, and whether this attempt met it.
         self.problem = ''
         self.met_problem = False
@@ -308,7 +321,36 @@ class ResourceManager:
                 return False
         return self._done(allow_command(option))
 
+    def set_flags(self, view: View) -> None:
+        """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
+        flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
+        if not self.note(flags=flags):
+            raise CannotMake(NOT_KEPT)
+        for flag in flags:
+            if not self._done({'prefix': 'osd set', 'key': flag}):
+                raise CannotMake(self.problem)
+
     # ---- Removing and restoring
+
+    def follow_flags(self, view: View) -> None:
+        """A flag that others have unset since it was shown is no longer the run's."""
+        unset = self._shown - view.osdmap.flags
+        self._shown = set(self.resources.flags) & view.osdmap.flags
+        if unset & set(self.resources.flags):
+            self.note(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
+
+    def unset_flags(self) -> bool:
+        """Unset the flags of the run. Returns whether all are unset."""
+        if not self.resources.flags:
+            return True
+        certain = self._certain()
+        if not all([self._done(unset_command(flag)) for flag in self.resources.flags]):
+            return False
+        if not self._confirm(certain):
+            return False
+        self._shown.clear()
+        self.note(flags=())
+        return True
 
     def _certain(self) -> bool:
         """Whether a removal that is sent now takes effect after every command that was sent before.
@@ -393,7 +435,10 @@ class ResourceManager:
         return False
 
     def restored(self) -> bool:
-        """Restore the options that the operator has not changed meanwhile; False: not all yet."""
+        """Restore the flags, and the options that the operator has not changed meanwhile; False:
+        not all yet."""
+        if not self.unset_flags():
+            return False
         if not self.resources.allowed:
             return True
         certain = self._certain()

@@ -63,6 +63,7 @@ class RunPlan:
     limit_seconds: float
     replicas: int
     pg_num: int
+    hold_scrub: bool = False
 
 
 class ProbeRun:
@@ -146,6 +147,8 @@ class ProbeRun:
         self._interval = interval
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
+        if self.resources.stage != CLEANING:
+            self._manager.follow_flags(view)
         for text in disturbances(signals):
             self.met[text] = None
         if self.resources.stage == PREPARING:
@@ -244,6 +247,8 @@ class ProbeRun:
         if not self.resources.user:
             try:
                 self._manager.make(view, self._plan.replicas, self._plan.pg_num)
+                if self._plan.hold_scrub:
+                    self._manager.set_flags(view)
             except CannotMake as error:
                 self._fail(str(error))
                 return
@@ -381,6 +386,8 @@ class ProbeRun:
     # ---- Cleaning up
 
     def _clean_up(self, now: float, view: View) -> None:
+        # Before what may take long. Flags that the mons refuse to unset are tried again at the end.
+        self._manager.unset_flags()
         if self.results and not self._counts.taken(AFTER, now):
             return
         # It is journalled before anything is created, so without it there is nothing.

@@ -347,7 +347,8 @@ def test_held_as_a_table(shell: Shell) -> None:
 
 
 #: Switches that a preview does not have: they concern what would be changed.
-SWITCHES = frozenset({'dry_run', 'accept', 'cancel', 'during_campaign', 'yes_i_really_mean_it'})
+SWITCHES = frozenset({'dry_run', 'accept', 'cancel', 'during_campaign', 'hold_scrub',
+                      'yes_i_really_mean_it'})
 
 
 def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:

@@ -165,6 +165,7 @@ _TARGET = (
 _WHERE = (
     *_TARGET,
     Field('during_campaign', BOOLEAN, 'Measure even while a campaign moves data'),
+    Field('hold_scrub', BOOLEAN, 'Pause scrubs and the removal of snapshots meanwhile'),
     Field('yes_i_really_mean_it', BOOLEAN, 'Allow a pool with one replica'))
 
 _FIO = tuple(Field(word, TEXT, about) for word, about in (

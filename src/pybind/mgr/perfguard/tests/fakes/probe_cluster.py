@@ -61,6 +61,7 @@ class ProbeCluster(FakeCluster):
         ProbeCluster.newest = self
         super().__post_init__()
         self.mon_before = dict(self.mon_config)
+        self.flags_before = frozenset(self.flags)
 
     def worker(self, argv: Sequence[str]) -> 'FakeWorker':
         if self.behaviour == 'missing':
@@ -74,7 +75,8 @@ class ProbeCluster(FakeCluster):
 
     def is_untouched(self) -> bool:
         return (self.objects == FOREIGN_OBJECTS and self.users == FOREIGN_USERS
-                and not self.made and self.mon_config == self.mon_before)
+                and not self.made and self.mon_config == self.mon_before
+                and self.flags == self.flags_before)
 
     # ---- cluster.ports.Cluster
 

@@ -19,7 +19,9 @@ WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime':
 OWN = RunOrder(words=WORDS)
 IN_POOL = RunOrder(words=WORDS, pool='rep')
 SIZE_ONE = RunOrder(words=WORDS, replicas='1', consent=True, osd='0,1')
-ORDERS = {'own pool': OWN, "operator's pool": IN_POOL, 'one replica': SIZE_ONE}
+QUIET = replace(IN_POOL, hold_scrub=True)
+ORDERS = {'own pool': OWN, "operator's pool": IN_POOL, 'one replica': SIZE_ONE,
+          'without scrub': QUIET}
 
 
 @pytest.fixture(autouse=True)
@@ -497,6 +499,52 @@ def test_an_abandoned_clean_up_gives_the_permission_to_delete_pools_back(allowed
     driver.give(RunId('probe cancel --force', 1))
     driver.turn()
     assert 'mon_allow_pool_delete' not in cluster.mon_config and not driver.busy
+
+
+def test_scrubs_pause_during_the_run_only() -> None:
+    driver = begun(QUIET, 'deaf')
+    cluster = driver.cluster
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert {'noscrub', 'nodeep-scrub', 'nosnaptrim'} <= cluster.flags
+    held = {row.what: row.restore for row in driver.loop.probing.held}
+    assert held['flag nodeep-scrub'] == 'ceph osd unset nodeep-scrub'
+    assert 'flag noscrub' not in held, 'an operator has set it'
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    assert cluster.flags == {'noscrub'} and not driver.loop.probing.held
+
+
+def test_a_flag_that_an_operator_unsets_and_sets_again_stays() -> None:
+    driver = begun(QUIET, 'deaf')
+    flags = driver.cluster.flags
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.run(3)
+    flags.discard('nosnaptrim')
+    driver.run(3)
+    flags.add('nosnaptrim')
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    assert flags == {'noscrub', 'nosnaptrim'}
+
+
+def test_flags_are_given_back_before_what_takes_long() -> None:
+    driver = begun(replace(QUIET, pool=None))
+    cluster = driver.cluster
+    cluster.reply['osd pool rm'] = Answer(-1, '', 'no')
+    driver.run_until(lambda: driver.state(1) == 'cleaning')
+    driver.run(5)
+    assert cluster.flags == {'noscrub'} and driver.busy
+    del cluster.reply['osd pool rm']
+    driver.run_until(lambda: not driver.busy, 300)
+
+
+def test_mons_that_refuse_a_flag_end_the_run() -> None:
+    driver = ProbeDriver()
+    driver.cluster.reply['osd set'] = Answer(-1, '', 'EPERM')
+    driver.give(QUIET)
+    driver.run_until(lambda: not driver.busy, 120)
+    assert driver.state(1) == 'failed' and 'osd set' in driver.listed[1]['message']
+    assert driver.cluster.is_untouched()
 
 
 def test_size_one_is_allowed_for_a_moment_only() -> None:

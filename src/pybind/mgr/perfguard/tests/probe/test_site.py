@@ -93,7 +93,7 @@ def test_what_is_left_is_told() -> None:
 @pytest.mark.parametrize('order', [
     RunOrder(), RunOrder(profile='quick', pool='rbd', repeat='3'),
     RunOrder(osd='0', host='a', device_class='ssd', replicas='1', consent=True, store=True,
-             during_campaign=True)])
+             during_campaign=True), RunOrder(pool='rbd', hold_scrub=True)])
 def test_a_schedule_keeps_an_order(order: RunOrder) -> None:
     assert order_of_words(words_of_order(order), 'command') == order
     assert NewSchedule('x', order, {}).verb == 'probe schedule'

@@ -123,7 +123,7 @@ def test_http_status(code: int, status: int) -> None:
 def test_every_dry_run_has_a_preview_for_those_who_may_only_read(
         handlers: Dict[str, List[str]]) -> None:
     """Ceph checks capabilities by a command's prefix, regardless of its options."""
-    switches = {'dry_run', 'during_campaign', 'yes_i_really_mean_it'}
+    switches = {'dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it'}
     assert {handler for handler, given in handlers.items() if 'dry_run' in given} == {
         *PREVIEWED, 'probe_run'}
     assert handlers['preview_probe'] == [name for name in handlers['probe_run']
