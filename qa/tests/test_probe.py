@@ -416,6 +416,16 @@ def test_compare_and_baseline(probes: Probes) -> None:
     probes.refused('probe baseline', errno.ENOENT, 'is not a baseline', run=first, rm=True)
 
 
+def test_a_probe_of_a_pool_names_the_osd_that_was_slow_in_it(probes: Probes) -> None:
+    """Reads, which wait for no other OSD; the others are not named."""
+    with dispatch_delay(probes.cluster, 3, 0.03):
+        shown = probes.measure(pool='rep', rw='randread', bs='4k', size='1m', nrfiles='64',
+                               iodepth='2', runtime='6', ramp_time='0')
+    print(shown['findings'])
+    reads = [text for text in shown['findings'] if 'client reads during the probe' in text]
+    assert [text.split(':')[0] for text in reads] == ['osd.3']
+
+
 @contextlib.contextmanager
 def slow_osds(cluster: Cluster) -> Iterator[None]:
     with contextlib.ExitStack() as stack:

@@ -33,9 +33,7 @@ SECONDS = 150.0
 def probes(release: str, cluster_factory: ClusterFactory) -> Iterator[Probes]:
     cluster = cluster_factory(release, osds=3, hosts=3)
     cluster.pool_create('rep', 16)
-    cluster.mon('osd erasure-code-profile set', name='k2', profile=['k=2', 'm=1'])
-    cluster.mon('osd pool create', pool='coded', pg_num=8, pgp_num=8, pool_type='erasure',
-                erasure_code_profile='k2')
+    cluster.pool_create('coded', 8, erasure=(2, 1))
     key = cluster.mon('auth get-or-create', entity=USER, caps=[
         'mon', 'allow r', 'osd', 'allow rw pool=rep namespace=%s, allow rw pool=coded namespace=%s'
         % (NAMESPACE, NAMESPACE)])[0]['key']

@@ -355,15 +355,28 @@ def _median(repetitions: Sequence[Repetition]) -> Repetition:
 def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],
           place: Optional[OsdPlace]) -> Rank:
     result = osds[osd]
-    ratio, deviations, outlier = None, 0.0, False
-    if len(peers) >= MIN_PEERS:
-        speeds = sorted(_log_speed(key, osds[peer]) for peer in peers)
-        below = median(speeds) - _log_speed(key, result)
-        ratio, deviations = math.exp(-below), below / _spread(speeds)
-        outlier = deviations >= OUTLIER_DEVIATIONS and below >= math.log(OUTLIER_FACTOR)
+    against = _against(_log_speed(key, result), [_log_speed(key, osds[peer]) for peer in peers])
     return Rank(result.name, key.direction, osd, place.host if place else '',
                 place.device_class if place else '', result.iops, result.bytes_per_second,
-                result.latency_ns, result.p99_ns, ratio, deviations, len(peers), outlier)
+                result.latency_ns, result.p99_ns, against.ratio, against.deviations, len(peers),
+                against.outlier)
+
+
+class _Against(NamedTuple):
+    """An OSD against its peers, as in Rank."""
+    ratio: Optional[float]
+    deviations: float
+    outlier: bool
+
+
+def _against(log_speed: float, peers: Sequence[float]) -> _Against:
+    if len(peers) < MIN_PEERS:
+        return _Against(None, 0.0, False)
+    speeds = sorted(peers)
+    below = median(speeds) - log_speed
+    deviations = below / _spread(speeds)
+    return _Against(math.exp(-below), deviations, deviations >= OUTLIER_DEVIATIONS
+                    and below >= math.log(OUTLIER_FACTOR))
 
 
 def _log_speed(key: Key, repetition: Repetition) -> float:
@@ -387,6 +400,31 @@ def outlier_text(row: Rank) -> str:
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
         row.osd, row.job, row.direction, rate_text(row.iops), row.ratio, row.peers,
         row.deviations)
+
+
+#: Minimum number of operations of an OSD in a probe of a pool for a mean latency.
+LEAST_COUNTED = 20
+
+
+def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]:
+    """Texts on the OSDs that were slower than their peers in a probe of a pool or the cluster, by
+    the mean latency of all client operations that they led during the probe."""
+    texts: List[str] = []
+    for ops, total_ns in (('reads', 'read_ns'), ('writes', 'write_ns')):
+        means = {row.osd: getattr(row, total_ns) / getattr(row, ops)
+                 for row in record.counted if row.osd in places
+                 and getattr(row, ops) >= LEAST_COUNTED and getattr(row, total_ns)}
+        groups, _ = groups_of({osd: places[osd] for osd in means})
+        for osd, mean in sorted(means.items()) if not record.target.osds else ():
+            peers = [-math.log(means[peer]) for peer in means
+                     if peer != osd and groups[peer] == groups[osd]]
+            against = _against(-math.log(mean), peers)
+            if against.outlier and against.ratio is not None:
+                texts.append(
+                    'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
+                    '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / against.ratio,
+                                                    len(peers), against.deviations))
+    return texts
 
 
 def interference(record: RunRecord) -> Tuple[Interference, ...]:

@@ -44,6 +44,9 @@ Run = Union[ProbeRun, StoreRun]
 #: Documents in the store: the active run with its resources; schedules and baselines.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
+#: Maximum number of OSDs of a pool whose counters are read before and after a probe of it: each
+#: answers with a few kB, which the mgr parses.
+MOST_COUNTED = 200
 #: Report periods after a run in which the OSDs still report its operations.
 EFFECT_PERIODS = 3.0
 #: Seconds for which client operations are read without those of probes, from each turn in which a
@@ -310,7 +313,9 @@ class Probing:
             pool_name = own_pool(run) if drafted.pool is None else drafted.pool.name
             resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
-            plan = RunPlan(drafted.steps(), drafted.naming(run), drafted.target.osds,
+            osds = drafted.osds_at_work(observation)
+            plan = RunPlan(drafted.steps(), drafted.naming(run),
+                           tuple(osds if len(osds) <= MOST_COUNTED else drafted.target.osds),
                            limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num,
                            drafted.order.hold_scrub)
             self._run = self._probe_run(resources, plan, now)

@@ -8,7 +8,7 @@ from typing import (Callable, Dict, Generic, Hashable, List, Mapping, NamedTuple
 from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
 from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
-                      interference_findings, outlier_text, rank)
+                      interference_findings, outlier_text, rank, slow_in_pool)
 from .curve import Curve, Scaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
@@ -53,6 +53,8 @@ class Measured(NamedTuple):
     document: Json
     ranks: Sequence[Rank]
     interference: Sequence[Interference]
+    #: Texts on OSDs that were slow in a probe of a pool.
+    slow: Sequence[str]
 
 
 class Caches:
@@ -83,7 +85,8 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
         'interference': [row._asdict() for row in apart],
         'curves': [_curve_json(curve) for curve in curves(record)],
         'scalings': [_scaling_json(scaling) for scaling in scalings(record)],
-        'counted': [counters._asdict() for counters in record.counted]}, ranks, apart)
+        'counted': [counters._asdict() for counters in record.counted]}, ranks, apart,
+        slow_in_pool(record, places))
 
 
 def unknown(run: int) -> Refused:
@@ -161,13 +164,12 @@ class Probed:
             (record,), (device_class, layout, tuple(self.places.items())),
             lambda: _measured(record, device_class, layout, self.places))
         return {**measured.document, **self._summary(record),
-                'findings': self._findings(record, measured.ranks, measured.interference),
+                'findings': self._findings(record, measured),
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
-    def _findings(self, record: RunRecord, ranks: Sequence[Rank],
-                  apart: Sequence[Interference]) -> List[str]:
-        texts = [outlier_text(osd_rank) for osd_rank in ranks if osd_rank.outlier]
-        texts += interference_findings(apart)
+    def _findings(self, record: RunRecord, measured: Measured) -> List[str]:
+        texts = [outlier_text(osd_rank) for osd_rank in measured.ranks if osd_rank.outlier]
+        texts += [*interference_findings(measured.interference), *measured.slow]
         for regression in self.regressions:
             if regression.run == record.id:
                 texts += ['slower than probe %d: %s' % (regression.baseline, line)

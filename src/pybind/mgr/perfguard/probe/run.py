@@ -561,8 +561,9 @@ class OpCounters:
     def _read(self, osd: int, answer: Any, counters_by_osd: Dict[int, Counted]) -> None:
         try:
             counters = answer.get('osd', {})
-            counters_by_osd[osd] = Counted(osd, int(counters.get('op_r', 0)),
-                                           int(counters.get('op_w', 0)))
+            counters_by_osd[osd] = Counted(
+                osd, int(counters.get('op_r', 0)), int(counters.get('op_w', 0)),
+                _sum_ns(counters, 'op_r_latency'), _sum_ns(counters, 'op_w_latency'))
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             log.warning('osd.%d: cannot read its counters: %r', osd, error)
 
@@ -578,8 +579,11 @@ class OpCounters:
         before, after = self._known[BEFORE], self._known[AFTER]
         counts = []
         for osd in sorted(set(before) & set(after)):
-            reads = after[osd].reads - before[osd].reads
-            writes = after[osd].writes - before[osd].writes
-            if min(reads, writes) >= 0:  # else the OSD was restarted
-                counts.append(Counted(osd, reads, writes))
+            differences = [now - then for now, then in zip(after[osd][1:], before[osd][1:])]
+            if min(differences) >= 0:  # else the OSD was restarted
+                counts.append(Counted(osd, *differences))
         return tuple(counts)
+
+
+def _sum_ns(counters: Mapping[str, Any], name: str) -> int:
+    return round(1e9 * float(counters.get(name, {}).get('sum', 0.0)))

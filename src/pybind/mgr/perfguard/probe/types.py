@@ -170,6 +170,9 @@ class Counted(NamedTuple):
     osd: int
     reads: int
     writes: int
+    #: Sums of their latencies, with those of the other OSDs that an operation waits for.
+    read_ns: int = 0
+    write_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Dict, List
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.probe.compare import interference, interference_findings, outlier_text, rank
+from perfguard.probe.compare import (interference, interference_findings, outlier_text, rank,
+                                     slow_in_pool)
 from perfguard.probe.records import RunRecord
-from perfguard.probe.types import Target
+from perfguard.probe.types import Counted, Target
 
 from ..fakes.probe_records import LATENCY, WRITING, Done, noisy, run, step, with_mean
 
@@ -54,6 +55,35 @@ def test_one_at_half_the_speed_is_found(count: int, spread: float) -> None:
         assert told in ([], [slow])
         found += told == [slow]
     assert found >= 37
+
+
+def in_pool(means_ms: List[float], ops: int = 500) -> RunRecord:
+    """A run on a pool, with the mean latency of the writes that each OSD led."""
+    record = run(1, noisy(random.Random(1), LATENCY, 1000.0, 1, 0.05, None), Target('pool', 'rbd'))
+    return replace(record, counted=tuple(
+        Counted(osd, 0, ops, 0, round(1e6 * ops * mean)) for osd, mean in enumerate(means_ms)))
+
+
+@pytest.mark.parametrize('count', [4, 8, 60])
+def test_a_probe_of_a_pool_names_the_osds_that_were_slow_in_it(count: int) -> None:
+    rng = random.Random(count)
+    for _ in range(20):
+        means = [rng.lognormvariate(0.0, 0.07) for _ in range(count)]
+        assert slow_in_pool(in_pool(means), places(count)) == []
+        slow = rng.randrange(count)
+        means[slow] = 8.0
+        text, = slow_in_pool(in_pool(means), places(count))
+        assert text.startswith('osd.%d: client writes during the probe took 8 ms, ' % slow)
+        assert '%d peers' % (count - 1) in text
+    # Few operations, and OSDs that were probed one by one, show nothing.
+    assert slow_in_pool(in_pool(means, 19), places(count)) == []
+    alone = replace(in_pool(means), target=Target('osd', 'rbd', tuple(range(count))))
+    assert slow_in_pool(alone, places(count)) == []
+    # Peers have the same device class, and are at least three.
+    mixed = {osd: place._replace(device_class='hdd' if osd == slow else 'ssd')
+             for osd, place in places(count).items()}
+    assert slow_in_pool(in_pool(means), mixed) == []
+    assert slow_in_pool(in_pool([1.0, 1.0, 9.0]), places(3)) == []
 
 
 def test_the_slowest_comes_first_and_tells_why() -> None:

@@ -66,7 +66,7 @@ def test_details() -> None:
     found = json.loads(json.dumps(PROBED.details(3)))
     assert [row['osd'] for row in found['osds'] if row['outlier']] == [5]
     assert any('osd.5' in text for text in found['findings'])
-    assert found['counted'] == [{'osd': 0, 'reads': 5, 'writes': 6}]
+    assert found['counted'] == [{'osd': 0, 'reads': 5, 'writes': 6, 'read_ns': 0, 'write_ns': 0}]
     text = tables.details(found)
     assert 'disturbed by: deep scrub' in text and '! osd.5' in text
     assert any('osd.5' in line and line.endswith('slow') for line in text.splitlines())

@@ -604,7 +604,9 @@ def test_an_orphan_is_swept_until_no_new_object_appears() -> None:
 
 
 def counters(reads: Any) -> Dict[str, Any]:
-    return {'osd': {'op_r': reads, 'op_w': 1}}
+    """Each read takes 3 ms."""
+    return {'osd': {'op_r': reads, 'op_w': 1, 'op_r_latency': {
+        'avgcount': reads, 'sum': reads * 0.003, 'avgtime': 0.003}}}
 
 
 class Counting(ProbeCluster):
@@ -623,12 +625,15 @@ class Counting(ProbeCluster):
         return {0: counters(100 * self.asked_at), 1: counters(-self.asked_at), 2: counters(5)}
 
 
-def test_what_the_osds_counted() -> None:
+@pytest.mark.parametrize('chosen', ['0,1,2', None])
+def test_what_the_osds_counted(chosen: Optional[str]) -> None:
+    """Also those of a pool."""
     driver = ProbeDriver(Counting())
-    driver.give(RunOrder(words=WORDS, pool='rep', osd='0,1,2'))
+    driver.give(RunOrder(words=WORDS, pool='rep', osd=chosen))
     driver.finish()
     assert driver.state(1) == 'done'
-    assert driver.loop.probed().details(1)['counted'] == [{'osd': 0, 'reads': 100, 'writes': 0}]
+    assert driver.loop.probed().details(1)['counted'] == [
+        {'osd': 0, 'reads': 100, 'writes': 0, 'read_ns': 300_000_000, 'write_ns': 0}]
 
 
 def test_the_worker_gets_the_key_on_its_standard_input_only() -> None:
