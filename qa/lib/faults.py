@@ -7,6 +7,7 @@
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -168,6 +169,33 @@ def laggy(cluster: Cluster, osd: int) -> Iterator[None]:
     finally:
         cluster.cont(f'osd.{osd}')
         cluster.mon('osd unset', key='nodown')
+
+
+#: Clients of a flood, operations of each in flight, and bytes of an operation. Each removes its
+#: objects after so many, so that OSDs in memory do not grow without limit.
+FLOOD_CLIENTS, FLOOD_DEPTH, FLOOD_BYTES, FLOOD_OBJECTS = 4, 128, 65536, 4000
+_FLOOD = ('while :; do rados -c %s -p %s bench 60 write -t %d -b %d --max-objects %d '
+          '--run-name flood$$; done')
+
+
+@contextlib.contextmanager
+def write_flood(cluster: Cluster, pool: str) -> Iterator[None]:
+    """Clients write as much as OSDs can take: with LAGGY_CONF, PGs become laggy although all OSDs
+    respond."""
+    command = _FLOOD % (cluster.conf_path, pool, FLOOD_DEPTH, FLOOD_BYTES, FLOOD_OBJECTS)
+    clients = [subprocess.Popen(
+        cluster.release.argv(['timeout', '--kill-after=2', '900', 'sh', '-c', command],
+                             cluster.directory),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True)
+        for _ in range(FLOOD_CLIENTS)]
+    try:
+        yield
+    finally:
+        for client in clients:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(client.pid, signal.SIGKILL)
+            client.wait()
 
 
 def missing_controllers() -> List[str]:

@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tu
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.faults import LAGGY_CONF, laggy, write_flood
 from qa.lib.guard import FAST_CONF, Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
@@ -20,6 +20,10 @@ NAMED_SECONDS = 15
 #: The alarm is kept for 15 s after the last laggy PG.
 CLEARED_SECONDS = 45
 HANGS = 3
+#: An OSD that hangs is silent for three report periods first.
+HUNG_SECONDS = 20
+#: How busy an OSD is needs two dumps of its counters, while it hardly has time to answer.
+FLOODED_SECONDS = 150
 PURGED = 5
 
 every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
@@ -75,6 +79,7 @@ def test_laggy_pgs(guard: Guard) -> None:
     load = cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
     cluster.wait(lambda: baseline(guard), 40, 'a baseline')
     quiet(guard)
+    begin = time.time()
     with laggy(cluster, HANGS):
         seen = wait_named(guard)
         print('named %.1f s after the first laggy PG' % seen.named_after)
@@ -89,14 +94,62 @@ def test_laggy_pgs(guard: Guard) -> None:
         assert guard.get('laggy')['since'] == since
         assert baseline(guard)
         check_laggy(wait_named(guard))
+        cluster.wait(lambda: mechanism(guard, HANGS) == 'hangs', HUNG_SECONDS, 'the mechanism')
     guard.wait_check(LAGGY, False, CLEARED_SECONDS)
     load.stop()
     after = guard.get('laggy')
     assert after['pgs'] == after['suspects'] == [] and after['since'] is None
-    begin, end = guard.event_texts('laggy')
-    assert ' laggy' in begin and end == 'no PG is laggy anymore'
+    check_last(guard, 'hangs', begin)
+    first, end = guard.event_texts('laggy')
+    assert ' laggy' in first and end == 'no PG is laggy anymore'
     guard.wait_log('laggy', 2)
     quiet(guard)
+
+
+@every_release
+def test_a_flood_of_writes_is_told_from_an_osd_that_hangs(guard: Guard) -> None:
+    """All OSDs respond, and renewals of leases wait behind writes."""
+    six_osds(guard)
+    cluster = guard.cluster
+    after = guard.last_event()
+    reader = cluster.load('p', rate=100, read_fraction=1.0, runtime=FLOODED_SECONDS)
+    begin = time.time()
+    seen: Dict[str, Json] = {}
+
+    def is_told() -> bool:
+        for row in guard.get('laggy')['suspects']:
+            if row['why'] not in seen:
+                print(row)
+                seen[row['why']] = row
+        return any(row['mechanism'] == 'load' for row in seen.values())
+
+    with write_flood(cluster, 'p'):
+        cluster.wait(is_told, FLOODED_SECONDS, 'a suspect with a mechanism')
+    assert {row['mechanism'] for row in seen.values()} <= {'load', 'unknown'}, seen
+    assert all('its busiest messenger thread works' in row['why'] for row in seen.values()
+               if row['mechanism'] == 'load')
+    cluster.wait(lambda: not guard.get('laggy')['laggy_pgs'], FLOODED_SECONDS, 'the end')
+    guard.wait_check(LAGGY, False, CLEARED_SECONDS)
+    reader.stop()
+    check_last(guard, 'load', begin)
+    assert guard.event_texts('laggy', after)[-1] == 'no PG is laggy anymore'
+    assert not guard.tracebacks()
+
+
+def mechanism(guard: Guard, osd: int) -> str:
+    """Of a suspect; '': it is none."""
+    return next((row['mechanism'] for row in guard.get('laggy')['suspects']
+                 if row['osd'] == osd), '')
+
+
+def check_last(guard: Guard, expected: str, begin: float) -> None:
+    """What made PGs laggy can be read once it is over."""
+    last = guard.get('laggy')['last']
+    print(last)
+    assert last['mechanism'] == expected
+    assert begin - 10 < last['since'] <= last['time'] <= last['until'] < time.time() + 1
+    end = [event for event in guard.events() if event['kind'] == 'laggy'][-1]
+    assert last['text'] in end['why'], (last, end)
 
 
 def wait_named(guard: Guard) -> Laggy:

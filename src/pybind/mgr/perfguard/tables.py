@@ -210,13 +210,17 @@ def pools(data: Json) -> str:
 
 
 def laggy(data: Json) -> str:
+    last = data.get('last')
     if not data.get('laggy_pgs') and not data.get('wait_pgs'):
-        return 'no PG is laggy'
+        return 'no PG is laggy' + ('; the last were from %s to %s; %s' % (
+            time_text(last['since']), time_text(last['until']), last['text'])
+            if last and last['until'] else '')
     text = ['laggy PGs: %(laggy_pgs)d, waiting for read leases to expire: %(wait_pgs)d' % data]
     if data['suspects']:
-        text += ['', table(('suspect', 'score', 'why', 'what to do'), [
-            ('osd.%d' % row['osd'], _number(row['score']), row['why'], row['advice'])
-            for row in data['suspects']], left=('suspect', 'why', 'what to do'))]
+        text += ['', table(('suspect', 'score', 'mechanism', 'why', 'what to do'), [
+            ('osd.%d' % row['osd'], _number(row['score']), row['mechanism'].replace('_', ' '),
+             row['why'], row['advice'])
+            for row in data['suspects']], left=('suspect', 'mechanism', 'why', 'what to do'))]
     if data['pgs']:
         text += ['', table(('PG', 'acting', 'waiting since'), [
             (row['pgid'], ','.join(str(osd) for osd in row['acting']), time_text(row['since']))

@@ -2,13 +2,14 @@
 """Commands to OSDs. The loop never waits for answers, because an OSD may hang."""
 import json
 import logging
+import math
 from array import array
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
 from mgr_module import CommandResult, MgrModule
 
-from .types import OSD_ANSWER_SECONDS, LONGEST_OP_SECONDS, LatencyCounts, Question
+from .types import OSD_ANSWER_SECONDS, LONGEST_OP_SECONDS, LatencyCounts, Pressure, Question
 
 log = logging.getLogger(__name__)
 
@@ -353,3 +354,62 @@ def ping_times(out: str) -> Dict[int, float]:
         if 0.0 <= ms <= 1000.0 * LONGEST_OP_SECONDS:
             times[peer] = max(times.get(peer, 0.0), ms)
     return times
+
+
+# ---- How busy the threads of OSDs are, while PGs are laggy. These counters do not reach the mgr
+# (their priority is 0), and a dump of all counters has about 50 KB.
+
+PRESSURE_TOPIC = 'pressure'
+PRESSURE_COMMAND = {'prefix': 'perf dump'}
+#: Seconds between two dumps of an OSD: at least, since an answer under load is late by up to a
+#: second, and at most, since in a flood of writes PGs are laggy every few seconds.
+PRESSURE_SECONDS, PRESSURE_SECONDS_MAX = 5.0, 60.0
+#: Seconds that the threads of one messenger worker have worked since the OSD started.
+_WORKER, _WORKED = 'AsyncMessenger::Worker', 'msgr_running_total_time'
+
+
+class WorkTimes(NamedTuple):
+    """Since the OSD started: seconds by messenger thread; waits in its queue, and their seconds."""
+    messengers: Mapping[str, float]
+    waits: float
+    waited: float
+
+    def since(self, before: 'WorkTimes', seconds: float) -> Optional[Pressure]:
+        """None if the OSD was restarted, or has no such threads."""
+        worked = [end - before.messengers.get(name, 0.0) for name, end in self.messengers.items()]
+        waits, waited = self.waits - before.waits, self.waited - before.waited
+        if not worked or not all(value >= 0.0 for value in (*worked, waits, waited)):
+            return None
+        return Pressure(min(1.0, max(worked) / seconds), 1e3 * waited / waits if waits else None)
+
+
+def work_times(out: str) -> WorkTimes:
+    """From ``perf dump``."""
+    dump = json.loads(out)
+    queue = dump['osd']['op_before_dequeue_op_lat']
+    return WorkTimes({name: float(counters[_WORKED]) for name, counters in dump.items()
+                      if name.startswith(_WORKER) and _WORKED in counters},
+                     float(queue['avgcount']), float(queue['sum']))
+
+
+class PressureSampler:
+    def __init__(self, asking: OsdCommands) -> None:
+        self._asking = asking
+        #: OSD -> (time, counters) of its last dump.
+        self._dumped: Dict[int, Tuple[float, WorkTimes]] = {}
+
+    def take(self, now: float, laggy: Sequence[int]) -> Dict[int, Pressure]:
+        """`laggy`: OSDs with laggy PGs, the most first."""
+        pressures: Dict[int, Pressure] = {}
+        for answer in self._asking.answers(PRESSURE_TOPIC, work_times):
+            asked_before, before = self._dumped.get(answer.osd, (math.inf, None))
+            self._dumped[answer.osd] = answer.asked, answer.parsed
+            pressure = answer.parsed.since(before, answer.asked - asked_before) if before else None
+            if pressure is not None:
+                pressures[answer.osd] = pressure
+        due = [osd for osd in laggy[:ASKED_OSDS]
+               if now - self._dumped.get(osd, (-math.inf,))[0] >= PRESSURE_SECONDS]
+        self._asking.ask(PRESSURE_TOPIC, due, PRESSURE_COMMAND)
+        self._dumped = {osd: dumped for osd, dumped in self._dumped.items()
+                        if now - dumped[0] <= PRESSURE_SECONDS_MAX}
+        return pressures

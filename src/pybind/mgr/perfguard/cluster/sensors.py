@@ -15,7 +15,7 @@ from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
 from .dumps import PgSummary, count_states
 from .inventory import devices_of, drive_model, store_layout
-from .osd_commands import HistogramSampler, OsdCommands, PingTimes
+from .osd_commands import HistogramSampler, OsdCommands, PingTimes, PressureSampler
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
                     ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads, PgWrites, Placement,
@@ -98,6 +98,7 @@ class Sensors:
         self._asking = asking
         self._sampler = HistogramSampler(asking)
         self._pings = PingTimes(asking)
+        self._pressures = PressureSampler(asking)
         self._places: Dict[int, OsdPlace] = {}
         self._software: Dict[int, Tuple[str, str]] = {}
         self._places_of = -1
@@ -156,6 +157,7 @@ class Sensors:
             kv_bytes=self._kv_bytes(alive) if is_asked or standing else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
+            pressures=self._pressures.take(now, waiting),
             unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
             counted=self._sampler.counted,

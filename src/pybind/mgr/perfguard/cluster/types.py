@@ -466,6 +466,14 @@ class OsdPlace(NamedTuple):
         return self.root, self.device_class
 
 
+class Pressure(NamedTuple):
+    """How busy the threads of an OSD are."""
+    #: Share of the time for which its busiest messenger thread works, 0 to 1.
+    messenger_share: float
+    #: Mean time that client operations wait for a thread of the OSD, in ms; None: there were none.
+    queue_ms: Optional[float] = None
+
+
 class UnreadablePg(NamedTuple):
     """A PG with client operations that wait because its read lease has expired."""
     pgid: str
@@ -508,6 +516,8 @@ class Readings:
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> heartbeat ping time in ms, median of some of its peers.
     ping_ms: Optional[Mapping[int, float]] = None
+    #: OSD that was asked while PGs are laggy -> how busy it was since it was asked before.
+    pressures: Mapping[int, Pressure] = field(default_factory=dict)
     #: OSD that was asked -> PGs that are not readable, with it as the primary.
     unreadable: Mapping[int, Tuple[UnreadablePg, ...]] = field(default_factory=dict)
     latencies: Tuple[LatencyCounts, ...] = ()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What people and programs are shown."""
 import json
+import re
 from typing import Any, Dict, Optional
 
 import pytest
@@ -140,12 +141,17 @@ def test_laggy() -> None:
     data: Dict[str, Any] = {'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [],
                             'suspects': []}
     assert tables.laggy(data) == 'no PG is laggy'
+    data['last'] = {'since': 1e9, 'until': 1e9 + 60, 'text': 'main suspect osd.4'}
+    assert re.match(r'no PG is laggy; the last were from 2001-.* to 2001-.*; main suspect osd.4$',
+                    tables.laggy(data))
     data.update(laggy_pgs=2, wait_pgs=1)
     assert tables.laggy(data) == 'laggy PGs: 2, waiting for read leases to expire: 1'
-    data['suspects'] = [{'osd': 4, 'score': 0.85, 'why': 'leads none', 'advice': 'look at it'}]
+    data['suspects'] = [{'osd': 4, 'score': 0.85, 'why': 'leads none', 'advice': 'look at it',
+                         'mechanism': 'lost_renewal'}]
     data['pgs'] = [{'pgid': '1.a', 'acting': [1, 4], 'since': 1e9, 'primary': 1}]
     lines = tables.laggy(data).splitlines()
-    assert lines[3].split() == ['osd.4', '0.85', 'leads', 'none', 'look', 'at', 'it']
+    assert lines[3].split() == ['osd.4', '0.85', 'lost', 'renewal', 'leads', 'none', 'look', 'at',
+                                'it']
     assert lines[-1].split()[:2] == ['1.a', '1,4']
 
 

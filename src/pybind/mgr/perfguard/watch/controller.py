@@ -340,5 +340,6 @@ def _gist(document: Any) -> Any:
     """The document without texts, which change with every turn."""
     if isinstance(document, dict) and isinstance(document.get('slow'), dict):
         return {**document, 'slow': sorted((osd, bool(row.get('part')))
-                                           for osd, row in document['slow'].items())}
+                                           for osd, row in document['slow'].items()),
+                'laggy_last': (document.get('laggy_last') or ())[:4]}
     return document

@@ -10,9 +10,9 @@ from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..options import Options
-from ..tables import are, osds_text, pgs_are
+from ..tables import are, osds_text, pgs_are, time_text
 from .causes import ClientShare, LikelyCause
-from .laggy import LaggyPg, Suspect
+from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
@@ -128,6 +128,8 @@ class LaggyStatus:
     pgs: Tuple[LaggyPg, ...] = ()
     #: Suspected causes, the most likely first.
     suspects: Tuple[Suspect, ...] = ()
+    #: The last time for which PGs were laggy, which may last.
+    last: Optional[LaggyEpisode] = None
 
 
 def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
@@ -198,7 +200,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
 def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:
     counts = context.signals.counts
     return LaggyStatus(counts.laggy, counts.wait, watch.laggy.since or None, watch.laggy.pgs.all(),
-                       tuple(watch.laggy.suspects))
+                       tuple(watch.laggy.suspects), watch.laggy.last)
 
 
 # ---- JSON
@@ -237,7 +239,9 @@ def laggy_json(state: LaggyStatus) -> Json:
         'laggy_pgs': state.laggy_pgs, 'wait_pgs': state.wait_pgs, 'since': state.since,
         'pgs': [{'pgid': pg.pgid, 'acting': list(pg.acting), 'since': round(pg.since, 3),
                  'primary': pg.primary} for pg in state.pgs],
-        'suspects': [suspect._asdict() for suspect in state.suspects]}
+        'suspects': [suspect._asdict() for suspect in state.suspects],
+        'last': None if state.last is None else {
+            **state.last._asdict(), 'text': state.last.text()}}
 
 
 def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 0) -> Json:
@@ -334,8 +338,10 @@ def _laggy_summary(watch: WatchState, context: WatchContext) -> str:
 def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
     lines = []
     for suspect in watch.laggy.suspects[:SUSPECTS_IN_TEXT]:
-        lines.append('osd.%d: %s%s' % (suspect.osd, suspect.why,
-                                       '; ' + suspect.advice if suspect.advice else ''))
+        mechanism = '' if suspect.mechanism == NO_MECHANISM else \
+            'likely mechanism: ' + MECHANISM_TEXTS[suspect.mechanism]
+        lines.append('; '.join(filter(None, (
+            'osd.%d: %s' % (suspect.osd, suspect.why), mechanism, suspect.advice))))
     for pg in watch.laggy.pgs.all()[:PGS_IN_TEXT]:
         lines.append('PG %s, acting %s: clients have been waiting for %s' % (
             pg.pgid, list(pg.acting), _ago(context, pg.since)))
@@ -565,6 +571,9 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
         after = '%s: %s' % (after, unjudged[problem.subject])
+    last = watch.laggy.last
+    if problem.check == LAGGY and last is not None:
+        after = '%s; at %s, %s' % (after, time_text(last.time), last.text())
     pools = context.osdmap.pools
     accepted = {_latency_subject(kind, pools[pool_id].name): limit_ms
                 for pool_id, kind, limit_ms in watch.pools.accepted() if pool_id in pools}

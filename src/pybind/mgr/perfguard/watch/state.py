@@ -10,12 +10,13 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, 
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
-                             Placement, Readings, Signals)
+                             Placement, Pressure, Readings, Signals)
+from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
 from .drives import Firmwares, drive_evidence, firmwares
-from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
+from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
                    without_erasure)
@@ -43,6 +44,8 @@ CLEAR_PERIODS = 3.0
 UNKNOWN_SECONDS = 300.0
 #: Time after which a slow OSD is no longer a reason to learn no baselines.
 ACCEPT_SECONDS = 86400.0
+#: Maximum age of what is known of the threads of an OSD.
+PRESSURE_AGE_SECONDS = 60.0
 #: Number of readings that show the current load by client.
 LOAD_READINGS = 6
 #: Maximum time between two readings that form an interval.
@@ -75,6 +78,10 @@ class LaggyState:
     waiting: Alarm = field(default_factory=Alarm)
     pgs: LaggyPgs = field(default_factory=LaggyPgs)
     suspects: Tuple[Suspect, ...] = ()
+    #: OSD -> how busy it was, and when that was read.
+    pressures: Dict[int, Tuple[float, Pressure]] = field(default_factory=dict)
+    #: The last time for which the alarm was raised.
+    last: Optional[LaggyEpisode] = None
 
     @property
     def raised(self) -> bool:
@@ -247,6 +254,9 @@ class WatchState:
                                 CLEAR_PERIODS * context.period)
         self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, is_known), WAIT_SECONDS,
                                   0.0)
+        last = self.laggy.last
+        if last is not None and not last.until and not self.laggy.raised:
+            self.laggy.last = last._replace(until=context.now)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
             self.laggy.suspects = ()
@@ -257,9 +267,15 @@ class WatchState:
             return placement.acting if placement is not None else None
 
         self.laggy.pgs.update(context.now, readings.unreadable, acting_of, self.osd_counts)
+        self.laggy.pressures.update({osd: (context.now, pressure)
+                                     for osd, pressure in readings.pressures.items()})
         self.laggy.suspects = suspects(LaggySignals(
             counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
-            self.ping_ms))
+            self.ping_ms, {osd: pressure for osd, (read, pressure) in self.laggy.pressures.items()
+                           if context.now - read <= PRESSURE_AGE_SECONDS}))
+        if self.laggy.raised:
+            self.laggy.last = noted(last, self.laggy.since, context.now,
+                                    next(iter(self.laggy.suspects), None))
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:
@@ -356,6 +372,7 @@ class WatchState:
     def to_json(self) -> Dict[str, Any]:
         return {'slow': self.slow.to_json(),
                 'laggy_since': self.laggy.since if self.laggy.raised else None,
+                'laggy_last': encode(self.laggy.last, Optional[LaggyEpisode]),
                 'latency': [list(row) for row in self.pools.slow()]}
 
     def load(self, document: Any, now: float) -> None:
@@ -366,6 +383,9 @@ class WatchState:
         since = document.get('laggy_since')
         if isinstance(since, (int, float)) and 0.0 < since < LARGEST:
             self.laggy.alarm = Alarm(True, min(float(since), now))
+        with contextlib.suppress(Malformed):
+            last = decode(Optional[LaggyEpisode], document.get('laggy_last'))
+            self.laggy.last = no_later_than(Optional[LaggyEpisode], last, now)
         self.pools.load_alarms(document.get('latency'), now)
 
     def chronic_to_json(self) -> Dict[str, Any]:

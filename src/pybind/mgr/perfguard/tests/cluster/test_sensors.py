@@ -14,7 +14,7 @@ from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
 from perfguard.cluster.types import (OSD_ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, PgReads, PgWrites, Placement, Pool,
-                                     Readings, Signals)
+                                     Pressure, Readings, Signals)
 from perfguard.watch.osds import replica_flows, steady
 from perfguard.watch.types import Flow
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures('mgr_stub')
 CLEAN = Signals(PgCounts(total=4, active_clean=4))
 NAN = float('nan')
 LAGGY = Signals(PgCounts(total=4, active_clean=4, laggy=2))
-HISTOGRAM, OPS, STATUS, PINGS = (
-    'perf histogram dump', 'dump_ops_in_flight', 'status', 'dump_osd_network')
+HISTOGRAM, OPS, STATUS, PINGS, PRESSURE = (
+    'perf histogram dump', 'dump_ops_in_flight', 'status', 'dump_osd_network', 'perf dump')
 
 
 class Mgr:
@@ -630,6 +630,47 @@ def test_osds_with_the_most_laggy_pgs_are_asked_first_and_not_all_at_once() -> N
     assert 2 not in reader.mgr.asked(OPS) and 5 in reader.mgr.asked(OPS)
 
 
+def counters_of(worked: Dict[str, float], waits: int = 0, waited: float = 0.0) -> Dict[str, Any]:
+    return {**{'AsyncMessenger::Worker-' + name: {'msgr_running_total_time': seconds}
+               for name, seconds in worked.items()},
+            'osd': {'op_before_dequeue_op_lat': {'avgcount': waits, 'sum': waited}}}
+
+
+def test_how_busy_osds_are_is_read_while_pgs_are_laggy() -> None:
+    reader = Reader(Mgr(range(10)))
+    for _ in range(4):
+        assert reader().pressures == {}
+    assert reader.mgr.asked(PRESSURE) == []
+    reader.mgr.data.update(waiting(1, 9, 0, 3, 4, 5, 6, 7, 8, 2))
+    reader(LAGGY)
+    assert reader.mgr.asked(PRESSURE) == [1, 8, 7, 6]
+    reader.mgr.answer(PRESSURE, counters_of({'0': 100.0, '1': 7.0}, 50, 3.0))
+    assert reader(LAGGY).pressures == {}
+    reader.mgr.answer(PRESSURE, counters_of({'0': 101.0, '1': 11.0}, 150, 8.0))
+    assert reader(LAGGY).pressures == {osd: Pressure(0.8, 50.0) for osd in (1, 6, 7, 8)}
+    # A dump that begins a little later has seen more than the time between two questions.
+    reader.mgr.answer(PRESSURE, counters_of({'0': 101.0, '1': 16.5}, 150, 8.0))
+    assert reader(LAGGY).pressures == {osd: Pressure(1.0, None) for osd in (1, 6, 7, 8)}
+    # All were restarted.
+    reader.mgr.answer(PRESSURE, counters_of({'0': 1.0, '1': 1.0}))
+    assert reader(LAGGY).pressures == {}
+    reader.mgr.answer(PRESSURE, counters_of({'0': NAN, '1': 1.0}))
+    assert reader(LAGGY).pressures == {}
+    # PGs that are laggy every few seconds are so for the same reason.
+    reader.mgr.answer(PRESSURE, counters_of({'0': 2.0, '1': 2.0}))
+    assert reader(LAGGY).pressures == {}
+    reader()
+    reader.mgr.answer(PRESSURE, counters_of({'0': 5.0, '1': 3.0}))
+    asked = len(reader.mgr.asked(PRESSURE))
+    assert reader().pressures == {osd: Pressure(0.6) for osd in (1, 6, 7, 8)}
+    assert len(reader.mgr.asked(PRESSURE)) == asked
+    # Those that were so long ago are not.
+    reader.run(60)
+    reader(LAGGY)
+    reader.mgr.answer(PRESSURE, counters_of({'0': 7.0, '1': 7.0}))
+    assert reader(LAGGY).pressures == {}
+
+
 def test_osds_that_do_not_answer_are_not_drowned_in_questions() -> None:
     reader = Reader(Mgr(range(10)))
     reader.mgr.data.update(waiting(*range(1, 11)))
@@ -872,6 +913,7 @@ NONSENSE = [
     '{"newest_map": "x", "oldest_map": 1}', '{"newest_map": null}',
     '{"newest_map": Infinity, "oldest_map": 1}', '{"newest_map": 1, "oldest_map": 1e30}',
     '{"entries": [{}]}', '{"entries": null}', '{"entries": [{"to osd": "x", "last": 1}]}',
+    '{"osd": {}}', json.dumps({'AsyncMessenger::Worker-0': 5, 'osd': {}}),
     '{"entries": [{"to osd": NaN, "last": 1}]}', '{"entries": [{"to osd": 1, "last": NaN}]}',
     *[json.dumps(each) for each in (
         dump((1, 2), (1, 2)), dump(('x', 1, 1), (1, 1, 1)), dump((1, 1, 1), (1, 1, 1), ('x', 'y')),
@@ -885,10 +927,10 @@ def test_an_answer_that_is_nonsense_is_logged_and_passed_over(
     reader.mgr.data.update(waiting(1, 1, 1))
     for _ in range(20):
         found = reader(LAGGY)
-        for prefix in (HISTOGRAM, OPS, STATUS, PINGS):
+        for prefix in (HISTOGRAM, OPS, STATUS, PINGS, PRESSURE):
             reader.mgr.answer(prefix, out)
         assert len(found.counters) == 3 and found.latencies == ()
-        assert not any(found.unreadable.values()) and not found.ping_ms
+        assert not any(found.unreadable.values()) and not found.ping_ms and not found.pressures
         assert found.untrimmed_epochs is None
     assert 'osd.0: cannot read' in caplog.text
 

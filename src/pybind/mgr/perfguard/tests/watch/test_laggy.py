@@ -5,11 +5,13 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 import pytest
 
-from perfguard.cluster.types import OsdSet, PgCounts, UnreadablePg
-from perfguard.watch.laggy import (MOST_LAGGY_PGS, MOST_SUSPECTS, LaggyPg, LaggyPgs, LaggySignals,
-                                   suspects)
+from perfguard.cluster.types import OsdSet, PgCounts, Pressure, UnreadablePg
+from perfguard.watch.laggy import (HANGS, LOAD, LOST_RENEWAL, MECHANISM_TEXTS, MOST_LAGGY_PGS,
+                                   MOST_SUSPECTS, NETWORK, NO_MECHANISM, LaggyEpisode, LaggyPg,
+                                   LaggyPgs, LaggySignals, Suspect, noted, suspects)
 
 NAN = float('nan')
+BUSY, IDLE = Pressure(0.88, 89.6), Pressure(0.11, 5.3)
 
 
 class Osds:
@@ -29,7 +31,8 @@ class Osds:
         return [pgid for pgid, acting in self.acting.items() if acting[0] == primary]
 
     def seen(self, laggy: Iterable[str], known: Optional[Iterable[str]] = None,
-             silent: Mapping[int, float] = {}, ping_ms: Mapping[int, float] = {}) -> LaggySignals:
+             silent: Mapping[int, float] = {}, ping_ms: Mapping[int, float] = {},
+             pressures: Mapping[int, Pressure] = {}) -> LaggySignals:
         laggy = list(laggy)
         counts: Dict[int, PgCounts] = {}
         for osd in range(self.osds):
@@ -37,7 +40,7 @@ class Osds:
             counts[osd] = PgCounts(total=len(mine), laggy=len(set(mine) & set(laggy)))
         return LaggySignals(len(laggy), counts, [
             LaggyPg(pgid, self.acting[pgid][0], self.acting[pgid], 100.0)
-            for pgid in (laggy if known is None else known)], silent, ping_ms)
+            for pgid in (laggy if known is None else known)], silent, ping_ms, pressures)
 
 
 @pytest.mark.parametrize('osds, size', [(6, 3), (12, 3), (60, 3), (12, 2), (20, 6)])
@@ -87,7 +90,8 @@ def test_a_slow_answer_to_heartbeats_is_a_hint() -> None:
 def test_a_lost_lease_renewal_is_named_as_such() -> None:
     cluster = Osds(12, 192)
     laggy = cluster.wedged(5)
-    found = suspects(cluster.seen(laggy, ping_ms={osd: 0.5 for osd in range(12)}))
+    found = suspects(cluster.seen(laggy, ping_ms={osd: 0.5 for osd in range(12)},
+                                  pressures={5: IDLE}))
     assert found[0].osd == 5 and 'renewal was probably lost' in found[0].why
     assert '"ceph pg repeer ' in found[0].advice
     assert found[0].advice.split('"')[1].split()[-1] in laggy
@@ -107,7 +111,7 @@ def test_a_lost_renewal_is_found_while_another_osd_is_silent() -> None:
     cluster = Osds(60, 600)
     laggy = cluster.wedged(5)
     (other, *_) = set(range(60)) - {osd for pgid in laggy for osd in cluster.acting[pgid]}
-    found = suspects(cluster.seen(laggy, silent={other: 99.0}))
+    found = suspects(cluster.seen(laggy, silent={other: 99.0}, pressures={5: IDLE}))
     assert found[0].osd == 5 and 'probably lost' in found[0].why
 
 
@@ -121,6 +125,71 @@ def test_a_stopped_osd_is_no_lost_renewal_of_others() -> None:
         assert len(known) >= 2
         found = suspects(cluster.seen(laggy, known))
         assert found[0].osd == 4 and not any('probably lost' in each.why for each in found)
+
+
+# ---- how
+
+PINGS = {osd: 0.5 for osd in range(12)}
+
+
+@pytest.mark.parametrize('silent, ping_ms, pressure, mechanism', [
+    ({5: 21.0}, PINGS, IDLE, HANGS),
+    # Evidence from before it hung does not count.
+    ({5: 21.0}, {**PINGS, 5: 900.0}, BUSY, HANGS),
+    ({}, PINGS, BUSY, LOAD),
+    ({}, {**PINGS, 5: 900.0}, BUSY, LOAD),
+    ({}, {**PINGS, 5: 900.0}, IDLE, NETWORK),
+    # Load may be why heartbeats are slow, unless it is known that there is none.
+    ({}, {**PINGS, 5: 900.0}, Pressure(0.5), NO_MECHANISM),
+    ({}, {**PINGS, 5: 900.0}, None, NO_MECHANISM),
+    ({}, {**PINGS, 5: 900.0}, Pressure(0.1, 455.6), NO_MECHANISM),
+    ({}, PINGS, IDLE, NO_MECHANISM),
+    ({}, PINGS, None, NO_MECHANISM)])
+def test_the_mechanism_is_what_the_evidence_says(
+        silent: Mapping[int, float], ping_ms: Mapping[int, float], pressure: Optional[Pressure],
+        mechanism: str) -> None:
+    cluster = Osds(12, 192)
+    pressures = {**{osd: IDLE for osd in range(12)}, **({5: pressure} if pressure else {})}
+    if pressure is None:
+        del pressures[5]
+    signals = cluster.seen(cluster.stopped(5), None, silent, ping_ms, pressures)
+    first, *others = suspects(signals)
+    assert (first.osd, first.mechanism) == (5, mechanism)
+    assert {suspect.mechanism for suspect in others} == {NO_MECHANISM}
+    if pressure is BUSY:
+        assert 'messenger thread works 88 % of the time' in first.why
+        assert 'operations wait 89.6 ms in its queue' in first.why
+
+
+def test_in_a_flood_no_renewal_is_lost() -> None:
+    """All PGs of one primary are laggy, and one of their replicas has no time to answer."""
+    cluster = Osds(12, 192)
+    laggy = cluster.wedged(5)
+    assert suspects(cluster.seen(laggy, pressures={5: IDLE}))[0].mechanism == LOST_RENEWAL
+    # It is not known yet whether it is busy.
+    assert suspects(cluster.seen(laggy))[0].mechanism == NO_MECHANISM
+    assert suspects(cluster.seen(laggy, pressures={5: Pressure(0.5)}))[0].mechanism == NO_MECHANISM
+    replica = cluster.acting[laggy[0]][1]
+    busy = {suspect.osd: suspect for suspect in suspects(
+        cluster.seen(laggy, pressures={5: IDLE, replica: BUSY}))}
+    assert busy[5].mechanism == NO_MECHANISM and busy[replica].mechanism == LOAD
+    assert 'ms_async_op_threads' in busy[replica].advice
+
+
+def test_an_episode_keeps_the_last_evidence() -> None:
+    unknown, hangs = Suspect(3, 0.6, 'in all'), Suspect(4, 0.9, 'no report', '', HANGS)
+    assert noted(None, 100.0, 101.0, None) is None
+    begun = noted(None, 100.0, 101.0, unknown)
+    assert begun == LaggyEpisode(100.0, 0.0, 3, NO_MECHANISM, 'in all', 101.0)
+    evident = noted(begun, 100.0, 106.0, hangs)
+    assert evident == LaggyEpisode(100.0, 0.0, 4, HANGS, 'no report', 106.0)
+    assert noted(evident, 100.0, 111.0, unknown) is evident is noted(evident, 100.0, 116.0, None)
+    assert evident is not None and MECHANISM_TEXTS[HANGS] in evident.text()
+    # The next one knows nothing of it.
+    ended = evident._replace(until=120.0)
+    assert noted(ended, 500.0, 501.0, None) is ended
+    assert noted(ended, 500.0, 501.0, unknown) == LaggyEpisode(
+        500.0, 0.0, 3, NO_MECHANISM, 'in all', 501.0)
 
 
 def test_not_more_suspects_than_anybody_reads() -> None:

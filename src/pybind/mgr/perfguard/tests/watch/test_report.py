@@ -8,12 +8,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
+from perfguard import tables
 from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
-                                     Pool, Readings, Signals, UnreadablePg)
+                                     Pool, Pressure, Readings, Signals, UnreadablePg)
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
+from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
+from perfguard.tables import time_text
 from perfguard.watch import report
+from perfguard.watch.laggy import LOAD, NO_MECHANISM
 from perfguard.watch.pools import DAILY
 from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
                                     health_checks)
@@ -53,6 +57,7 @@ class Osds:
         self.now = 1e9
         self.watch = WatchState()
         self.announcer = Announcer()
+        self.events: List[Event] = []
         self.told: List[Tuple[str, str]] = []
         self.pools = {1: Pool(1, 'rbd', erasure, 3, 2, 0, 64, 64, 64)}
         self.places = {osd: OsdPlace(osd, 'h%d' % (osd // 4), 'default', 'ssd')
@@ -94,8 +99,9 @@ class Osds:
         readings = Readings(5.0, dict(self.counters), tuple(clients), dict(self.places))
         context = self.context()
         self.watch.update(context, replace(readings, **{**self.extra, **(change or {})}), OPTIONS)
-        self.told += [(event.kind, event.what)
-                      for event in self.announcer.events(self.watch, context)]
+        events = self.announcer.events(self.watch, context)
+        self.events += events
+        self.told += [(event.kind, event.what) for event in events]
 
     def _report(self, osd: int) -> ClientOps:
         own = 0.5 * self.slow.get(osd, 1.0) * self.rnd.uniform(0.9, 1.1)
@@ -227,14 +233,17 @@ def test_laggy_pgs_are_reported_at_once_and_cleared_later() -> None:
     assert shown['pgs'][0] == {'pgid': '1.a', 'acting': [1, 2, 3], 'since': cluster.now - 7,
                                'primary': 1}
     assert shown['suspects'][0]['osd'] == 2 and set(shown['suspects'][0]) == {
-        'osd', 'score', 'why', 'advice'}
+        'osd', 'score', 'why', 'advice', 'mechanism'}
     cluster.signals, cluster.extra = Signals(PGS), {}
     cluster.run(10)
     assert LAGGY in cluster.checks and 'a moment ago' in cluster.checks[LAGGY]['summary']
     cluster.run(10)
     assert cluster.checks == {}
     assert cluster.told[1:] == [('laggy', 'no PG is laggy anymore')]
-    assert shown_laggy(cluster.watch, cluster.context())['pgs'] == []
+    shown = shown_laggy(cluster.watch, cluster.context())
+    assert shown['pgs'] == [] and (shown['last']['osd'], shown['last']['mechanism']) == (
+        2, 'unknown')
+    assert shown['last']['until'] == cluster.now - 5
 
 
 def test_pgs_that_wait_after_peering_are_no_trouble_unless_it_lasts() -> None:
@@ -267,6 +276,44 @@ def test_an_osd_that_hangs_is_found_by_its_missing_reports() -> None:
     rows = {row['osd']: row for row in shown_osds(cluster.watch, cluster.context())}
     assert rows[7]['silent_seconds'] == 25.0 and rows[5]['silent_seconds'] is None
     assert rows[7]['pgs'] == {'laggy': 4}
+
+
+def test_what_made_pgs_laggy_can_be_read_later() -> None:
+    """Also where the mgr fails before it is over."""
+    cluster = Osds()
+    cluster.run(30)
+    cluster.signals = laggy_signals()
+    cluster.extra = {'osd_counts': {osd: PgCounts(total=4, laggy=4) for osd in (1, 5, 7)},
+                     'silent': {7: 25.0}}
+    cluster.run(10)
+    assert 'likely mechanism: it hangs' in cluster.detail(LAGGY)
+    evidence = cluster.now
+    # Its last evidence stays.
+    del cluster.extra['silent']
+    cluster.run(10)
+    after = restarted(cluster)
+    after.extra, after.signals = {}, Signals(PGS)
+    after.run(30)
+    end, = after.events
+    assert end.what == 'no PG is laggy anymore'
+    for text in (end.why, tables.laggy(shown_laggy(after.watch, after.context()))):
+        assert 'main suspect osd.7 (mechanism: it hangs' in text and 'no report for 25 s' in text
+    assert time_text(evidence) in end.why
+
+
+def test_readings_of_busy_threads_are_evidence_for_a_minute() -> None:
+    cluster = Osds()
+    cluster.signals = laggy_signals()
+    cluster.extra = {'osd_counts': {osd: PgCounts(total=4, laggy=4) for osd in (1, 5, 7)},
+                     'pressures': {5: Pressure(0.9)}}
+    cluster.turn()
+    first = cluster.watch.laggy.suspects[0]
+    assert (first.osd, first.mechanism) == (5, LOAD)
+    del cluster.extra['pressures']
+    cluster.run(60)
+    assert cluster.watch.laggy.suspects[0].mechanism == LOAD
+    cluster.turn()
+    assert {suspect.mechanism for suspect in cluster.watch.laggy.suspects} == {NO_MECHANISM}
 
 
 def test_pgs_without_a_report_clear_nothing() -> None:
