@@ -54,8 +54,10 @@ def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List
 
 
 def _bare(order: Order) -> Order:
-    """The order without what its effects do not depend on."""
-    return replace(order, accept=(), dry_run=False)
+    """The order without what its effects do not depend on. Without a number, pg_num is only
+    previewed."""
+    previewed_only = order.verb == 'pg_num' and len(order.names) == 1
+    return replace(order, accept=(), dry_run=order.dry_run and previewed_only)
 
 
 def _acceptable(health: Iterable[Reason]) -> List[Risk]:
@@ -349,8 +351,10 @@ class CampaignOrders:
         return last.job if isinstance(result, Prepared) and not result.ordinary else None
 
     def _basis(self, observation: Observation) -> Tuple[object, ...]:
+        """Orders name pools, whose names, limits and flags place no PG."""
         space = self._context.cluster.osd_space()
-        return (what_places(observation), self._options(), observation.orchestrating,
+        return (what_places(observation), observation.osdmap.pools, self._options(),
+                observation.orchestrating,
                 observation.balancing, {osd: row.pgs is None for osd, row in space.items()})
 
     def _check_new(self, request: Request, observation: Observation) -> None:

@@ -283,7 +283,7 @@ def test_accepting_a_risk_computes_nothing_again() -> None:
     assert driver.cluster.clean()
 
 
-@pytest.mark.parametrize('change', ['osd', 'upmap', 'option', 'weight', 'time', 'crush'])
+@pytest.mark.parametrize('change', ['osd', 'upmap', 'option', 'weight', 'time', 'crush', 'pool'])
 def test_what_the_effects_depend_on_computes_them_again(change: str) -> None:
     driver = Driver(waiting())
     cluster = driver.cluster
@@ -299,6 +299,8 @@ def test_what_the_effects_depend_on_computes_them_again(change: str) -> None:
         weight = '0.5'
     elif change == 'crush':
         cluster.crush_version_ += 1
+    elif change == 'pool':
+        cluster.modes[1] = 'off'
     else:
         cluster.tick(COMPUTED_SECONDS + 1.0)
     driver.run(2)

@@ -241,6 +241,25 @@ def test_a_number_is_required_and_the_refusal_names_that_of_the_autoscaler() -> 
     assert refused.value.errno == errno.EINVAL and driver.phase == 'IDLE'
 
 
+def test_pools_that_exchange_their_names_after_the_preview() -> None:
+    """As at the end of a migration of their data."""
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '16', dry_run=True)
+    real = cluster._view
+
+    def renamed() -> Any:
+        view = real()
+        pools = {pool.id: replace(pool, name={'rep': 'ec', 'ec': 'rep'}[pool.name])
+                 for pool in view.osdmap.pools.values()}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+    cluster._view = renamed
+    driver.run(3)
+    driver.order('pg_num', 'rep', '16', accept=RISKS)
+    assert driver.loop.rebalance.campaign.change.step.pool == 2
+
+
 @pytest.mark.parametrize('recommended, text', [
     (None, 'pg_autoscaler: no such module'), ({}, "no pg_num for pool 'rep'"),
     ({'rep': 8}, 'already has 8 PGs'), ({'rep': 1024}, 'limit 250')])
