@@ -353,10 +353,15 @@ class Prepared:
     def all_risks(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """What the operator has to accept. A code may have several texts."""
         if order.verb == 'rollback':
-            # Weights are restored in bursts, but a whole CRUSH map at once.
-            all_risks = self._pins_risk(order, observation, options)
+            # Weights are restored in bursts, but a whole CRUSH map at once, and at once what has
+            # moved in tranches.
+            few = () if self.crush_map is not None or self.outlook is None else \
+                self.planned.unpinnable.keys() - set(moved_by_weights(
+                    self.planned, self.outlook, observation.osdmap))
+            all_risks = [*self._pins_risk(order, observation, options),
+                         *self._unpinnable_risk(options, few)]
             if self.crush_map is not None:
-                all_risks += self._unpinnable_risk(options) + self._storm_risk(order)
+                all_risks += self._storm_risk(order)
             if self.effects is not None:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
@@ -448,11 +453,11 @@ class Prepared:
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 
-    def _unpinnable_risk(self, options: Options, in_steps: Collection[str] = ()) -> List[Risk]:
-        """Too many PGs would move at once, outside the caps, after a change. `in_steps`: PGs of
-        which each tranche moves a few."""
+    def _unpinnable_risk(self, options: Options, few: Collection[str] = ()) -> List[Risk]:
+        """Too many PGs would move at once, outside the caps, after a change. `few`: PGs that do not
+        count, for example those of which each tranche moves a few."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
-                  if why != INCOMPLETE and pgid not in in_steps}
+                  if why != INCOMPLETE and pgid not in few}
         number, pins = len(moving), len(self.planned.pins)
         limit = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
         if number <= limit:

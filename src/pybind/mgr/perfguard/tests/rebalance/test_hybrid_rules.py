@@ -11,7 +11,7 @@ from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
 
-from ..fakes.cluster import FakeView
+from ..fakes.cluster import FakeView, weights_of
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.mon_model import ToyMon, ToyOsd
 from ..fakes.straw_cluster import AuditedCluster
@@ -60,6 +60,10 @@ class HybridCluster(AuditedCluster):
 
     def crush(self, version: int) -> CrushRules:
         return self._rules(self._crush_of.get(version, self.toys))
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        return self._rules({osd: self.toys[osd]._replace(crush_weight=weight)
+                            for osd, weight in weights_of(crush_map).items()})
 
     def _rules(self, toys: Mapping[int, ToyOsd]) -> CrushRules:
         dump = ToyMon(dict(toys), 3, ()).crush_dump()
@@ -141,6 +145,24 @@ def test_a_failover_and_an_abort_between_steps_move_nothing_more() -> None:
     driver.ask('resume')
     driver.run_to('DONE', 3000)
     assert cluster.most <= IN_FLIGHT and cluster.clean()
+
+
+def test_a_rollback_that_remaps_all_of_these_pgs_at_once_is_refused() -> None:
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 6, 1500)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert [risk['code'] for risk in driver.order('rollback', dry_run=True)['risks']] == [
+        'UNPINNABLE']
+    with pytest.raises(Refused, match='cannot be pinned'):
+        driver.order('rollback')
+    added = sorted(cluster.toys)[-4:]
+    driver.order('drain', *('osd.%d' % osd for osd in added))
+    driver.run_to('DONE', 3000)
+    assert cluster.most <= IN_FLIGHT and cluster.clean() and not cluster.alarmed
+    assert {cluster.toys[osd].crush_weight for osd in added} == {0.0}
 
 
 def test_a_drain_moves_in_small_steps_as_well() -> None:
