@@ -6,12 +6,13 @@ a change of an option. So each pool is compared with its own last hour. An event
 with what else changed at that time. Pure.
 """
 import math
+import re
 import time
 from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OptionChange, OsdMap
-from ..tables import figure
+from ..tables import figure, listed
 from .peers import median
 from .series import HistoryPoint, mean_flow
 from .types import Flow
@@ -37,6 +38,14 @@ MARGIN_SECONDS = 120.0
 UNNOTICED_SECONDS = 660.0
 #: Changes that are kept.
 MOST_CHANGES = 200
+#: Pools and changes that an event names: events are stored, and a cluster may have 500 pools that
+#: all become slower with an upgrade. Characters of a value.
+NAMED_POOLS, NAMED_CHANGES = 5, 12
+VALUE_CHARACTERS = 60
+#: Sections of options that concern OSDs, and names of options whose values are not shown: events
+#: have more readers than the configuration database.
+OSD_SECTIONS = re.compile(r'(global|osd(\.\d+)?)(/|$)(?!mgr/)')
+SECRET = re.compile('key|secret|passw|token|credential|auth', re.IGNORECASE)
 
 
 class Step(NamedTuple):
@@ -132,10 +141,18 @@ def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str
 
 
 def of_options(changes: Iterable[OptionChange]) -> List[ClusterChange]:
-    """Without options of mgrs, which do not change latency."""
+    """Of options that OSDs read: others do not change the latency that OSDs measure."""
     return [ClusterChange(change.at, '%s of %s' % (change.name, change.who),
-                          change.before or 'no value', change.after or 'no value')
-            for change in changes if not change.who.startswith('mgr')]
+                          _shown(change.name, change.before), _shown(change.name, change.after))
+            for change in changes
+            if OSD_SECTIONS.match(change.who + '/') and not change.name.startswith('rgw_')]
+
+
+def _shown(name: str, value: str) -> str:
+    if value and SECRET.search(name):
+        return 'a hidden value'
+    shown = value[:VALUE_CHARACTERS] + '...' if len(value) > VALUE_CHARACTERS else value
+    return shown or 'no value'
 
 
 def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
@@ -147,8 +164,9 @@ def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
     ratios = sorted(step.after.ms / step.before.ms for step in steps)
     first = min(steps, key=lambda step: step.begin)
     return '%s take %s times as long since %s' % (
-        ' and '.join('%s of pool %s' % (' and '.join(sorted(kinds[name])), name)
-                     for name in sorted(kinds)), figure(median(ratios)), _clock(first.begin))
+        listed(['%s of pool %s' % (' and '.join(sorted(kinds[name])), name)
+                for name in sorted(kinds)], NAMED_POOLS, ' and '), figure(median(ratios)),
+        _clock(first.begin))
 
 
 def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_options: bool) -> str:
@@ -157,7 +175,8 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
     parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
                                                  figure(step.before.ms)) for step in steps]
     causes = ['%s: %s instead of %s, %s' % (change.what, change.after, change.before,
-                                            _noticed(change)) for change in changes]
+                                            _noticed(change))
+              for change in sorted(changes, key=lambda change: not change.late)]
     for step in steps:
         ratio = step.after.rate / max(step.before.rate, 1e-9)
         if not 1 / LOAD_RATIO < ratio < LOAD_RATIO:
@@ -165,7 +184,8 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
                 figure(step.after.rate), step.kind, figure(step.before.rate)))
     if not with_options:
         causes.append('options: not known, as the mons did not answer "config log"')
-    return '%s; %s' % (', '.join(parts), 'changed at that time: ' + '; '.join(causes) if causes
+    return '%s; %s' % (listed(parts, 2 * NAMED_POOLS),
+                       'changed at that time: ' + listed(causes, NAMED_CHANGES, '; ') if causes
                        else 'no change at that time is known that may be the cause')
 
 

@@ -11,7 +11,7 @@ from perfguard.cluster.types import OptionChange
 from perfguard.tests.watch.test_controller import Watched
 from perfguard.watch.series import READ_NS, READS, HistoryPoint
 from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange, Step,
-                                   step_of, what_text, why_text)
+                                   of_options, step_of, what_text, why_text)
 from perfguard.watch.types import Flow
 
 MINUTE = 60.0
@@ -100,6 +100,32 @@ def test_the_texts() -> None:
     assert why_text([step()], [], True).endswith(
         'no change at that time is known that may be the cause')
     assert 'the mons did not answer' in why_text([step()], [], False)
+
+
+def test_an_upgrade_of_a_cluster_with_500_pools_is_one_short_event() -> None:
+    names = {pool: 'tenant-%d' % pool for pool in range(500)}
+    steps = [step()._replace(pool=pool, kind=kind, after=Flow(300.0, 3.2))
+             for pool in names for kind in ('reads', 'writes')]
+    changes = [ClusterChange(START, 'pg_num of pool tenant-%d' % pool, '32', '64')
+               for pool in range(200)] + [ClusterChange(START, 'release of OSDs', '16', '18', 660.)]
+    text = what_text(steps, names) + why_text(steps, changes, True)
+    assert len(text) < 2000 and 'and 495 more' in text
+    assert 'release of OSDs: 18 instead of 16' in text
+
+
+@pytest.mark.parametrize('who, name', [
+    ('client.rgw.a', 'rgw_keystone_admin_password'), ('global', 'rgw_crypt_vault_secret_id'),
+    ('global', 'some_secret'), ('osd', 'x_access_key'), ('client', 'anything'),
+    ('global/mgr/dashboard', 'ssl'), ('mgr/mgr/x', 'y'), ('mds.a', 'z')])
+def test_secrets_are_in_no_event(who: str, name: str) -> None:
+    changes = of_options([OptionChange(START, who, name, 'S3CR3T', 'S3CR3T2')])
+    assert 'S3CR3T' not in why_text([step()], changes, True)
+
+
+def test_options_of_osds_are_in_events() -> None:
+    changes = of_options([OptionChange(START, who, 'osd_x', '1', '7' * 5000) for who in (
+        'osd', 'osd.3', 'osd/class:hdd', 'global', 'global/host:h1')])
+    assert len(changes) == 5 and len(why_text([step()], changes, True)) < 1000
 
 
 def test_the_log_of_options() -> None:
