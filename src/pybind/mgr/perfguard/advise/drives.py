@@ -53,13 +53,13 @@ def write_caches(facts: Facts) -> Optional[Seen]:
 
 
 def worn(facts: Facts) -> Optional[Seen]:
+    users = _users(facts, slice(None))
+    # Without those of OSDs that are out, which were drained already.
     wear = sorted((-(drive.wear_percent or 0), device)
                   for device, drive in (facts.drives or {}).items()
-                  if (drive.wear_percent or 0) >= WORN_PERCENT)
+                  if (drive.wear_percent or 0) >= WORN_PERCENT and device in users)
     if not wear:
         return None
-    users = {device: [osd.osd for osd in facts.inventory.osds if device in osd.devices]
-             for _, device in wear}
     first = wear[0][1]
     return Seen('drives near the end of their life: %s' % listed(
         ['%s (%s), %d %% used' % (device, osds_text(users[device]), -used)

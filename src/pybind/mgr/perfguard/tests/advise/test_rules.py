@@ -302,6 +302,16 @@ def test_which_drives_have_another_firmware() -> None:
                           'INTEL_SSDSC2KB960G8 has firmware X on osd.9 (NEW on 9 others)')
 
 
+def test_a_worn_drive_of_an_osd_that_is_out_is_no_finding() -> None:
+    """It is being replaced, and there would be no OSD to name."""
+    worn = smart({5: {'wear_percent': 96}})
+    assert [found.rule.code for found in findings(worn)] == ['DRIVE_WEAR']
+    remaining = tuple(osd for osd in worn.inventory.osds if osd.osd != 5)
+    assert not [found for found in findings(replace(
+        worn, inventory=replace(worn.inventory, osds=remaining)))
+        if found.rule.code == 'DRIVE_WEAR']
+
+
 def test_absent_smart_data_is_said_to_be_absent() -> None:
     assert without_smart(GOOD) == () == without_smart(smart({}))
     data = smart({})
