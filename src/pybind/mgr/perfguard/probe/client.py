@@ -272,16 +272,23 @@ def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequ
 
 def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
     """The record of all hosts, when all have delivered their results, or why there is none."""
-    try:
-        if record.ended_well:
+    if record.ended_well:
+        try:
             record = _gathered(meeting, record)
+        except (CannotJoin, Failed) as error:
+            record = _failed(record, error)
+    try:
         why = '' if record.ended_well else listed(record.messages, 1) or record.state
         until = time.monotonic() + 2 * FAREWELL_SECONDS
         while not meeting.leave(why, time.monotonic()) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
     except (CannotJoin, Failed) as error:
-        return replace(record, state=FAILED, messages=(*record.messages, str(error)))
+        return _failed(record, error)
     return record
+
+
+def _failed(record: RunRecord, error: Exception) -> RunRecord:
+    return replace(record, state=FAILED, messages=(*record.messages, str(error)))
 
 
 def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:

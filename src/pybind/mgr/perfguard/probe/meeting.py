@@ -10,6 +10,7 @@ between the last two readings of any host (`tolerance`).
 A host that writes nothing for SILENT_SECONDS has died. Every write requires the content of the
 object, which names the first host's run: what was removed is not created again.
 """
+import contextlib
 import json
 import zlib
 from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
@@ -245,15 +246,20 @@ class Meeting:
 
     def gathered(self) -> Tuple[float, Tuple[str, ...], Tuple[Sequence[StepResult], ...]]:
         """The tolerance, the hosts and their results, when GO says that all are written. Raises
-        CannotJoin if one is missing."""
+        CannotJoin if some are missing or damaged."""
         tolerance, results = 0.0, []
         for name in self.go.hosts:
             data = self._board.get(name)
-            if data is None:
-                raise CannotJoin('the results of %s are missing' % self._entries[name].host)
-            their_tolerance, raw = json.loads(zlib.decompress(data))
-            tolerance = max(tolerance, float(their_tolerance))
-            results.append(tuple(decode(Tuple[StepResult, ...], raw)))
+            try:
+                their_tolerance, raw = json.loads(zlib.decompress(data or b''))
+                tolerance = max(tolerance, float(their_tolerance))
+                results.append(tuple(decode(Tuple[StepResult, ...], raw)))
+                damaged = len(results[-1]) != self._plan.steps
+            except (TypeError, ValueError, zlib.error):
+                damaged = True
+            if damaged:
+                raise CannotJoin('the results of %s are %s' % (
+                    self._entries[name].host, 'missing' if data is None else 'damaged'))
         return tolerance, tuple(self._entries[name].host for name in self.go.hosts), tuple(results)
 
     def leave(self, why: str, now: float) -> bool:
@@ -303,8 +309,13 @@ class Meeting:
 
     def _note(self, xattrs: Mapping[str, str], now: float) -> None:
         for key, value in xattrs.items():
-            if key.startswith(HOST):
-                name, entry = key[len(HOST):], decode(HostEntry, json.loads(value))
+            if not key.startswith(HOST):
+                continue
+            name = key[len(HOST):]
+            # Who may write to the pool may write anything.
+            with contextlib.suppress(ValueError):
+                int(name, 16)
+                entry: HostEntry = decode(HostEntry, json.loads(value))
                 if self._entries.get(name) != entry:
                     self._entries[name], self._changed[name] = entry, now
 

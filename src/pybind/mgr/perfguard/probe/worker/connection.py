@@ -120,7 +120,8 @@ class ObjectBoard:
 
     def read(self) -> Optional[Mapping[str, str]]:
         try:
-            return {key: value.decode() for key, value in self._ioctx.get_xattrs(self._name)}
+            return {key: value.decode(errors='replace')
+                    for key, value in self._ioctx.get_xattrs(self._name)}
         except rados.ObjectNotFound:
             return None
         except rados.Error as e:

@@ -3,6 +3,7 @@
 import errno
 import json
 import socket
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
@@ -447,6 +448,31 @@ def test_a_worker_that_fails_ends_the_probe_of_all(together: Callable[..., List[
     monkeypatch.setattr(TogetherChild, 'fails', (1, 1))
     assert together() == [1, 1]
     assert capsys.readouterr().err.count('no memory') == 2
+
+
+@pytest.mark.parametrize('delivered', [
+    None, b'', b'x', zlib.compress(b'{'), zlib.compress(b'[]'), zlib.compress(b'[0.1, [7]]')])
+def test_results_that_are_lost_or_damaged_leave_no_object(
+        together: Callable[..., List[int]], delivered: Any, monkeypatch: Any,
+        tmp_path: Any) -> None:
+    monkeypatch.setattr(Pool, 'get', lambda self, suffix: delivered)
+    assert max(together()) == 1
+    first, = [text for text in ((tmp_path / name).read_text() for name in 'ab') if text]
+    record = imported_record(first)
+    assert record.state == 'failed' and record.messages[0].startswith('the results of ')
+
+
+@pytest.mark.parametrize('value', ['{', '7', '[]', '["a", "b"]'])
+def test_what_others_write_to_the_object_ends_no_host(
+        together: Callable[..., List[int]], value: str, monkeypatch: Any) -> None:
+    read = Pool.read
+
+    def read_with_more(self: Pool) -> Any:
+        xattrs = read(self)
+        return None if xattrs is None else {**xattrs, 'host.zz': value, 'user.x': value}
+
+    monkeypatch.setattr(Pool, 'read', read_with_more)
+    assert together() == [0, 0]
 
 
 def test_the_quota_must_suffice_for_all_hosts(argv: List[str], monkeypatch: Any,
