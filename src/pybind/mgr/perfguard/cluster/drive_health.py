@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: Interval of readings. A sample is a day old when the next one is stored.
 READ_SECONDS = 21600.0
+#: The same after a failed one: that module is not ready for a while after a failover.
+RETRY_SECONDS = 1800.0
 #: OSDs report their devices first, and the other module connects.
 FIRST_READ_SECONDS = 20.0
 #: Age of the samples that are read: what has grown since yesterday is a finding.
@@ -138,10 +140,18 @@ class DriveSource(Protocol):
 
 
 def read_drives(source: DriveSource, device_ids: Sequence[str]) -> Dict[str, DriveHealth]:
-    """Blocks."""
+    """Blocks. Drives whose samples cannot be read are left out; raises the error if all are."""
     known: Dict[str, DriveHealth] = {}
+    failed = 0
     for device_id in device_ids:
-        health = drive_health(device_id, source.drive_samples(device_id, SAMPLES_SECONDS))
+        try:
+            health = drive_health(device_id, source.drive_samples(device_id, SAMPLES_SECONDS))
+        except Exception as error:  # of another module
+            failed += 1
+            if failed == len(device_ids):
+                raise
+            log.info('could not read SMART data of %s: %r', device_id, error)
+            continue
         if health is not None:
             known[device_id] = health
     return known
@@ -169,6 +179,7 @@ class Drives:
         except Exception as error:  # of another module
             log.info('could not read SMART data: %r', error)
             self._waiting = []
+            self._due = now + RETRY_SECONDS
             self.known = self.known or {}
 
     def _turn(self, now: float, available: bool) -> None:

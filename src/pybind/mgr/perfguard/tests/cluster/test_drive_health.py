@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """SMART data: what is understood of smartctl's output, and how the drives are read."""
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
@@ -67,13 +67,15 @@ class Source:
         self.ids = {'h%d:sda' % number: 'M_S%d' % number for number in range(drives)}
         self.asked: List[str] = []
         self.fails = False
+        #: Drives whose samples are damaged.
+        self.damaged: Tuple[str, ...] = ()
 
     def device_ids(self) -> Dict[str, str]:
         return self.ids
 
     def drive_samples(self, device_id: str, seconds: float) -> Dict[float, Any]:
         self.asked.append(device_id)
-        if self.fails:
+        if self.fails or device_id in self.damaged:
             raise RuntimeError('no such module')
         return {} if device_id == 'M_S1' else {0.0: nvme()}
 
@@ -144,6 +146,33 @@ def test_a_module_that_fails_leaves_what_was_known(tools: ToolThread) -> None:
     for _ in range(3):
         drives.turn(200.0 + 2 * READ_SECONDS, True)
     assert drives.known == before
+
+
+def test_damaged_samples_of_a_drive_do_not_hide_those_of_others(tools: ToolThread) -> None:
+    source = Source(2 * DRIVES_PER_JOB)
+    source.damaged = ('M_S0', 'M_S3')
+    drives = Drives(source, tools)
+    for _ in range(4):
+        drives.turn(FIRST_READ_SECONDS, True)
+        drives.turn(2 * FIRST_READ_SECONDS, True)
+    assert drives.known is not None
+    assert source.ids.keys() - drives.known.keys() == {'h0:sda', 'h1:sda', 'h3:sda'}
+
+
+def test_a_module_that_is_not_ready_yet_is_asked_again_soon(tools: ToolThread) -> None:
+    source = Source(3)
+    drives = Drives(source, tools)
+    source.fails = True
+    for now in (0.0, FIRST_READ_SECONDS, 25.0):
+        drives.turn(now, True)
+    assert drives.known == {}
+    source.fails = False
+    asked = len(source.asked)
+    drives.turn(600.0, True)
+    assert len(source.asked) == asked
+    for now in (3600.0, 3605.0):
+        drives.turn(now, True)
+    assert drives.known
 
 
 def test_a_cluster_without_known_drives(tools: ToolThread) -> None:
