@@ -338,7 +338,8 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Join,
     rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
              'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), most_pins))]
     moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
-    most_moving = limit(draft.campaign.pace, draft.options).caps.pgs
+    most_moving = change.moving_at_once(
+        limit(draft.campaign.pace, draft.options).caps, draft.seen.crush)
     rows.append((moving, most_moving, '%s that the change moves cannot be pinned (limit %d, as for '
                  'PGs in flight)' % (pgs(moving), most_moving)))
     number, most, why = max(rows, key=lambda row: row[0] / max(1, row[1]))

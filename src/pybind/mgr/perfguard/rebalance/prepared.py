@@ -366,7 +366,7 @@ class Prepared:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
         in_steps = self._moved_by_weights(order, observation)
-        if _steps(len(in_steps), options) * SHARE_MIN > 1.0:
+        if -(-len(in_steps) // caps(options).pgs) * SHARE_MIN > 1.0:
             in_steps = []
         all_risks = [*self.risks, *self._incomplete_risk(),
                      *self._unpinnable_risk(options, in_steps),
@@ -438,8 +438,9 @@ class Prepared:
         of the state of the cluster."""
         most_pins = pin_limit(options, observation.osdmap)
         tranches, moving = 1, self._moved_by_weights(order, observation)
-        if self.in_tranches(order, observation):
-            tranches = max(-(-len(self.planned.pins) // most_pins), _steps(len(moving), options))
+        if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
+            most_moving = self.change.moving_at_once(caps(options), observation.crush)
+            tranches = max(-(-len(self.planned.pins) // most_pins), -(-len(moving) // most_moving))
         return {**self.as_json(order, campaign), **costs(observation, options),
                 'pin_limit': most_pins, 'moved_by_weights': dict(Counter(
                     observation.osdmap.pools[pool_of(pgid)].name for pgid in moving)),
@@ -493,11 +494,6 @@ class Prepared:
             'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
                            for pgid in sorted(self.planned.unpinnable)[:NAMED_PGS]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
-
-
-def _steps(moving: int, options: Options) -> int:
-    """Tranches of a change that moves so many PGs without pins."""
-    return -(-moving // caps(options).pgs)
 
 
 def previewed(change: AnyChange, outlook: Outlook, observation: Observation,

@@ -23,6 +23,7 @@ from ..observation import Observation
 from ..tables import plural
 from .change import Change, ChangeStage, NextPart
 from .join_plan import with_pins
+from .moves import Caps
 from .types import TINY_WEIGHT, Action, SetWeight
 
 #: Minimum share of the difference of weights that a tranche changes, and how close to the limit of
@@ -197,6 +198,14 @@ class WeightChange(Change):
         """Whether a part of the change can be made. An OSD whose weights differ between trees would
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
+
+    def moving_at_once(self, caps: Caps, crush: CrushRules) -> int:
+        """How many PGs without pins a tranche may move: as many as may be in flight, and as OSDs of
+        the change and their hosts may give or receive on average."""
+        drained = set(self.drained)
+        by_osd = sum(caps.source if osd in drained else caps.target for osd in self.weights)
+        hosts = {crush.host_of(osd) for osd in self.weights}
+        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts)))
 
     def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
         """The change with fewer OSDs at a time if the burst requires more than `limit` pins."""

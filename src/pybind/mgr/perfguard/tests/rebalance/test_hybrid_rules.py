@@ -120,6 +120,24 @@ def test_few_pgs_move_at_a_time(target: str) -> None:
                for pgid, pg in cluster.pg.items() if pool_of(pgid) == 1)
 
 
+@pytest.mark.parametrize('drained', [False, True])
+def test_a_single_osd_takes_and_gives_few_pgs_at_a_time(drained: bool) -> None:
+    cluster = HybridCluster(pgs=64, hosts=10)
+    if not drained:
+        cluster.add_osds(1, 0.0)
+        cluster.tick(5.0)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=32, max_backfills_target=2,
+                                     max_backfills_source=2))
+    given: Any = ('drain', 'osd.3') if drained else ('expand',)
+    weight = {} if drained else {'weight': '1.0'}
+    shown = driver.order(*given, dry_run=True, **weight)
+    assert shown['moved_by_weights']['rep'] >= 8 and shown['tranches'] >= 4
+    driver.order(*given, **weight)
+    driver.run_to('DONE', 3000)
+    # Weights do not choose PGs one by one.
+    assert 0 < cluster.most <= 4 and cluster.clean()
+
+
 def test_a_stop_condition_stops_the_next_step() -> None:
     driver, _ = expanding()
     cluster = cluster_of(driver)
