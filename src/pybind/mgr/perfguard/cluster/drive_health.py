@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 #: Interval of readings. A sample is a day old when the next one is stored.
 READ_SECONDS = 21600.0
 #: The same after a failed one: that module is not ready for a while after a failover.
-RETRY_SECONDS = 1800.0
+FAILED_READ_SECONDS = 1800.0
 #: OSDs report their devices first, and the other module connects.
 FIRST_READ_SECONDS = 20.0
 #: Age of the samples that are read: what has grown since yesterday is a finding.
@@ -179,7 +179,7 @@ class Drives:
         except Exception as error:  # of another module
             log.info('could not read SMART data: %r', error)
             self._waiting = []
-            self._due = now + RETRY_SECONDS
+            self._due = now + FAILED_READ_SECONDS
             self.known = self.known or {}
 
     def _turn(self, now: float, available: bool) -> None:

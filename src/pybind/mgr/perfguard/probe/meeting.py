@@ -31,7 +31,7 @@ BEAT_SECONDS, SILENT_SECONDS = 1.0, 20.0
 FAREWELL_SECONDS = 10.0
 #: The end of a host that has delivered its results.
 DELIVERED = 'done'
-PLAN, GO, HOST = 'plan', 'go', 'host.'
+PLAN, GO, HOST_ENTRY = 'plan', 'go', 'host.'
 #: The name of the first host among the entries, before all others in order.
 FIRST = '0'
 MAX_HOSTS = 64
@@ -181,7 +181,7 @@ class Meeting:
         self._entries, self._changed = {}, {}
         if self._board.create(content, {
                 PLAN: json.dumps([content, encode(self._plan)]), GO: json.dumps(encode(Go())),
-                HOST + FIRST: json.dumps(encode(self._entry))}):
+                HOST_ENTRY + FIRST: json.dumps(encode(self._entry))}):
             self._name, self._content, self._written = FIRST, content, now
             return True
         xattrs = self._board.read()
@@ -301,7 +301,7 @@ class Meeting:
 
     def _write(self, now: float) -> None:
         self._entry = self._entry._replace(beat=self._entry.beat + 1)
-        self._board.write(self._content, HOST + self._name, json.dumps(encode(self._entry)))
+        self._board.write(self._content, HOST_ENTRY + self._name, json.dumps(encode(self._entry)))
         self._written = now
 
     def _belongs(self, xattrs: Mapping[str, str]) -> bool:
@@ -309,9 +309,9 @@ class Meeting:
 
     def _note(self, xattrs: Mapping[str, str], now: float) -> None:
         for key, value in xattrs.items():
-            if not key.startswith(HOST):
+            if not key.startswith(HOST_ENTRY):
                 continue
-            name = key[len(HOST):]
+            name = key[len(HOST_ENTRY):]
             # Who may write to the pool may write anything.
             with contextlib.suppress(ValueError):
                 int(name, 16)

@@ -40,7 +40,7 @@ UNNOTICED_SECONDS = 660.0
 MOST_CHANGES = 200
 #: Pools and changes that an event names: events are stored, and a cluster may have 500 pools that
 #: all become slower with an upgrade. Characters of a value.
-NAMED_POOLS, NAMED_CHANGES = 5, 12
+SLOWER_POOLS, NAMED_CHANGES = 5, 12
 VALUE_CHARACTERS = 60
 #: Sections of options that concern OSDs, and names of options whose values are not shown: events
 #: have more readers than the configuration database.
@@ -165,7 +165,7 @@ def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
     first = min(steps, key=lambda step: step.begin)
     return '%s take %s times as long since %s' % (
         listed(['%s of pool %s' % (' and '.join(sorted(kinds[name])), name)
-                for name in sorted(kinds)], NAMED_POOLS, ' and '), figure(median(ratios)),
+                for name in sorted(kinds)], SLOWER_POOLS, ' and '), figure(median(ratios)),
         _clock(first.begin))
 
 
@@ -184,7 +184,7 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
                 figure(step.after.rate), step.kind, figure(step.before.rate)))
     if not with_options:
         causes.append('options: not known, as the mons did not answer "config log"')
-    return '%s; %s' % (listed(parts, 2 * NAMED_POOLS),
+    return '%s; %s' % (listed(parts, 2 * SLOWER_POOLS),
                        'changed at that time: ' + listed(causes, NAMED_CHANGES, '; ') if causes
                        else 'no change at that time is known that may be the cause')
 
