@@ -15,6 +15,7 @@ from perfguard.options import Options
 from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adopted, Adoption, adoptable
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.tables import adoption
+from perfguard.rebalance.types import PinRecord
 from perfguard.upmap.balance import PlacedPg, balance
 
 from ..fakes.cluster import Crash
@@ -219,6 +220,21 @@ def test_own_pins_and_vectors_are_left() -> None:
     assert own not in adoption.pins and own not in adoption.left
     assert adoption.left == {hidden: VECTOR}
     assert sorted(adoption.pins) == pinned[2:]
+
+
+def test_a_vector_is_a_pin_where_the_tools_show_what_it_hides() -> None:
+    cluster, pinned, _ = expanded()
+    pg = cluster.pg[pinned[0]]
+    raw, vector = cluster.raw_under(pinned[0], cluster.toys), list(pg.data)
+    pg.mon.put_items([])
+    pg.mon.put_vector(vector)
+    pg.mon.next_epoch()
+    view = cluster.map_view()
+    adoption = adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, STRICT,
+                         raws={pinned[0]: tuple(raw)})
+    assert sorted(adoption.pins) == pinned and not adoption.left
+    assert adoption.pins[pinned[0]] == PinRecord(
+        UpmapEntry(), UpmapEntry(vector=tuple(vector)), tuple(raw))
 
 
 @pytest.mark.parametrize('change, word', [

@@ -132,6 +132,7 @@ def prepared(options: Any) -> Driver:
     driver = Driver(options=options)
     driver.ask('prepare')
     driver.run_to('PREPARED')
+    assert driver.status['done_ratio'] == 0.0
     driver.cluster.expand()
     driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
     return driver
@@ -248,6 +249,18 @@ def test_an_expansion_comes_in_tranches(target: str, most: int) -> None:
     else:
         worst = max(abs(each) for pool in ('1.', '2.') for each in shares(cluster, pool).values())
         assert worst <= 1.0
+
+
+def test_a_lower_limit_leads_no_further_pg_ahead() -> None:
+    """Those that an earlier tranche has led ahead count, also if they are more than the limit."""
+    driver = expandable(most=30)
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['tranche'] == 2)
+    led = set(driver.loop.rebalance.campaign.change.ahead)
+    assert len(led) > 5
+    driver.options = replace(driver.options, max_pins=14)
+    driver.run_until(lambda: driver.status['tranche'] == 3, turns=1500)
+    assert set(driver.loop.rebalance.campaign.change.ahead) <= led
 
 
 def test_status_shows_the_tranche_and_counts_those_to_come() -> None:
