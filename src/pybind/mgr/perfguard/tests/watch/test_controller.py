@@ -18,6 +18,7 @@ from perfguard.store import Store
 from perfguard.watch.report import laggy_json, pool_json
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import SlowSettings
+from perfguard.watch.state import LAGGY_SECONDS
 from perfguard.watch.types import OsdReading
 
 from ..fakes.cluster import FakeCluster
@@ -125,6 +126,10 @@ def test_laggy_pgs_begin_and_end() -> None:
         '3 PGs are laggy; main suspect: osd.2 (osd.2: in the acting set of 3 of 3')
     status = driver.loop.status()
     assert status['health'] == [LAGGY] and status['signals']['laggy_pgs'] == 3
+    points = driver.loop.history_of('cluster', False, 1)
+    assert points is not None
+    [point] = points
+    assert point.sums[LAGGY_SECONDS] == 3 * point.seconds
     assert any(LAGGY in reason for reason in status['reasons'])
     laggy = driver.laggy
     assert laggy['pgs'][0]['pgid'] == '1.3' and laggy['suspects'][0]['osd'] == 2

@@ -215,3 +215,10 @@ def test_most_may_be_slow_but_not_because_the_others_have_less_to_do(
     few = [point(osd, 1.0, load) for osd in range(3)]
     peers = Peers(few + [point(osd, 20.0) for osd in range(3, 8)])
     assert math.exp(peers.expected(loads_of(60, 40))) == pytest.approx(expected_ms, rel=0.1)
+
+
+def test_osds_with_other_operations_have_no_less_to_do() -> None:
+    """The fast ones only read, as often."""
+    readers = [point(osd, 1.0)._replace(loads=loads_of(100.0, 0.0)) for osd in range(3)]
+    peers = Peers(readers + [point(osd, 20.0) for osd in range(3, 8)])
+    assert math.exp(peers.expected(loads_of(60, 40))) == pytest.approx(1.0, rel=0.1)
