@@ -85,3 +85,20 @@ def test_osds_that_boot_are_expanded(release: str, make_cluster: ClusterFactory)
     full, = boot(cluster, 1)
     assert crush_weights(cluster)[full] == 0.5
     assert not guard.tracebacks()
+
+
+def test_old_osds_are_drained_with_them(release: str, make_cluster: ClusterFactory) -> None:
+    guard = Guard(small_cluster(make_cluster, release, FAST_CONF, mgrs=2))
+    cluster = guard.cluster
+    wait_reported(guard)
+    guard.option('auto_expand_settle', '10')
+    refused(guard, 'expand', "no OSD, host or rack 'host99'", drain=['host99'], **{'await': True})
+    order(guard, 'expand', drain=['osd.0'], **{'await': True})
+    fail_over(guard)
+    new, = boot(cluster, 1)
+    assert guard.wait_phase('DONE', timeout=180)['trigger'] == 'expand'
+    cluster.wait_clean(60)
+    holding = {osd for pg in cluster.pgs() for osd in (*pg['up'], *pg['acting'])}
+    assert 0 not in holding and new in holding
+    assert crush_weights(cluster)[0] == 0.0 and option(cluster) is None
+    assert not guard.tracebacks()

@@ -87,9 +87,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
 def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
              codes: Sequence[str], dry_run: bool, drain: Sequence[str]) -> Order:
     _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
-        what): bool(what), '--accept (the risks are not known yet)': bool(codes),
-        '--drain (drain once the new OSDs have booted)': bool(drain)})
-    return Order(AWAIT, weight=weight, dry_run=dry_run,
+        what): bool(what), '--accept (the risks are not known yet)': bool(codes)})
+    return Order(AWAIT, weight=weight, drain=words(*drain), dry_run=dry_run,
                  within=0.0 if within is None else duration_seconds(within))
 
 

@@ -21,7 +21,8 @@ from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text
-from .orders import AWAIT, UNREPORTED, Order, OrderFacts, change_of, waiting, warnings, weight_of
+from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, waiting, warnings,
+                     weight_of)
 from .plans import RETRY_SECONDS, PlanOrder, QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
 from .types import SetOption
@@ -50,6 +51,8 @@ class Await:
     within: float
     #: As Order.weight, or the one that operators have set for OSDs that boot.
     weight: Optional[str] = None
+    #: As Order.drain: what is drained in the same campaign.
+    drain: Tuple[str, ...] = ()
     #: OSDs in CRUSH before that were never the primary of a PG -> uuid: if they are empty, they
     #: stay so.
     others: Mapping[int, str] = field(default_factory=dict)
@@ -340,7 +343,8 @@ class Awaiting:
         weight = order.weight or weight_found(entries)
         if weight is not None:
             weight_of(weight)
-        return Await(observation.now, order.within or WITHIN_SECONDS, weight,
+        named_osds(order.drain, facts, hosts=True)
+        return Await(observation.now, order.within or WITHIN_SECONDS, weight, order.drain,
                      before(facts), borrowed_of(entries), counted=observation.now)
 
     # ---- one turn
@@ -491,7 +495,7 @@ class Awaiting:
         name = osds_text(record.osds)
         why = self._store.interrupted
         order = Order('expand', tuple('osd.%d' % osd for osd in record.osds),
-                      weight=record.weight)
+                      weight=record.weight, drain=record.drain)
 
         def carry_out() -> Optional[Document]:
             if why:
@@ -533,9 +537,10 @@ def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float)
             'expires': record.since + record.within, 'settle_seconds': settle,
             'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
                          for osd in left_out],
-            'message': 'OSDs that boot start with CRUSH weight 0, and are expanded once '
+            'message': 'OSDs that boot start with CRUSH weight 0, and are expanded%s once '
             'no other one has appeared for %s. This ends with their campaign, or after %s without '
             'one; %s%s. "campaign abort" ends the wait%s' % (
+                ', and %s drained,' % listed(record.drain, NAMED) if record.drain else '',
                 seconds_text(settle), seconds_text(record.within), effect,
                 '; their CRUSH weight is then %s' % record.weight if record.weight else '',
                 '; %s of weight 0 %s left out' % (

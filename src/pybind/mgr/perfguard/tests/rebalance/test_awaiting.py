@@ -104,6 +104,23 @@ def test_osds_that_boot_later_are_expanded_together() -> None:
     assert Store(driver.kv).get('await') is None
 
 
+def test_old_osds_are_drained_with_the_campaign_that_fills_the_new_ones() -> None:
+    driver = a_driver()
+    with pytest.raises(Refused, match='no OSD, host or rack'):
+        give(driver, drain=('h99',))
+    assert option(driver) is None
+    assert 'are expanded, and osd.0 drained, once' in give(driver, drain=('osd.0',))['message']
+    driver.cluster.add_waiting(3)
+    driver.restart()
+    driver.turn()
+    driver.run_until(lambda: driver.status['trigger'] == 'expand')
+    assert filled_by(driver) == {0, 8, 9, 10}
+    driver.run_to('DONE')
+    assert weights(driver)[0] == 0.0 and weights(driver)[8] == 1.0
+    driver.run(3)
+    assert ends(driver) == ['campaign 1 has ended'] and option(driver) is None
+
+
 def test_nothing_begins_before_the_osds_stand_still() -> None:
     driver = awaiting()
     driver.cluster.add_waiting(1)
