@@ -338,13 +338,18 @@ class CampaignOrders:
             self._computed = _Computed(order, observation.now, self._basis(observation), job)
         return job
 
+    def forget_computed(self, now: float) -> None:
+        """Effects that are too old: they have a row for each PG of the cluster."""
+        if self._computed is not None and now - self._computed.begun > COMPUTED_SECONDS:
+            self._computed = None
+
     def _computed_before(self, order: object, observation: Observation) -> Optional[AnyJob]:
         """The job of the same order, which was a preview, or accepted less: Ceph's tools may take
         longer than a command waits for them. The same words again ask for new numbers."""
+        self.forget_computed(observation.now)
         last = self._computed
         if last is None or not isinstance(order, Order) or order.verb == 'rollback' \
                 or order.dry_run or order == last.order or _bare(order) != _bare(last.order) \
-                or observation.now - last.begun > COMPUTED_SECONDS \
                 or not last.job.succeeded or last.basis != self._basis(observation):
             return None
         result = last.job.result()

@@ -252,6 +252,7 @@ class RebalanceController:
              rolling_back: bool) -> None:
         """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
         computed."""
+        self._orders.forget_computed(observation.now)
         self._crush_orders.forget_drains(observation, self.campaign if self.open else None,
                                          self._may_write)
         self._catch_unannounced(observation, options)

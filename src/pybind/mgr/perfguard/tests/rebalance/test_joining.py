@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
 import errno
+import gc
 import json
+import weakref
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -306,6 +308,26 @@ def test_what_the_effects_depend_on_computes_them_again(change: str) -> None:
     driver.run(2)
     driver.order('expand', weight=weight, accept=RISKS)
     assert driver.tools.submitted > computed
+
+
+def test_effects_are_not_kept_for_ever() -> None:
+    """They have a row for each PG."""
+    driver = Driver(waiting())
+    kept: List[Any] = []
+    real = driver.tools.submit
+
+    def submit(*args: Any, **kwargs: Any) -> Any:
+        job = real(*args, **kwargs)
+        kept.append(weakref.ref(job))
+        return job
+
+    driver.tools.submit = submit
+    driver.order('expand', weight='1.0', dry_run=True)
+    assert len(kept) == 1
+    driver.cluster.tick(COMPUTED_SECONDS + 1.0)
+    driver.run(2)
+    gc.collect()
+    assert kept[0]() is None
 
 
 def test_effects_that_could_not_be_computed_are_tried_again() -> None:
