@@ -10,6 +10,7 @@ shorter one. slowness.py has the constants, for the default of this option.
 """
 import math
 import time
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -246,24 +247,36 @@ class ChronicOsds:
             chronic_osds = {osd for osd, count in self._counts.items()
                             if osd in places and count.is_chronic(self._scale, recent)}
             if any(not self._counts[osd].raised for osd in chronic_osds):
+                shares = self._shares_by_class(places, recent)
                 for osd in chronic_osds - _crowd(chronic_osds, self._counts, places):
                     count = self._counts[osd]
-                    if not count.raised and self._stands_out(osd, places, recent):
+                    if not count.raised and self._stands_out(
+                            osd, shares.get(places[osd].kind, []), recent):
                         count.raised = now
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
         self.unjudged = {osd: why for osd, why in self.unjudged.items()
                          if osd in places and osd not in self._standing}
 
-    def _stands_out(self, osd: int, places: Mapping[int, OsdPlace], recent: bool) -> bool:
+    def _shares_by_class(self, places: Mapping[int, OsdPlace],
+                         recent: bool) -> Dict[Tuple[str, str], List[float]]:
+        """Sorted shares of the OSDs of each class with enough operations."""
+        shares: Dict[Tuple[str, str], List[float]] = {}
+        for osd, count in self._counts.items():
+            if osd in places and count.evidence >= self._scale * PEERS_SECONDS:
+                shares.setdefault(places[osd].kind, []).append(count.share(recent))
+        for of_class in shares.values():
+            of_class.sort()
+        return shares
+
+    def _stands_out(self, osd: int, of_class: Sequence[float], recent: bool) -> bool:
         """Whether its peers are slow for a much smaller share of the time: most of them, or all of
-        few."""
-        kind = places[osd].kind
-        shares = sorted(count.share(recent) for peer, count in self._counts.items()
-                        if peer != osd and count.evidence >= self._scale * PEERS_SECONDS
-                        and peer in places and places[peer].kind == kind)
-        usual = median(shares) if len(shares) >= MIN_PEERS else max(shares, default=math.inf)
-        return self._counts[osd].share(recent) >= PEERS_SHARES * usual
+        few. `of_class`: as _shares_by_class."""
+        count, peers = self._counts[osd], list(of_class)
+        if count.evidence >= self._scale * PEERS_SECONDS:
+            del peers[bisect_left(peers, count.share(recent))]
+        usual = median(peers) if len(peers) >= MIN_PEERS else max(peers, default=math.inf)
+        return count.share(recent) >= PEERS_SHARES * usual
 
     @property
     def has_candidates(self) -> bool:
