@@ -26,7 +26,7 @@ from ..rebalance.epochs import too_many
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
-from ..rebalance.prepared import Prepared, weighed
+from ..rebalance.preview import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse

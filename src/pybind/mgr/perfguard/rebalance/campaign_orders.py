@@ -21,7 +21,7 @@ from .crush_orders import CrushOrders
 from .epochs import too_many
 from .orders import LOSE, Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
-from .prepared import Prepared, costs
+from .preview import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .risks import RISKS, Risk, of_health, refuse, risks_json
 from .turn_inputs import what_places

@@ -36,7 +36,7 @@ from .pg_num import (NewPgNum, at_the_end, check_pg_num, of_autoscaler, pg_num_o
                      step_to)
 from .pool_change import first_moves, overfull, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
-from .prepared import Prepared, previewed, weighed
+from .preview import Prepared, previewed, weighed
 from .types import Bounds, PinRecord
 from .whole_map import MapChange
 

@@ -24,7 +24,7 @@ from ..upmap.semantics import apply_entry, out_osds
 from .capacity import CapacityChange, Stand, compared
 from .orders import Order, OrderFacts, named_osds
 from .pool_change import all_pgs
-from .prepared import EARLIER_CAMPAIGNS, eta_of
+from .preview import EARLIER_CAMPAIGNS, eta_of
 from .progress import Eta
 
 #: The default of mon_osd_down_out_subtree_limit: the mons do not mark out OSDs below a bucket of

@@ -25,7 +25,7 @@ from .campaigns import CampaignContext, Campaigns
 from .changes import AnyChange
 from .crush_orders import differences
 from .orders import Order
-from .prepared import Prepared
+from .preview import Prepared
 from .risks import refuse
 from .types import Phase
 

@@ -192,7 +192,7 @@ def test_each_limit_of_upmaps_moves_the_fewest_shards(shape: Shape, tmp_path: Pa
 
 
 def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.rebalance.prepared.MAX_BURST_PINS', 5)
+    monkeypatch.setattr('perfguard.rebalance.preview.MAX_BURST_PINS', 5)
     driver = Driver(RuledCluster(), BALANCED)
     with pytest.raises(Refused, match='requires 12 pins.*--upmaps-max 5'):
         driver.order('rule', 'rep', 'racks')

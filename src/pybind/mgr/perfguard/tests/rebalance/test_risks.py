@@ -9,7 +9,7 @@ from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.pool_rule import RuleChange
-from perfguard.rebalance.prepared import Effects, OsdEffect, Prepared
+from perfguard.rebalance.preview import Effects, OsdEffect, Prepared
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.risks import RISKS, Risk, refuse, risks_json
 

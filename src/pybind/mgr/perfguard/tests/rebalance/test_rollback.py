@@ -805,7 +805,7 @@ def arrived(driver: Driver, number: int) -> None:
 
 
 def most_pins(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr('perfguard.rebalance.prepared.MAX_BURST_PINS', number)
+    monkeypatch.setattr('perfguard.rebalance.preview.MAX_BURST_PINS', number)
 
 
 def test_a_whole_map_that_requires_more_pins_than_an_epoch_takes_is_refused(
