@@ -26,7 +26,7 @@ from ..rebalance.epochs import too_many
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
-from ..rebalance.preview import Prepared, weighed
+from ..rebalance.preview import Preview, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse
@@ -374,11 +374,11 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     order = expansion(words(*args.what), weight=args.weight, accept=accept,
                       drain=words(*args.drain)) \
         if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
-    prepared = _prepared(order, args, maps, maps.crush, source, progress)
+    preview = _preview(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)
-    change, join, shown = prepared.change, prepared.planned, prepared.as_json(order, None)
+    change, join, shown = preview.change, preview.planned, preview.as_json(order, None)
     assert change is not None
-    for text in (*(left_out_text(*row) for row in prepared.left_out), *shown['warnings']):
+    for text in (*(left_out_text(*row) for row in preview.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
     _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
@@ -403,8 +403,8 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(before)))
 
 
-def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
-              source: Source, progress: Terminal) -> Prepared:
+def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
+             source: Source, progress: Terminal) -> Preview:
     """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
     facts, entries = OrderFacts(maps.osdmap, crush, source.space()), source.config()
     observation = _observed(maps, crush)
@@ -413,16 +413,16 @@ def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRu
         progress.say('computing where CRUSH places PGs')
         return _outlook(maps.osdmap, source, change.weights)
 
-    prepared = weighed(order, facts, observation, outlook, entries)
-    if prepared.ordinary:
-        raise BadInput('cannot compute the mapping after the change: ' + prepared.ordinary)
+    preview = weighed(order, facts, observation, outlook, entries)
+    if preview.ordinary:
+        raise BadInput('cannot compute the mapping after the change: ' + preview.ordinary)
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
-    prepared = prepared.assessed(order, facts, observation, options, (), _pg_limit(args, entries))
+    preview = preview.assessed(order, facts, observation, options, (), _pg_limit(args, entries))
     check(None, Request('prepare'), 0, (), unfit(maps.osdmap))
-    refuse([*of_health(not_fit(observation, prepared.touched)),
-            *prepared.all_risks(order, observation, options)], order.accept, '')
-    return prepared
+    refuse([*of_health(not_fit(observation, preview.touched)),
+            *preview.all_risks(order, observation, options)], order.accept, '')
+    return preview
 
 
 def _observed(maps: Maps, crush: CrushRules) -> Observation:

@@ -21,7 +21,7 @@ from .crush_orders import CrushOrders
 from .epochs import too_many
 from .orders import LOSE, Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
-from .preview import Prepared, costs
+from .preview import Preview, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .risks import RISKS, Risk, of_health, refuse, risks_json
 from .turn_inputs import what_places
@@ -91,7 +91,7 @@ class CampaignOrders:
                   view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         if waiting.order.verb == LOSE or waiting.order.what_if is not None:
-            return self._prepared(waiting, observation, lambda: self._crush_orders.supposing(
+            return self._preview(waiting, observation, lambda: self._crush_orders.supposing(
                 waiting.order, observation, self._options(), self._campaigns.history.rates()))
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, observation, view)
@@ -121,20 +121,20 @@ class CampaignOrders:
                 self._refuse_health(waiting, not_fit(observation, (
                     NOTHING if isinstance(waiting, QueuedOrder)
                     else self._known_touched(order, observation))))
-        prepared = self._prepared(
+        preview = self._preview(
             waiting, observation, lambda: self._crush_orders.preparing(
                 order, observation, self._options(), self._campaigns.history.rates()))
-        if prepared is None:
+        if preview is None:
             return None
         if order.dry_run:
-            return prepared.answer(order, None, observation, self._options(),
-                                   _acceptable(not_fit(observation, prepared.touched)))
+            return preview.answer(order, None, observation, self._options(),
+                                  _acceptable(not_fit(observation, preview.touched)))
         if saved is not None:
-            saved.refuse_other(prepared, order)
+            saved.refuse_other(preview, order)
         self._check_new(request, observation)
-        health = not_fit(observation, prepared.touched)
-        risks = prepared.all_risks(order, observation, self._options())
-        self._unfit = (order, observation.crush_version, prepared.touched) if health else None
+        health = not_fit(observation, preview.touched)
+        risks = preview.all_risks(order, observation, self._options())
+        self._unfit = (order, observation.crush_version, preview.touched) if health else None
         if isinstance(waiting, QueuedOrder):
             self._refuse_health(waiting, health)
         if saved is not None:
@@ -144,23 +144,23 @@ class CampaignOrders:
             command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
             refuse([*of_health(health), *risks], order.accept, command)
         self.reopen()
-        self._crush_orders.keep(prepared, observation)
+        self._crush_orders.keep(preview, observation)
         keep()
         self._note(Event('request', order.verb, why))
         campaign = self._campaigns.begin(
             observation, order.verb, *((saved.name, saved.token) if saved is not None else ()))
-        campaign = replace(campaign, automatic=True, change=prepared.change,
-                           orders=campaign.orders.accepting(*prepared.accepted),
-                           pinning=campaign.pinning.accepting_undersized(prepared.undersized))
+        campaign = replace(campaign, automatic=True, change=preview.change,
+                           orders=campaign.orders.accepting(*preview.accepted),
+                           pinning=campaign.pinning.accepting_undersized(preview.undersized))
         # Pins that it takes over move as well, for the change before.
-        if prepared.required_bytes is not None and not self._campaigns.pins:
-            campaign = replace(campaign, bill=campaign.bill.requiring(prepared.required_bytes))
-        if prepared.follows_change:
+        if preview.required_bytes is not None and not self._campaigns.pins:
+            campaign = replace(campaign, bill=campaign.bill.requiring(preview.required_bytes))
+        if preview.follows_change:
             campaign = replace(campaign, target='crush')
-        if not prepared.in_tranches(order, observation):
-            campaign = self._accepting_pins(campaign, prepared.most_pins, observation)
+        if not preview.in_tranches(order, observation):
+            campaign = self._accepting_pins(campaign, preview.most_pins, observation)
         self._campaigns.put(campaign)
-        return prepared.answer(order, campaign.id, observation, self._options())
+        return preview.answer(order, campaign.id, observation, self._options())
 
     def _known_touched(self, order: Order, observation: Observation) -> Optional[Touched]:
         """What the change of an order affects that was refused a moment ago. Only a part of the
@@ -179,10 +179,10 @@ class CampaignOrders:
         refuse(of_health(health), waiting.order.accept, waiting.order.command)
 
     def preview(self, waiting: WaitingOrder, observation: Observation,
-                order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
+                order: Order) -> Optional[Tuple[Preview, PlanGround]]:
         """The effects of an order, and the state they were computed from; None: not computed
         yet."""
-        return self._prepared(waiting, observation, lambda: with_ground(
+        return self._preview(waiting, observation, lambda: with_ground(
             self._crush_orders.preparing(
                 order, observation, self._options(), self._campaigns.history.rates()),
             observation))
@@ -254,7 +254,7 @@ class CampaignOrders:
             self._check_new(Request('prepare'), observation)
             if waiting.again:
                 self._refuse_health(waiting, not_fit(observation))
-        result = self._prepared(waiting, observation, work)
+        result = self._preview(waiting, observation, work)
         if result is None:
             return None
         all_risks: List[Risk] = risks(result)
@@ -286,28 +286,28 @@ class CampaignOrders:
         order = waiting.order
         campaign = check_rollback(self._campaigns.current, observation)
         rate = campaign.progress.rate
-        prepared = self._prepared(
+        preview = self._preview(
             waiting, observation, lambda: self._crush_orders.preparing_back(
                 campaign, self._campaigns.pins, observation, self._options(),
                 [*self._campaigns.history.rates(), *([] if rate is None else [rate])]))
-        if prepared is None:
+        if preview is None:
             return None
-        risks = prepared.all_risks(order, observation, self._options())
+        risks = preview.all_risks(order, observation, self._options())
         if order.dry_run:
-            return {**prepared.as_json(order, None), 'risks': risks_json(risks, order.accept)}
+            return {**preview.as_json(order, None), 'risks': risks_json(risks, order.accept)}
         refuse(risks, order.accept, order.command)
         self.reopen()
-        self._crush_orders.keep(prepared, observation)
+        self._crush_orders.keep(preview, observation)
         self._note(Event('request', order.verb, 'by command'))
-        campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, observation.now),
-                                        len(prepared.planned.pins), observation)
+        campaign = self._accepting_pins(begin_rollback(campaign, preview.change, observation.now),
+                                        len(preview.planned.pins), observation)
         self._campaigns.put(replace(
-            campaign, orders=campaign.orders.accepting(*prepared.accepted),
-            pinning=campaign.pinning.accepting_undersized(prepared.undersized)))
-        return prepared.as_json(order, campaign.id)
+            campaign, orders=campaign.orders.accepting(*preview.accepted),
+            pinning=campaign.pinning.accepting_undersized(preview.undersized)))
+        return preview.as_json(order, campaign.id)
 
-    def _prepared(self, waiting: WaitingOrder, observation: Observation,
-                  work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
+    def _preview(self, waiting: WaitingOrder, observation: Observation,
+                 work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
         """The effects of an order, computed by the tool thread; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = observation.crush_version
@@ -353,7 +353,7 @@ class CampaignOrders:
                 or not last.job.succeeded or last.basis != self._basis(observation):
             return None
         result = last.job.result()
-        return last.job if isinstance(result, Prepared) and not result.ordinary else None
+        return last.job if isinstance(result, Preview) and not result.ordinary else None
 
     def _basis(self, observation: Observation) -> Tuple[object, ...]:
         """Orders name pools, whose names, limits and flags place no PG."""

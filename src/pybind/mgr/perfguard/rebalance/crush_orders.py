@@ -36,7 +36,7 @@ from .pg_num import (NewPgNum, at_the_end, check_pg_num, of_autoscaler, pg_num_o
                      step_to)
 from .pool_change import first_moves, overfull, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
-from .preview import Prepared, previewed, weighed
+from .preview import Preview, preview_of, weighed
 from .types import Bounds, PinRecord
 from .whole_map import MapChange
 
@@ -115,7 +115,7 @@ class CrushOrders:
             check_names(order, self.facts(observation, {}))
 
     def preparing(self, order: Order, observation: Observation, options: Options,
-                  rates: Sequence[float] = ()) -> Callable[[], Prepared]:
+                  rates: Sequence[float] = ()) -> Callable[[], Preview]:
         """A function for the tool thread: the change of an order, and its effects.
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
@@ -123,12 +123,12 @@ class CrushOrders:
         inventory = replace(self.facts(observation), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
         bounds = Bounds.of(options) if options.target == 'balanced' else None
-        verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Prepared]] = {
+        verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
             'crushmap': self._prepare_map, 'rule': partial(self._prepare_rule, bounds),
             'pg_num': self._prepare_pg_num, 'balance': self._prepare_balance}
         prepare = verbs.get(order.verb, self._prepare)
 
-        def work() -> Prepared:
+        def work() -> Preview:
             return prepare(order, observation, inventory).assessed(
                 order, inventory, observation, options, rates, limit)
 
@@ -155,22 +155,22 @@ class CrushOrders:
                 raise _no_supposition(grown.reason)
             future, then = grown.future, supposed.observed(observation, grown)
             there, expand = supposed.facts(facts, then), supposed.order(order)
-            prepared = weighed(
+            preview = weighed(
                 expand, there, then, lambda change: future,
                 self._cluster.config_entries() if observation.crush.weight_sets else None)
-            prepared = prepared.assessed(expand, there, then, options, rates, limit)
-            return {**prepared.answer(expand, None, then, options), **prepared.measured_eta,
+            preview = preview.assessed(expand, there, then, options, rates, limit)
+            return {**preview.answer(expand, None, then, options), **preview.measured_eta,
                     'what_if': supposed.as_json()}
 
         return lose if order.verb == LOSE else grow
 
-    def _prepare(self, order: Order, observation: Observation, inventory: OrderFacts) -> Prepared:
+    def _prepare(self, order: Order, observation: Observation, inventory: OrderFacts) -> Preview:
         return weighed(order, inventory, observation, lambda change: self._cluster.outlook(
             observation.osdmap, change.weights, None, True),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _prepare_map(self, order: Order, observation: Observation,
-                     inventory: OrderFacts) -> Prepared:
+                     inventory: OrderFacts) -> Preview:
         try:
             crush_map = self._cluster.compiled_crush_map(
                 order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
@@ -182,10 +182,10 @@ class CrushOrders:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (observation.crush_version,
                                                       order.prior_version))
-        return self._previewed(MapChange.to(rules, observation), observation, crush_map)
+        return self._preview_of(MapChange.to(rules, observation), observation, crush_map)
 
     def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
-                      inventory: OrderFacts) -> Prepared:
+                      inventory: OrderFacts) -> Preview:
         """`bounds`: PGs move no more than the rule and the balance require; None: they end where
         the rule places them."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
@@ -218,12 +218,12 @@ class CrushOrders:
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
         risks = overfull(planned.moves.values(), inventory.space, observation.osdmap.nearfull_ratio)
-        return Prepared(change, planned, outlook=None if named.moves_first else outlook,
-                        risks=tuple(risks), details=named,
-                        warnings=tuple(filter(None, (named.weaker,))))
+        return Preview(change, planned, outlook=None if named.moves_first else outlook,
+                       risks=tuple(risks), details=named,
+                       warnings=tuple(filter(None, (named.weaker,))))
 
     def _prepare_pg_num(self, order: Order, observation: Observation,
-                        inventory: OrderFacts) -> Prepared:
+                        inventory: OrderFacts) -> Preview:
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
@@ -242,21 +242,21 @@ class CrushOrders:
                             observation.signals.pool_bytes.get(pool.id, 0))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered
-        return Prepared(step,
-                        Join(first.pins, first.unpinnable, first.moves),
-                        risks=(*of_autoscaler(pool), *overfull(
+        return Preview(step,
+                       Join(first.pins, first.unpinnable, first.moves),
+                       risks=(*of_autoscaler(pool), *overfull(
                             first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
-                        details=NewPgNum(pool.name, pool.pg_num, pg_num),
-                        pgs_made=pgs_made(pool, pg_num, outlook))
+                       details=NewPgNum(pool.name, pool.pg_num, pg_num),
+                       pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _prepare_balance(self, order: Order, observation: Observation,
-                         facts: OrderFacts) -> Prepared:
+                         facts: OrderFacts) -> Preview:
         outlook = self._cluster.outlook(observation.osdmap, {}, None, True)
         if isinstance(outlook, NoFuture):
             raise Refused(errno.EIO, 'cannot read where CRUSH places the PGs: %s (try again)'
                           % outlook.reason)
         change, details, moves = balance_ordered(order, observation, facts.space, outlook)
-        return Prepared(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
+        return Preview(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:
         """The pool and its new pg_num: the autoscaler's recommendation if the order names only a
@@ -301,7 +301,7 @@ class CrushOrders:
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                        observation: Observation, options: Options,
-                       rates: Sequence[float]) -> Callable[[], Prepared]:
+                       rates: Sequence[float]) -> Callable[[], Preview]:
         """As `preparing`: the change of a rollback, and its effects.
 
         Raises Refused at once if there is nothing to restore.
@@ -315,17 +315,17 @@ class CrushOrders:
         limit = self._cluster.pgs_per_osd_limit()
         pins = dict(pins)  # the loop's own changes meanwhile
 
-        def work() -> Prepared:
-            prepared = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
-                if undone is None or moves is None else Prepared(
+        def work() -> Preview:
+            preview = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
+                if undone is None or moves is None else Preview(
                     replace(undone, ahead={}), Join(moves.pins, {}, moves.moves), entries=0)
-            return prepared.with_effects(inventory, observation, options, rates, limit)
+            return preview.with_effects(inventory, observation, options, rates, limit)
 
         return work
 
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation,
-                      crush_map: bytes, inventory: OrderFacts) -> Prepared:
+                      crush_map: bytes, inventory: OrderFacts) -> Preview:
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
@@ -347,10 +347,10 @@ class CrushOrders:
             change = weights_back(weights, inventory, serving)
         else:
             change = map_back(rules, inventory, serving, observation)
-        prepared = self._previewed(change, observation, None if weights else crush_map, pins)
-        if prepared.ordinary:
-            raise _no_rollback(prepared.ordinary)
-        return prepared
+        preview = self._preview_of(change, observation, None if weights else crush_map, pins)
+        if preview.ordinary:
+            raise _no_rollback(preview.ordinary)
+        return preview
 
     def _before(self, observation: Observation) -> bytes:
         stored = self._store.get(CRUSH_BEFORE)
@@ -360,29 +360,29 @@ class CrushOrders:
             raise _nothing_to_restore(observation)
         return base64.b64decode(stored['map'])
 
-    def _previewed(self, change: AnyChange, observation: Observation,
-                   crush_map: Optional[bytes],
-                   pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
+    def _preview_of(self, change: AnyChange, observation: Observation,
+                    crush_map: Optional[bytes],
+                    pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
         outlook = self._cluster.outlook(observation.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture) and crush_map is not None:
             raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s (try again)'
                           % outlook.reason)
-        return previewed(change, outlook, observation, crush_map, bases_of(pins))
+        return preview_of(change, outlook, observation, crush_map, bases_of(pins))
 
-    def keep(self, prepared: Prepared, observation: Observation) -> None:
+    def keep(self, preview: Preview, observation: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
-        if prepared.crush_map is not None:
+        if preview.crush_map is not None:
             self._store.put(CRUSH_BASE, observation.crush.digest())
-            self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
-        if prepared.change.drained:
+            self._store.put(CRUSH_MAP, base64.b64encode(preview.crush_map).decode())
+        if preview.change.drained:
             weights = observation.crush.weights()
             # A rollback that continues an earlier one finds tiny weights.
             self._put_drained({**self._records(), **{osd: Drained(
                 weights[osd], observation.osdmap.osds[osd].uuid
                 if osd in observation.osdmap.osds else '',
                 tuple(sorted(observation.crush.uneven.get(osd, {}).items())))
-                for osd in prepared.change.drained if weights[osd] > DRAINED_WEIGHT}})
-        self._note_added(prepared.order, prepared.change, observation)
+                for osd in preview.change.drained if weights[osd] > DRAINED_WEIGHT}})
+        self._note_added(preview.order, preview.change, observation)
 
     def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
         """`order`: None for a rollback. Its OSDs count as new again, if they did before."""

@@ -25,7 +25,7 @@ from .campaigns import CampaignContext, Campaigns
 from .changes import AnyChange
 from .crush_orders import differences
 from .orders import Order
-from .preview import Prepared
+from .preview import Preview
 from .risks import refuse
 from .types import Phase
 
@@ -191,15 +191,15 @@ class SavedPlan:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
                           '("plan save" it again)' % (self.name, listed(changes, NAMED, '; ')))
 
-    def refuse_other(self, prepared: Prepared, order: Order) -> None:
+    def refuse_other(self, preview: Preview, order: Order) -> None:
         """Raise Refused if the order now makes another change. `order`: that of its campaign."""
-        change = prepared.change
-        if prepared.order != order:
+        change = preview.change
+        if preview.order != order:
             raise Refused(errno.EAGAIN, 'plan %s was saved again during the computation: try '
                           'again' % self.name)
-        if prepared.ordinary:
+        if preview.ordinary:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
-                          % (self.name, prepared.ordinary))
+                          % (self.name, preview.ordinary))
         if change.same_as(self.change):
             return
         rows = _differences(self.change.features, change.features)
@@ -228,8 +228,8 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]
             for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
-def with_ground(prepare: Callable[[], Prepared],
-                observation: Observation) -> Callable[[], Tuple[Prepared, PlanGround]]:
+def with_ground(prepare: Callable[[], Preview],
+                observation: Observation) -> Callable[[], Tuple[Preview, PlanGround]]:
     """For the tool thread: the effects of an order, and their basis."""
     return lambda: (prepare(), ground_of(observation))
 
@@ -316,7 +316,7 @@ class CampaignStarter(Protocol):
         """End a completed shutdown; raises Refused during one."""
 
     def preview(self, waiting: WaitingOrder, observation: Observation,
-                order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
+                order: Order) -> Optional[Tuple[Preview, PlanGround]]:
         """The effects of an order; None: not computed yet. Raises Refused."""
 
     def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
@@ -377,19 +377,19 @@ class PlanQueue:
         waiting.order.refuse_codes()
         self.saved.check_new(name)
         first, _ = self._unfold(order, observation)
-        previewed = self._starter.preview(waiting, observation, first)
-        if previewed is None:
+        result = self._starter.preview(waiting, observation, first)
+        if result is None:
             return None
-        prepared, ground = previewed
-        if prepared.effects is None:
-            raise Refused(errno.EINVAL, 'nothing to save: %s' % prepared.ordinary)
-        refuse(prepared.all_risks(order, observation, self._options()), order.accept,
+        preview, ground = result
+        if preview.effects is None:
+            raise Refused(errno.EINVAL, 'nothing to save: %s' % preview.ordinary)
+        refuse(preview.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
-        preview = prepared.answer(replace(order, dry_run=True), None, observation, self._options())
+        answer = preview.answer(replace(order, dry_run=True), None, observation, self._options())
         # From now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
-        plan = SavedPlan(name, observation.now, order, prepared.change, ground, preview,
-                         len(prepared.planned.pins), token=secrets.token_hex(4))
+        plan = SavedPlan(name, observation.now, order, preview.change, ground, answer,
+                         len(preview.planned.pins), token=secrets.token_hex(4))
         self.saved.put(plan)
         self._note(Event('request', 'plan save %s' % name, 'by command'))
         return plan.details(ground)

@@ -237,7 +237,7 @@ NAMED_PGS = 50
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preview:
     change: AnyChange
     planned: Join = Join({}, {}, {})
     #: Why the pins cannot be sent together with the change.
@@ -272,7 +272,7 @@ class Prepared:
         return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
     def assessed(self, order: Order, facts: OrderFacts, observation: Observation, options: Options,
-                 rates: Sequence[float], pg_limit: int) -> 'Prepared':
+                 rates: Sequence[float], pg_limit: int) -> 'Preview':
         """With the effects on OSDs, which include the balancing if target=balanced."""
         assessed = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
@@ -283,7 +283,7 @@ class Prepared:
         return assessed.with_effects(facts, observation, options, rates, pg_limit)
 
     def with_effects(self, facts: OrderFacts, observation: Observation, options: Options,
-                     rates: Sequence[float], pg_limit: int) -> 'Prepared':
+                     rates: Sequence[float], pg_limit: int) -> 'Preview':
         found = effects(self.moves, facts, observation, options, rates, pg_limit, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
@@ -471,7 +471,7 @@ class Prepared:
                          moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        preview = plan(self.planned.moves.values(), 1, 1, None)
+        movement = plan(self.planned.moves.values(), 1, 1, None)
         change = self.change
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
@@ -486,8 +486,8 @@ class Prepared:
             'warnings': [*self.warnings,
                          *([self._incomplete_text] if self.incomplete else ())],
             'incomplete_pgs': len(self.incomplete),
-            'shards': preview.shards, 'bytes': preview.bytes,
-            'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
+            'shards': movement.shards, 'bytes': movement.bytes,
+            'primaries_moving': movement.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),
             'capacity': self.capacity and self.capacity.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
@@ -496,23 +496,23 @@ class Prepared:
             'unpinnable_pgs': len(self.planned.unpinnable)}
 
 
-def previewed(change: AnyChange, outlook: Outlook, observation: Observation,
-              crush_map: Optional[bytes] = None,
-              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Prepared:
+def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
+               crush_map: Optional[bytes] = None,
+               bases: Mapping[str, UpmapEntry] = NO_BASES) -> Preview:
     """The pins of a change. `bases`: as in plan_join."""
     if isinstance(outlook, NoFuture):
-        return Prepared(replace(change, ordinary=True), ordinary=outlook.reason)
+        return Preview(replace(change, ordinary=True), ordinary=outlook.reason)
     planned = plan_join(observation.osdmap, outlook, change.drained, observation.signals.pool_bytes,
                         bases)
-    return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
-                    entries=entries_with(planned, outlook, observation.osdmap),
-                    incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)
-                                     if is_given_up(pgid, outlook, observation.osdmap)))
+    return Preview(change, planned, crush_map=crush_map, outlook=outlook,
+                   entries=entries_with(planned, outlook, observation.osdmap),
+                   incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)
+                                    if is_given_up(pgid, outlook, observation.osdmap)))
 
 
 def weighed(order: Order, facts: OrderFacts, observation: Observation,
             outlook: Callable[[WeightChange], Outlook],
-            entries: Optional[Sequence[ConfigEntry]]) -> Prepared:
+            entries: Optional[Sequence[ConfigEntry]]) -> Preview:
     """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
 
     `outlook`: where CRUSH places the PGs with a change; `entries`: as in weight_set_warnings.
@@ -520,10 +520,10 @@ def weighed(order: Order, facts: OrderFacts, observation: Observation,
     change = change_of(order, facts)
     remarks = weight_set_warnings(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
-    prepared = previewed(change, outlook(change), observation)
-    if change.drained and prepared.ordinary:
+    preview = preview_of(change, outlook(change), observation)
+    if change.drained and preview.ordinary:
         # Without a preview, the effect of CRUSH is estimated from the weights.
         must_fit_by_weight(set(change.drained), facts.expanded({
             osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))
-    return replace(prepared, left_out=tuple(not_new.items()),
+    return replace(preview, left_out=tuple(not_new.items()),
                    warnings=warnings(order, change, facts) + remarks)

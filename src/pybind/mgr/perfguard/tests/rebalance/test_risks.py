@@ -9,7 +9,7 @@ from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.pool_rule import RuleChange
-from perfguard.rebalance.preview import Effects, OsdEffect, Prepared
+from perfguard.rebalance.preview import Effects, OsdEffect, Preview
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.risks import RISKS, Risk, refuse, risks_json
 
@@ -31,10 +31,10 @@ def test_all_texts_of_a_code_are_shown_and_the_code_is_accepted_once() -> None:
     view = FakeCluster().map_view()
     seen: Any = SimpleNamespace(osdmap=view.osdmap)
     first = Risk(Code.TARGET_FULL, 'osd.3 would hold 9 TiB of 10 TiB')
-    prepared = Prepared(
+    preview = Preview(
         RuleChange(), risks=(first, first),
         effects=Effects((OsdEffect(7, 10, 20, 20, 0.8, 0.9),), Eta(1.0, 1.0, 1.0), 'assumed', ()))
-    risks = prepared.all_risks(Order('rule'), seen, DEFAULTS)
+    risks = preview.all_risks(Order('rule'), seen, DEFAULTS)
     shown = risks_json(risks, ())
     assert [row['code'] for row in shown] == ['TARGET_FULL', 'TARGET_FULL']
     assert 'osd.3' in shown[0]['text'] and 'osd.7' in shown[1]['text']
