@@ -117,7 +117,7 @@ def hold(held: Held, value: Optional[str]) -> HoldStep:
 
 
 def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
-    """As `hold`, for a value that may differ from the one put earlier."""
+    """One step towards a value `put` that may differ from the one put earlier."""
     if same_value(put, held.put):
         return hold(held, value)
     if held.seen and not held.returning and not same_value(value, held.put):

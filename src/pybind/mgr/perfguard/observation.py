@@ -110,8 +110,8 @@ class Clients:
     silent: float = 0.0
     #: Operations by latency that the OSDs have counted until this reading, without those of probes.
     counted: Tuple[LatencyCounts, ...] = ()
-    #: The same of all OSDs together while nothing moved and no problem existed, mostly of the last
-    #: hour; None: not known.
+    #: Operations of all OSDs together by latency, counted while nothing moved and no problem
+    #: existed, mostly in the last hour; None: not known.
     quiet: Optional[LatencyCounts] = None
 
     def idle(self, pool: PoolClients) -> bool:

@@ -55,7 +55,7 @@ class Promise(Protocol):
 
     @property
     def text(self) -> str:
-        """As in events."""
+        """How events name it."""
 
     @property
     def only_stops(self) -> bool:

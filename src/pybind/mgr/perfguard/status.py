@@ -67,7 +67,7 @@ class Published:
     #: next one is late.
     turned: float = 0.0
     stale_after: float = 0.0
-    #: As in Observation.
+    #: By how many seconds the wall clock was set (Observation.clock_set).
     clock_set: float = 0.0
 
 

@@ -78,7 +78,7 @@ class PoolFacts:
     shared_bytes: int = 0
     #: Shards of a PG that may be lost without losing data.
     redundancy: int = 2
-    #: As failure_domains; ('', 0, 0): the rule takes several trees.
+    #: Its failure domains (failure_domains); ('', 0, 0): the rule takes several trees.
     domains: Domains = ('', 0, 0)
     #: How many times its share of the reads the busiest OSD serves if all PGs are read alike; None:
     #: erasure coded, or a release before Reef.
@@ -243,7 +243,8 @@ def pool_spaces(mgr: Any) -> Dict[int, Json]:
 
 
 def pool_space(pool: Pool, space: Json) -> int:
-    """As `Signals.pool_space`; 0: not known. `space`: as pool_spaces."""
+    """Bytes that a pool takes on its OSDs (`Signals.pool_space`); 0: not known.
+    `space`: its row of pool_spaces."""
     used = int(space.get('bytes_used', 0))
     return (used + _unused_bytes(space)) * pool.data_shards // max(1, pool.size) if used else 0
 

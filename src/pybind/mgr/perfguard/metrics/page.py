@@ -327,7 +327,8 @@ class Build(NamedTuple):
 
 
 def _by_wall_clock(samples: Samples, clock_set: float) -> Samples:
-    """Prometheus compares points in time with its own clock. `clock_set`: as in Observation."""
+    """Prometheus compares points in time with its own clock. `clock_set`: by how many
+    seconds the wall clock was set."""
     return {name: [(key, value and value + clock_set) for key, value in rows]
             if name.endswith('_timestamp_seconds') else rows for name, rows in samples.items()}
 

@@ -320,8 +320,8 @@ class Mitigating:
 
 
 def _unread(watched: Watched) -> FrozenSet[int]:
-    """As in LadderView. An OSD without a present comparison, as after a failover or while clients
-    are idle, has no load and no likely causes either."""
+    """Slow OSDs of which it is not known which reads they serve. One without a present comparison,
+    as after a failover or while clients are idle, has no load and no likely causes either."""
     if not watched.slow_osds:
         return frozenset()
     compared = {row.osd for row in watched.osds if row.score is not None}

@@ -19,8 +19,9 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
 
     `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
     slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign
-    that drains it must not wait for that. `untouched`, `evacuating`: as in Evidence. `waived`:
-    codes that the operator has acknowledged. Like a muted health check, they are no evidence.
+    that drains it must not wait for that. `untouched`: slow pools on hosts without movement.
+    `evacuating`: PGs that leave OSDs which are to be emptied. `waived`: codes that the operator has
+    acknowledged. Like a muted health check, they are no evidence.
     """
     counts = signals.counts
     trouble: List[Reason] = []

@@ -148,7 +148,7 @@ STORE_REPEAT = 1
 class ProbeDraft:
     """A valid order, checked against the cluster."""
     order: RunOrder
-    #: As in RunRecord.
+    #: Name of the profile of its jobs, as RunRecord.profile.
     profile: str
     jobs: Tuple[Job, ...]
     target: Target

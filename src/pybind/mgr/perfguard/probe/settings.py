@@ -86,7 +86,7 @@ def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: f
         clock_set: float = 0.0) -> Tuple[str, ...]:
     """Names of the schedules that may begin now, the one that has waited longest first.
 
-    `clock_set`: as in Observation.
+    `clock_set`: by how many seconds the wall clock was set, as Observation.clock_set.
     """
     names: List[Tuple[float, str]] = []
     for schedule in schedules:

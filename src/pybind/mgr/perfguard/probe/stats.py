@@ -236,7 +236,7 @@ class Key(NamedTuple):
     direction: str
     #: The primary of all objects; None: any OSD.
     osd: Optional[int]
-    #: As in JobStep.
+    #: Part of a run with --interference, as JobStep.part.
     part: str
 
 

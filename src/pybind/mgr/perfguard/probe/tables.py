@@ -248,7 +248,7 @@ def schedules(data: Json) -> str:
 
 
 def expected(data: Json) -> str:
-    """As Probed.expected_json: one line for each relevant job, and one for each pool."""
+    """The table of Probed.expected_json: one line for each relevant job, and one for each pool."""
     rows = [_expected_row(pool, row) for pool in data['pools'] for row in pool['expected']]
     lines = [table(('pool', 'class', 'OSDs', 'copies', 'job', 'expected', 'measured', 'probe',
                     'verdict'), rows, left=('pool', 'class', 'job', 'verdict'))] if rows else []

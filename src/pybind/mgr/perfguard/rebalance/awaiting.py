@@ -49,7 +49,7 @@ class Await:
     since: Time
     #: Seconds until it expires.
     within: float
-    #: As Order.weight, or the one that operators have set for OSDs that boot.
+    #: The weight of the order, or the one that operators have set for OSDs that boot.
     weight: Optional[str] = None
     #: As Order.drain: what is drained in the same campaign.
     drain: Tuple[str, ...] = ()

@@ -253,7 +253,7 @@ class PinStore(PinIndex):
 
     @property
     def is_tidy(self) -> bool:
-        """As for every index."""
+        """No document is left to be removed."""
         return not self._needless
 
     def tidy(self) -> None:

@@ -194,7 +194,7 @@ class Campaigns:
         return self.store(without_goals(self.pins), observation)
 
     def begin_after(self, observation: Observation, trigger: str) -> Campaign:
-        """As `begin`, after CRUSH has changed: the earlier map is unknown."""
+        """Begin a campaign after CRUSH has changed, so that the map from before is unknown."""
         campaign = self.begin(observation, trigger)
         campaign = replace(campaign, automatic=True, crush=campaign.crush.without_version())
         self._crush_orders.forget_before()

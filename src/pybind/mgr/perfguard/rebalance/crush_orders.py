@@ -137,7 +137,7 @@ class CrushOrders:
     def supposing(self, order: Order, observation: Observation, options: Options,
                   rates: Sequence[float]) -> Callable[[], Document]:
         """A function for the tool thread: what a cluster is like that has more hosts, or has lost
-        some. It raises Refused; `rates`: as of `preparing`."""
+        some. It raises Refused. `rates`: bytes per second of earlier campaigns."""
         facts = replace(self.facts(observation), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
 
@@ -302,9 +302,10 @@ class CrushOrders:
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                        observation: Observation, options: Options,
                        rates: Sequence[float]) -> Callable[[], Preview]:
-        """As `preparing`: the change of a rollback, and its effects.
+        """A function for the tool thread: the change of a rollback, and its effects.
 
-        Raises Refused at once if there is nothing to restore.
+        Raises Refused at once if there is nothing to restore. `rates`: bytes per second of earlier
+        campaigns.
         """
         undone = campaign.change
         moves = None if undone is None else undone.moves_back(observation)

@@ -189,8 +189,8 @@ class Draft:
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
 
     def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
-        """As upmap.pins.stays; not while the up set may only lack an OSD that is down, unless that
-        was known before."""
+        """Whether CRUSH has no place to which the PG could move (upmap.pins.stays). False while the
+        up set may only lack an OSD that is down, unless that was known before."""
         known_before = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
         return (known_before or not self.lost) and stays(pool, place.up, place.acting)
 

@@ -447,7 +447,7 @@ def _greater(a: Optional[float], b: Optional[float]) -> Optional[float]:
 
 def preview_balance(planned: Join, future: Future, observation: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {}) -> Balanced:
-    """`future`: with all PGs of the pools that have pins; `space`: as for `work_out`."""
+    """`future`: with all PGs of the pools that have pins; `space`: of each OSD."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
         pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in observation.osdmap.pools}
     for row in (*future.pgs.items(), *future.others.items()):

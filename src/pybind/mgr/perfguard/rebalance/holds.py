@@ -76,7 +76,8 @@ def blocked_since(before: float, counts: PgCounts, now: float) -> float:
 
 
 def gives_way(blocked: float, now: float) -> bool:
-    """Whether norebalance gives way to recovery now; `blocked`: as of blocked_since."""
+    """Whether norebalance gives way to recovery now; `blocked`: since when it defers recovery
+    (blocked_since); 0.0: it does not."""
     passed = (now - blocked) % GIVE_WAY_AGAIN_SECONDS
     return bool(blocked) and 0.0 <= passed - BLOCKED_SECONDS < GIVE_WAY_SECONDS
 
@@ -224,7 +225,8 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
 def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
                   pools: Optional[AbstractSet[int]] = None) -> bool:
-    """As `settled`, without options of the mons and the OSDs."""
+    """Whether the flag, the balancer and the autoscaler are as they must be. Options of the mons
+    and the OSDs do not count."""
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and not holds.gave_up_flag:
         return False

@@ -285,6 +285,7 @@ def explains_pool(slow: AbstractSet[int], osds: int) -> bool:
 
 
 def explains_alarm(states: Mapping[int, SlowReads], now: float, osds: int) -> bool:
-    """As `explains_pool`, for an alarm, which OSDs may have raised that are no longer slow."""
+    """Whether OSDs that are or were slow on their own may explain the alarm of a pool, which may
+    outlast them. `osds`: number of all OSDs."""
     slow = [state for state in states.values() if state.is_slow(now) or state.has_been(now)]
     return len(slow) > EXPLAINING_SHARE * osds

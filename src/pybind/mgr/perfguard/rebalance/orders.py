@@ -102,7 +102,7 @@ class OrderFacts:
     drained: Mapping[int, float] = field(default_factory=dict)
     #: Those of them whose weights differed between trees, as CrushRules.uneven.
     uneven: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    #: As Reader.pool_shared; only previews need it.
+    #: Pool -> share of its bytes that clones share (Reader.pool_shared); only previews need it.
     shared: Mapping[int, float] = field(default_factory=dict)
     #: OSDs that were new before an expansion that was rolled back.
     undone: AbstractSet[int] = frozenset()
@@ -343,7 +343,7 @@ def weights_back(weights: Mapping[int, float], inventory: OrderFacts,
 def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int],
              observation: Observation) -> MapChange:
     """The change that restores a whole CRUSH map from before, of which more than weights of OSDs
-    has changed. Raises Refused. `serving`: as of weights_back."""
+    has changed. Raises Refused. `serving`: OSDs that hold PGs, or are about to."""
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '

@@ -311,7 +311,7 @@ def _refuse_outside(pool: Pool, pg_num: int) -> None:
 
 
 def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
-    """As OSDMonitor::check_pg_num, which would refuse it in the middle of the campaign."""
+    """Refuse a pg_num that OSDMonitor::check_pg_num would refuse in the middle of the campaign."""
     osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
     shards = sum(any_pool.size * (pg_num if any_pool.id == pool.id else any_pool.pg_num)
                  for any_pool in osdmap.pools.values())

@@ -108,7 +108,7 @@ class QueuedOrder:
 class PlanGround:
     """The state of the cluster that a plan is based on."""
     crush_version: int
-    #: As CrushRules.digest.
+    #: Checksums of the items of CRUSH (CrushRules.digest).
     crush: Mapping[str, int]
     #: "osd.<id>" -> its reweight, whether it is destroyed, its uuid.
     osds: Mapping[str, Mapping[str, object]]

@@ -173,7 +173,7 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
     """The rule under which every PG may be where it is and where it ends: the present one, else
     that of the others whose failure domain is the largest. Raises Refused.
 
-    `finals`: as for `first_moves`.
+    `finals`: PG -> the OSDs where it ends, if not where the new rule places it.
     """
     out, reasons = out_osds(osdmap.osds), []
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (

@@ -255,7 +255,7 @@ class Preview:
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
     details: Optional[Details] = None
-    #: As pgs_made, for a new pg_num.
+    #: PGs that a new pg_num makes on each OSD (pgs_made); {} for other changes.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
     effects: Optional[Effects] = None
@@ -301,7 +301,7 @@ class Preview:
 
     @property
     def moves_first(self) -> bool:
-        """As Details.moves_first."""
+        """Its PGs are released without having been pinned in the epoch of a change."""
         return self.details is not None and self.details.moves_first
 
     @property
@@ -321,7 +321,7 @@ class Preview:
 
     @property
     def follows_change(self) -> bool:
-        """As Details.follows_change."""
+        """Its PGs end where the change leads them, whatever the target."""
         return self.details is not None and self.details.follows_change
 
     @property

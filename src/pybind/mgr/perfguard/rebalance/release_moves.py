@@ -33,7 +33,7 @@ class ReleaseMoves:
         #: PG -> its up set before the last change of placement, until its move is computed again;
         #: None: not known.
         self._before: Dict[str, Optional[OsdSet]] = {}
-        #: As Move.displaced.
+        #: PG -> its Move.displaced.
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.plan: MovePlan = plan((), 1, 1, None)

@@ -79,7 +79,7 @@ class CampaignStatus:
     #: not divided.
     tranche: int = 0
     tranches: int = 0
-    #: As bill_json; None: no campaign.
+    #: The bill as bill_json renders it; None: no campaign.
     bill: Optional[Document] = None
 
 

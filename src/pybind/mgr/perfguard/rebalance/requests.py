@@ -145,7 +145,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
 
 def _check_new(campaign: Optional[Campaign], request: Request, unhealthy: Sequence[Reason],
                unfit: str) -> None:
-    """As `check`, for the request to begin a campaign."""
+    """Refuse a request that would begin a campaign, if none may begin."""
     if campaign is not None and campaign.active:
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value,

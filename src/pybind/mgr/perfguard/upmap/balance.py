@@ -100,7 +100,8 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                     osds: Mapping[int, Osd], budget: Optional[int] = None,
                     deviation: float = 1.0, room: PoolRoom = PoolRoom(),
                     new_rule: bool = False, near: float = 1.0) -> 'Shards':
-    """As `balance`; the shards may move further. `near`: to what CRUSH's own moves are balanced."""
+    """The shards that `balance` moves; they may move further. `near`: to what CRUSH's own moves
+    are balanced."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
     shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near)

@@ -360,9 +360,9 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      osds: Mapping[int, Osd], crush: Optional[CrushRules],
                      out: Optional[FrozenSet[int]] = None,
                      leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
-    """As plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that can stay,
-    with the reason why it is not all of them (Pin.left). `leaving`: further OSDs that shards must
-    leave."""
+    """The pin of plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that
+    can stay, with the reason why it is not all of them (Pin.left). `leaving`: further OSDs that
+    shards must leave."""
     out_of_use = out_osds(osds) if out is None else out
     whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
         else Unpinnable('one of its OSDs is to be emptied')

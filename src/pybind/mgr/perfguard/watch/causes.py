@@ -39,7 +39,7 @@ class LikelyCause(NamedTuple):
     text: str
     #: Numbers and names, by JSON key.
     evidence: Mapping[str, object]
-    #: As `text`, without the name of a client or object; '' if `text` has none.
+    #: The text without the name of a client or object; '' if `text` has none.
     unnamed: str = ''
 
 

@@ -165,7 +165,7 @@ class Watching:
         """Run one turn, if a stats period has passed since the last one.
 
         `in_flight`: number of PGs that a campaign moves. `probing`: a probe affects client latency.
-        `probed`: as in WatchContext.
+        `probed`: the OSDs and pools that may have operations of probes.
         """
         period = self._cluster.stats_period()
         if self._updated is not None and now - self._updated < EARLY * period:

@@ -45,7 +45,7 @@ class OpLevels(NamedTuple):
 @dataclass(frozen=True)
 class OpCounts:
     """Sums of samples. Empty buckets at the end are left out."""
-    #: As in LatencyCounts.
+    #: Upper bounds of the buckets, as LatencyCounts.bounds.
     bounds: Tuple[int, ...] = ()
     read: Tuple[float, ...] = ()
     write: Tuple[float, ...] = ()
@@ -125,7 +125,7 @@ class QuietOps:
 
     @property
     def known(self) -> Optional[LatencyCounts]:
-        """As of no single OSD; None: nothing was counted."""
+        """The counts of all OSDs together (OSD -1); None: nothing was counted."""
         counts = self._counts
         return LatencyCounts(-1, 0.0, counts.bounds, tuple(map(round, counts.read)), tuple(
             map(round, counts.write))) if counts.bounds else None

@@ -74,7 +74,7 @@ class LoadPoint(NamedTuple):
 class PeerComparison(NamedTuple):
     """Comparison of one OSD with its peers."""
     ms: float
-    #: The same at the end of the window.
+    #: Its latency at the end of the window.
     recent_ms: float
     #: Latency of the peers at the load of this OSD, and its standard deviation.
     expected_ms: float
@@ -329,8 +329,9 @@ class ScoreBaseline(NamedTuple):
 
 #: Minimum excess of a slow OSD over the expected latency.
 MIN_EXCESS_MS = 0.2
-#: The same for flash. With 0.2 ms, a slow drive among peers of 0.065 ms would have to be four
-#: times as slow; 0.05 ms finds nearly all slow drives of labelled recordings, and no healthy one.
+#: Minimum excess of a slow OSD on flash. With 0.2 ms, a slow drive among peers of 0.065 ms would
+#: have to be four times as slow; 0.05 ms finds nearly all slow drives of labelled recordings, and
+#: no healthy one.
 FLASH_EXCESS_MS = 0.05
 FLASH_CLASSES = frozenset({'ssd', 'nvme'})
 #: Standard deviations of a finding; a day of 60 OSDs has about 350,000 independent samples.
@@ -357,7 +358,7 @@ SURE = 10.0
 class OsdExpectation(NamedTuple):
     """What was expected of a slow OSD when it last stood out from its peers."""
     ms: float
-    #: As in PeerComparison.
+    #: Load at which it was compared, as PeerComparison.load.
     load: float
     #: Standard deviation of the logarithm.
     sigma: float

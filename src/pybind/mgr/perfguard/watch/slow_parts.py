@@ -124,8 +124,8 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Set[int]:
-    """As too_many, without few OSDs that are PART_RATIO times as slow as most of these. `slow`: OSD
-    -> slowdown."""
+    """The OSDs that too_many returns, without few that are PART_RATIO times as slow as most of
+    these. `slow`: OSD -> slowdown."""
     crowd = too_many(slow.keys(), judged, places)
     far: Set[int] = set()
     for osds in by_class(crowd, places).values():

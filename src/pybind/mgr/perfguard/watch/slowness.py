@@ -96,10 +96,10 @@ LATE_SECONDS = 3 * REPLICATED_SECONDS
 
 #: Slowdown from which an interval is slow.
 CHRONIC_RATIO = 2.5
-#: The same relative to the baseline of the OSD's own slowdown. A healthy drive that is 1.8 times as
-#: slow as its peers at all times reaches CHRONIC_RATIO in the intervals in which they take 1.4
-#: times as long. Baselines count up to MOST_BASELINE, so that 4 times its peers is slow for any
-#: OSD.
+#: Slowdown from which an interval is slow, as a multiple of the baseline of the OSD's own slowdown.
+#: A healthy drive that is 1.8 times as slow as its peers at all times reaches CHRONIC_RATIO in the
+#: intervals in which they take 1.4 times as long. Baselines count up to MOST_BASELINE, so that 4
+#: times its peers is slow for any OSD.
 CHRONIC_OWN_RATIO = 2.0
 MOST_BASELINE = 2.0
 #: Standard deviations of the mean of an interval; means of 8 operations vary by half.
