@@ -132,7 +132,7 @@ def shown(driver: Driver) -> Shown:
     published = driver.loop.published
     found = {**overview(published, driver.loop.probed(), driver.loop.drawn(0.0, []), 0.0,
                         driver.model.now), **ADDED}
-    rows = osds_json(published.watched.osds, published.rebalanced.plan)
+    rows = osds_json(published.watched.osds, published.rebalanced.preview)
     return Shown(_renamed(found), _renamed({'osds': rows}))
 
 

@@ -16,7 +16,7 @@ from .rebalance import report
 from .rebalance.campaign import Campaign
 from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, staying, unpinnable_excess,
                                 unpinned, waiting)
-from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
+from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Phase
 from .store import ADVICE
@@ -310,9 +310,9 @@ def rebalance_json(published: Published) -> Json:
     return report.status_json(published.rebalanced.status) if published.turned else {}
 
 
-def osds_json(osds: Sequence[OsdRow], plan: ReleasePlan) -> List[Json]:
+def osds_json(osds: Sequence[OsdRow], preview: ReleasePreview) -> List[Json]:
     """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
-    loads = {load.osd: (load.pgs_in, load.pgs_out) for load in plan.moves.osds}
+    loads = {load.osd: (load.pgs_in, load.pgs_out) for load in preview.moves.osds}
     return [{**osd_json(row), **dict(zip(('pgs_in', 'pgs_out'), loads.get(row.osd, (0, 0))))}
             for row in osds]
 

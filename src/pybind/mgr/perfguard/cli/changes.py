@@ -8,7 +8,7 @@ from ..errors import Refused
 from ..rebalance import tables
 from ..rebalance.orders import AWAIT, LOSE, Order, expansion, words
 from ..rebalance.replacing import CANCEL, REPLACE
-from ..rebalance.report import plan_json
+from ..rebalance.report import release_preview_json
 from ..rebalance.risks import accepted
 from ..tables import accepted as message
 from ..window import duration_seconds
@@ -208,7 +208,8 @@ class ChangeCommands(Handlers):
                 format: Optional[str] = None) -> CommandResult:
         """Show what a change or a loss would do, or what a changed CRUSH map will move"""
         if change is None:
-            return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
+            return show(release_preview_json(self._ready().rebalanced.preview), format,
+                        tables.release_preview)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
                          await_=await_, within=within, by=by, deviation=deviation,
                          max_movement=max_movement, drain=drain, what_if=what_if, under=under,

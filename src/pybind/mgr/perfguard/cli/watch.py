@@ -46,8 +46,8 @@ class WatchCommands(Handlers):
         if drained:
             return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, drains)
         published = self._ready()
-        return show({'osds': osds_json(published.watched.osds, published.rebalanced.plan)}, format,
-                    tables.osds)
+        rows = osds_json(published.watched.osds, published.rebalanced.preview)
+        return show({'osds': rows}, format, tables.osds)
 
     @reads('perfguard pools')
     def pools(self, expected: bool = False, format: Optional[str] = None) -> CommandResult:

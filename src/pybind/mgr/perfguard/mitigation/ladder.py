@@ -408,11 +408,11 @@ def _take_slow(draft: _Draft, why: str) -> _Draft:
         return draft
     if ladder_view.schedulers is None or ladder_view.config is None:
         return draft.need(Need.SCHEDULERS if ladder_view.schedulers is None else Need.CONFIG)
-    plan = recovery_options.slow_recovery(ladder_view.config, ladder_view.schedulers,
+    slow = recovery_options.slow_recovery(ladder_view.config, ladder_view.schedulers,
                                           ladder_view.taken)
-    remarks = plan.remarks if plan.settings else \
-        plan.remarks + ('recovery is already as slow as perfguard makes it',)
-    return draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks))
+    remarks = slow.remarks if slow.settings else \
+        slow.remarks + ('recovery is already as slow as perfguard makes it',)
+    return draft.add(Rung.SLOW, why, settings=slow.settings, note='; '.join(remarks))
 
 
 _TAKE: Mapping[Rung, Callable[[_Draft, str], _Draft]] = {

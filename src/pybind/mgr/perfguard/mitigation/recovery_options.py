@@ -30,14 +30,14 @@ SLOWEST_LIMIT = '1'
 
 
 @dataclass(frozen=True)
-class RecoveryPlan:
+class SlowRecovery:
     settings: Tuple[Setting, ...]
     #: Options that remain unchanged, with the reason.
     remarks: Tuple[str, ...] = ()
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
-                  taken: AbstractSet[str] = frozenset()) -> RecoveryPlan:
+                  taken: AbstractSet[str] = frozenset()) -> SlowRecovery:
     """The options to set, given the configuration database and the schedulers that OSDs use.
 
     `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
@@ -70,7 +70,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
     remarks += ['%s is set by the campaign and remains unchanged' % name
                 for name in sorted({setting.name for setting in settings} & taken)]
-    return RecoveryPlan(tuple(setting for setting in settings if setting.name not in taken),
+    return SlowRecovery(tuple(setting for setting in settings if setting.name not in taken),
                         tuple(remarks))
 
 

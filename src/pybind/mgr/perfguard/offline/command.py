@@ -23,7 +23,7 @@ from ..options import DEFAULTS
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
 from ..rebalance.epochs import too_many
-from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
+from ..rebalance.moves import Caps, Move, Movement, movement_of
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
 from ..rebalance.preview import Preview, weighed
@@ -275,12 +275,12 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     caps = _caps(args, maps)
     planned = _batches(plan, maps, caps, args.command == 'release', progress)
     moves = [move for batch in planned for move in batch]
-    forecast = plan_moves(moves, caps.pgs, caps.target, None)
-    _summarize_release(args.command, plan, maps, forecast)
+    movement = movement_of(moves, caps.pgs, caps.target, None)
+    _summarize_release(args.command, plan, maps, movement)
     _name_empty(maps.crush, maps.osdmap, pgs)
     entries = [plan.entries(move.pgid for move in batch) for batch in planned]
     return _printed(args, maps, {
-        **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
+        **_movement_json(movement, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
         'batches': [[move.pgid for move in batch] for batch in planned],
         **entries_json(dict(chain.from_iterable(batch_entries.items()
@@ -383,7 +383,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
     _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
     caps = caps_of(DEFAULTS)
-    moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
+    moves = movement_of(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
     staying = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
     _explain('moves at once', _texts({pgid: why for pgid, why in pins.unpinnable.items()
@@ -399,7 +399,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
         'warnings': shown['warnings'], 'left_out': shown['left_out'],
-        **_forecast_json(moves, maps), **pins.as_json()},
+        **_movement_json(moves, maps), **pins.as_json()},
         Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(before)))
 
 
@@ -463,7 +463,7 @@ def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script)
     return ''.join(line + '\n' for line in listing(plan, maps.osdmap.fsid, conf))
 
 
-def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
+def _movement_json(moves: Movement, maps: Maps) -> Dict[str, Any]:
     """null: the dumps do not contain the sizes of the pools."""
     document = moves.as_json()
     if not maps.pool_bytes:
@@ -471,7 +471,7 @@ def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
     return document
 
 
-def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan) -> None:
+def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: Movement) -> None:
     say('%s pinned, %d in flight; %s moves %s' % (
         pgs_are(len(plan.pins)), len(plan.in_flight),
         'this batch' if command == 'release' else 'their release', _moved(moves)))
@@ -480,7 +480,7 @@ def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan
     _explain('is left unchanged', plan.left)
 
 
-def _moved(moves: MovePlan) -> str:
+def _moved(moves: Movement) -> str:
     busiest = sorted(moves.osds, key=lambda load: -load.pgs_in)[:MOST_OSDS]
     into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
     return '%s, and the primary of %s; most PGs move to %s' % (

@@ -30,7 +30,7 @@ from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPA
 from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
-from .run import ProbeRun, RunPlan
+from .run import ProbeRun, RunSpec
 from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
                        health_check, schedule_of, schedule_to_json)
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
@@ -192,8 +192,8 @@ class Probing:
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
 
-    def _probe_run(self, resources: RunResources, plan: Optional[RunPlan], now: float) -> ProbeRun:
-        return ProbeRun(self._cluster, self._keep, resources, plan, now, self._tools,
+    def _probe_run(self, resources: RunResources, spec: Optional[RunSpec], now: float) -> ProbeRun:
+        return ProbeRun(self._cluster, self._keep, resources, spec, now, self._tools,
                         self._may_write)
 
     def close(self) -> None:
@@ -314,11 +314,11 @@ class Probing:
             resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
             osds = drafted.osds_at_work(observation)
-            plan = RunPlan(drafted.steps(), drafted.naming(run),
+            spec = RunSpec(drafted.steps(), drafted.naming(run),
                            tuple(osds if len(osds) <= MOST_COUNTED else drafted.target.osds),
                            limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num,
                            drafted.order.hold_scrub)
-            self._run = self._probe_run(resources, plan, now)
+            self._run = self._probe_run(resources, spec, now)
         self._note(Event('probe', 'probe %d of %s' % (run, drafted.target.key),
                          'requested by %s' % drafted.order.trigger))
         return {**drafted.preview, 'dry_run': False, 'id': run}

@@ -52,7 +52,7 @@ BEFORE, AFTER = 'before', 'after'
 
 
 @dataclass(frozen=True)
-class RunPlan:
+class RunSpec:
     """What a run does."""
     #: Without names of objects; a function computes their Naming, or raises BadJob.
     steps: Tuple[JobStep, ...]
@@ -70,10 +70,10 @@ class ProbeRun:
     """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows."""
 
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
-                 resources: RunResources, plan: Optional[RunPlan], now: float,
+                 resources: RunResources, spec: Optional[RunSpec], now: float,
                  tools: ToolThread, is_active: Callable[[], bool]) -> None:
-        """Without a plan, the run only completes the clean-up of an earlier mgr. `is_active`:
-        whether this mgr still is the active one."""
+        """`spec`: None: the run only completes the clean-up of an earlier mgr. `is_active`: whether
+        this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
         self._tools = tools
@@ -86,9 +86,9 @@ class ProbeRun:
         self._placed_by: object = None
         self._reading: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved = ''
-        self._manager = ResourceManager(cluster, keep, resources, plan is None)
-        self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
-        self._plan = plan
+        self._manager = ResourceManager(cluster, keep, resources, spec is None)
+        self._counts = OpCounters(cluster, spec.osds if spec is not None else ())
+        self._spec = spec
         #: All times are seconds since the run began; only the record and the journal have dates.
         self._began = self._now = now
         #: When the worker must have ended, and when it has to hear of this mgr.
@@ -97,12 +97,12 @@ class ProbeRun:
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
-        self._clean = plan is not None
+        self._clean = spec is not None
         self._worked = False
         #: When the worker was cancelled.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
-        self._sweeps = Sweeps(plan is None, resources.cursor)
+        self._sweeps = Sweeps(spec is None, resources.cursor)
         #: The result of the last sweep.
         self._part: Optional[SweepPart] = None
         self._sweep_began = 0.0
@@ -117,7 +117,7 @@ class ProbeRun:
         self._loaded: Tuple[object, Touched] = (None, NOTHING)
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
-        self.outcome, self.message = ('', '') if plan is not None else (
+        self.outcome, self.message = ('', '') if spec is not None else (
             FAILED, 'the mgr that began the probe failed or stopped')
         self.met: Dict[str, None] = {}
         self.finished = False
@@ -243,11 +243,11 @@ class ProbeRun:
 
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
-        assert self._plan is not None
+        assert self._spec is not None
         if not self.resources.user:
             try:
-                self._manager.make(view, self._plan.replicas, self._plan.pg_num)
-                if self._plan.hold_scrub:
+                self._manager.make(view, self._spec.replicas, self._spec.pg_num)
+                if self._spec.hold_scrub:
                     self._manager.set_flags(view)
             except CannotMake as error:
                 self._fail(str(error))
@@ -268,7 +268,7 @@ class ProbeRun:
             return
         if self._naming is None:
             # Primaries of all PGs: about 20 us per PG.
-            self._naming = self._tools.submit(partial(self._plan.naming, pool, view), first=True)
+            self._naming = self._tools.submit(partial(self._spec.naming, pool, view), first=True)
         if self._naming is None or not self._naming.done:
             return
         try:
@@ -276,11 +276,11 @@ class ProbeRun:
         except BadJob as error:
             self._fail(str(error))
             return
-        self.steps = self._plan.steps
+        self.steps = self._spec.steps
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
                            for osd, pgs in naming.led for pg in pgs}
-        limit = self._plan.limit_seconds
+        limit = self._spec.limit_seconds
         if not self._manager.note(stage=RUNNING, pool_id=pool.id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,
                                   naming=None if self.resources.own else naming):
@@ -408,7 +408,7 @@ class ProbeRun:
 
     def _swept_clean(self, now: float) -> bool:
         """Whether no object of this run is left in the operator's pool."""
-        if not self.resources.worker_ends or self._clean and self._plan is not None \
+        if not self.resources.worker_ends or self._clean and self._spec is not None \
                 and not self._sweeping:
             return True
         if self._child is not None:

@@ -33,7 +33,7 @@ from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, out_osds, raw
                                with_down_osds)
 from ..tables import are, plural
 from .epochs import too_many
-from .moves import Move, move_between, plan, release_move
+from .moves import Move, move_between, movement_of, release_move
 from .pool_change import overfull
 from .risks import Risk
 from .types import TINY_WEIGHT, PinRecord
@@ -107,7 +107,7 @@ class Adopted:
 
     def as_json(self, campaign: Optional[int]) -> Json:
         left_out = sorted(self.adoption.left.items())
-        moves = plan(self.moves, 1, 1, None).as_json()
+        moves = movement_of(self.moves, 1, 1, None).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
@@ -376,7 +376,7 @@ class Imported:
         return self
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        moves = plan(self.moves, 1, 1, None)
+        moves = movement_of(self.moves, 1, 1, None)
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,

@@ -32,7 +32,7 @@ from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
-from .report import Rebalanced, ReleasePlan, campaign_rows
+from .report import Rebalanced, ReleasePreview, campaign_rows
 from .requests import Request, apply, check, unfit
 from .risks import Risk, refuse
 from .settings import overridden
@@ -441,14 +441,14 @@ class RebalanceController:
     # ---- for commands
 
     def report(self, observation: Observation, options: Options) -> Rebalanced:
-        self.release_moves.update_plan(self.campaign, self.pins, observation, options)
-        moves = self.release_moves.plan
+        self.release_moves.update_movement(self.campaign, self.pins, observation, options)
+        moves = self.release_moves.movement
         return Rebalanced(
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
                                  options, observation.wall),
-            plan=ReleasePlan(moves, self.release_moves.unheld, self.campaign.pinning.unpinnable
-                             if self.campaign is not None else {}),
+            preview=ReleasePreview(moves, self.release_moves.unheld, {} if self.campaign is None
+                                   else self.campaign.pinning.unpinnable),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
             loose=self._loose(observation),

@@ -24,7 +24,7 @@ from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
 from .change import ChangeStage
 from .join_plan import Join
-from .moves import Move, move_between, plan
+from .moves import Move, move_between, movement_of
 from .pin_index import PinIndex
 from .types import Bounds, Phase, PinRecord
 
@@ -433,7 +433,7 @@ class Balanced:
                         self.bounds)
 
     def as_json(self) -> Json:
-        moves = plan(self.moves, 1, 1, None)
+        moves = movement_of(self.moves, 1, 1, None)
         return {'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,

@@ -128,7 +128,7 @@ class OsdLoad:
 
 
 @dataclass(frozen=True)
-class MovePlan:
+class Movement:
     pgs: int
     shards: int
     bytes: int
@@ -148,13 +148,13 @@ class MovePlan:
                      for load in self.osds]}
 
 
-def plan(moves: Iterable[Move], parallel: int, per_target: int,
-         measured_bytes_per_second: Optional[float]) -> MovePlan:
-    """Preview of releasing all `moves`; see MoveSums.plan."""
+def movement_of(moves: Iterable[Move], parallel: int, per_target: int,
+                measured_bytes_per_second: Optional[float]) -> Movement:
+    """Preview of releasing all `moves`; see MoveSums.movement."""
     sums = MoveSums()
     for move in moves:
         sums.count(move)
-    return sums.plan(parallel, per_target, measured_bytes_per_second)
+    return sums.movement(parallel, per_target, measured_bytes_per_second)
 
 
 class MoveSums:
@@ -185,8 +185,8 @@ class MoveSums:
                 load[first] += sign
                 load[first + 2] += share
 
-    def plan(self, parallel: int, per_target: int,
-             measured_bytes_per_second: Optional[float]) -> MovePlan:
+    def movement(self, parallel: int, per_target: int,
+                 measured_bytes_per_second: Optional[float]) -> Movement:
         """Preview of releasing them.
 
         `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a
@@ -199,7 +199,7 @@ class MoveSums:
             else 'assumed'
         seconds = self.bytes / rate if rate else _assumed_seconds(
             self.pgs, self.bytes, osds, parallel, per_target)
-        return MovePlan(self.pgs, self.shards, self.bytes, self.primaries, osds, seconds, basis)
+        return Movement(self.pgs, self.shards, self.bytes, self.primaries, osds, seconds, basis)
 
 
 class MoveIndex(Mapping[str, Move]):

@@ -27,7 +27,7 @@ PLANNED_AGAIN = 1000
 STUCK_PINS_SECONDS = 30.0
 
 
-class PgPlan(NamedTuple):
+class PinDecision(NamedTuple):
     """How to keep one PG where its data is; without a reason and an action it stays there."""
     pgid: str
     #: Why it cannot be pinned.
@@ -95,10 +95,10 @@ def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft
 def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """The pin may never have been sent: this mgr may have taken over from one that failed before.
     Or the mons dropped it because CRUSH places the PG elsewhere by now."""
-    plan = plan_pin_of(draft, pgid, pin.entry)
-    if plan.reason:
+    decision = pin_decision(draft, pgid, pin.entry)
+    if decision.reason:
         return draft.send(SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid)))
-    return _carried_out(draft, [plan])
+    return _carried_out(draft, [decision])
 
 
 def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
@@ -203,47 +203,47 @@ def pin_remapped(draft: Draft) -> Draft:
     allowed = _pins_allowed(draft)
     unpinnable: Dict[str, Unpinnable] = {}
     let_go = frozenset() if other_crush else campaign.pinning.let_go & draft.seen.evacuation.keys()
-    plans: List[PgPlan] = []
+    decisions: List[PinDecision] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
         if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent:
             continue
         if pgid in draft.seen.evacuation:
-            if pgid in let_go or len(plans) >= allowed or not _moves_others(draft, pgid):
+            if pgid in let_go or len(decisions) >= allowed or not _moves_others(draft, pgid):
                 continue
-            if len(plans) >= room:
+            if len(decisions) >= room:
                 later += 1
                 continue
-            plan = plan_pin_of(draft, pgid)
-            if plan.action is None:
+            decision = pin_decision(draft, pgid)
+            if decision.action is None:
                 let_go |= {pgid}
             else:
-                plans.append(plan)
+                decisions.append(decision)
         elif _is_final(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.pinning.unpinnable[pgid]
-        elif len(plans) >= min(room, allowed):
+        elif len(decisions) >= min(room, allowed):
             later += 1
         else:
-            plan = plan_pin_of(draft, pgid)
-            if plan.reason:
-                unpinnable[pgid] = plan.reason
-            elif plan.action is not None:
-                plans.append(plan)
+            decision = pin_decision(draft, pgid)
+            if decision.reason:
+                unpinnable[pgid] = decision.reason
+            elif decision.action is not None:
+                decisions.append(decision)
     draft = _note_unpinnable(draft, unpinnable)
     draft = draft.set(pinning=draft.campaign.pinning.letting_go(let_go))
-    if later and allowed <= min(room, len(plans)):
+    if later and allowed <= min(room, len(decisions)):
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
                                   pgs_are(draft.pin_count), pgs_are(later), too_many(
-                                      draft.pin_count + len(plans) + later, draft.options,
+                                      draft.pin_count + len(decisions) + later, draft.options,
                                       draft.seen.osdmap, draft.pin_count)))
     if other_crush:
         draft = draft.set(pinning=draft.campaign.pinning.tried_under(draft.seen.crush_version))
     # A PG that arrives before norebalance is in force would move back to its pin.
     if is_still(draft) or gives_way(campaign.holds.blocked, draft.now):
-        draft = _pin(draft, plans)
+        draft = _pin(draft, decisions)
     else:
-        later += len(plans)
+        later += len(decisions)
     return replace(draft, left=later + awaited(draft))
 
 
@@ -267,18 +267,20 @@ def _pinning_room(draft: Draft) -> int:
     return batch if room <= 0 and stuck else room
 
 
-def _pin(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
-    draft, pinned = _carried_out(draft, plans), [plan.pgid for plan in plans if plan.pin]
+def _pin(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
+    draft = _carried_out(draft, decisions)
+    pinned = [decision.pgid for decision in decisions if decision.pin]
     if not pinned:
         return draft
     return draft.event('pin', 'pinning ' + pgs(len(pinned))).set(
         pinning=draft.campaign.pinning.sending(pinned, draft.now))
 
 
-def _carried_out(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
-    return draft.note_pins({plan.pgid: plan.pin for plan in plans if plan.pin is not None}) \
-        .forget_pins([plan.pgid for plan in plans if plan.forgets]) \
-        .send(*[plan.action for plan in plans if plan.action is not None])
+def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
+    pins = {decision.pgid: decision.pin for decision in decisions if decision.pin is not None}
+    return draft.note_pins(pins) \
+        .forget_pins([decision.pgid for decision in decisions if decision.forgets]) \
+        .send(*[decision.action for decision in decisions if decision.action is not None])
 
 
 def _pins_allowed(draft: Draft) -> int:
@@ -422,22 +424,22 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, observation: Obser
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
-    """`sent`: the entry of an earlier plan that the mons may still have in their queue."""
+def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDecision:
+    """`sent`: the entry of an earlier pin that the mons may still have in their queue."""
     pool = draft.pool(pgid)
     place = draft.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
-        return PgPlan(pgid)
+        return PinDecision(pgid)
     reason = skip_reason(pool, pgid)
     if reason is not None:
-        return PgPlan(pgid, Unpinnable(reason))
+        return PinDecision(pgid, Unpinnable(reason))
     if draft.stays(pgid, pool, place):
-        return PgPlan(pgid, INCOMPLETE)
+        return PinDecision(pgid, INCOMPLETE)
     if draft.campaign.phase in RELEASING_PHASES and stays(pool, place.up, place.acting):
         # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
         # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
         # nothing may move, also not to a new OSD that is down.
-        return PgPlan(pgid, DEGRADED)
+        return PinDecision(pgid, DEGRADED)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
                               draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
@@ -445,19 +447,19 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
         # PGs without objects are never reported as degraded, others seconds after the OSDMap.
         degraded = lacks_an_osd(pool, place) or may_be_degraded(
             place.acting, draft.seen.degraded_osds)
-        return PgPlan(pgid, DEGRADED if degraded else result)
+        return PinDecision(pgid, DEGRADED if degraded else result)
     if not result.changed:
-        return PgPlan(pgid)
+        return PinDecision(pgid)
     old = draft.pin_of(pgid)
     raw = _raw(draft, pool, place, present)
     before = _before(draft, pool, present, raw) if old is None else old.before
     if result.entry == before:
-        return PgPlan(pgid, action=SetEntry(pgid, before, _with_late(present, sent, before)),
-                      forgets=True)
+        return PinDecision(pgid, action=SetEntry(pgid, before, _with_late(present, sent, before)),
+                           forgets=True)
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
     pin = PinRecord(before, result.entry, raw, was=None if old is None else old.was)
-    return PgPlan(pgid, action=SetEntry(pgid, result.entry, _with_late(
+    return PinDecision(pgid, action=SetEntry(pgid, result.entry, _with_late(
         present, sent, result.entry)), pin=pin if old is None or old.entry != pin.entry
         else replace(old, raw=raw))
 

@@ -29,7 +29,7 @@ from .holds import reconcile, wanted_mon_options
 from .join_plan import (NO_BASES, Join, entries_with, is_given_up, moved_by_weights, plan_join,
                         undersized)
 from .joining import MAX_BURST_PINS
-from .moves import Move, MovePlan, OsdLoad, plan, route_osds
+from .moves import Move, Movement, OsdLoad, movement_of, route_osds
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
 from .progress import Eta
@@ -122,13 +122,13 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
     """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
     `pgs_by_split`: as pool_change.pgs_made."""
     all_caps = caps(options)
-    forecast = plan(moves, all_caps.pgs, all_caps.target, None)
-    eta, basis = _eta(forecast, rates)
+    movement = movement_of(moves, all_caps.pgs, all_caps.target, None)
+    eta, basis = _eta(movement, rates)
     clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
     shared = facts.shared
-    after = _spaces_after(forecast, facts.space, pgs_by_split,
+    after = _spaces_after(movement, facts.space, pgs_by_split,
                           _further_space(moves, shared, observation.signals))
-    return Effects(tuple(_osd_effects(forecast, facts.space, pgs_by_split, after)),
+    return Effects(tuple(_osd_effects(movement, facts.space, pgs_by_split, after)),
                    clocked, basis, tuple(_borrowed(observation, options)), pg_limit,
                    round(sum(move.bytes * _shared(move, shared) for move in moves)),
                    {**facts.space, **after})
@@ -156,10 +156,10 @@ def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
     return bytes_by_osd
 
 
-def _spaces_after(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
+def _spaces_after(movement: Movement, space: Mapping[int, Space], made: Mapping[int, int],
                   further: Mapping[int, float]) -> Dict[int, Space]:
     """The space of the OSDs that gain or lose PGs, once all of these have moved."""
-    after, loads = {}, {load.osd: load for load in forecast.osds}
+    after, loads = {}, {load.osd: load for load in movement.osds}
     for osd in sorted(loads.keys() | made.keys()):
         load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
         row = space.get(osd, Space(0, 0))
@@ -169,9 +169,9 @@ def _spaces_after(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[
     return after
 
 
-def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
+def _osd_effects(movement: Movement, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
                  after: Mapping[int, Space]) -> List[OsdEffect]:
-    effects, arriving = [], {load.osd: load.pgs_in for load in forecast.osds}
+    effects, arriving = [], {load.osd: load.pgs_in for load in movement.osds}
     for osd, later in after.items():
         row = space.get(osd, Space(0, 0))
         before = row.pgs or 0
@@ -186,11 +186,11 @@ def _share(used: int, total: int) -> Optional[float]:
     return round(used / total, 4) if total > 0 else None
 
 
-def _eta(forecast: MovePlan, rates: Sequence[float]) -> Tuple[Eta, str]:
+def _eta(movement: Movement, rates: Sequence[float]) -> Tuple[Eta, str]:
     if not rates:
-        seconds = forecast.estimated_seconds
+        seconds = movement.estimated_seconds
         return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), ASSUMED
-    return eta_of(forecast.bytes, rates), EARLIER_CAMPAIGNS
+    return eta_of(movement.bytes, rates), EARLIER_CAMPAIGNS
 
 
 def eta_of(size: int, rates: Sequence[float]) -> Eta:
@@ -471,7 +471,7 @@ class Preview:
                          moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        movement = plan(self.planned.moves.values(), 1, 1, None)
+        movement = movement_of(self.planned.moves.values(), 1, 1, None)
         change = self.change
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,

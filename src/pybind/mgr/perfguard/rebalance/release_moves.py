@@ -11,14 +11,14 @@ from ..observation import Observation
 from ..options import Options
 from ..upmap.semantics import out_osds
 from .campaign import Campaign
-from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
+from .moves import Move, MoveIndex, Movement, move_between, movement_of, release_move
 from .pin_index import PinIndex
 from .throttle import caps
 from .types import PinRecord
 
 #: Maximum number of remapped PGs without a campaign that are previewed, as this is costly.
 PREVIEW_PGS = 5000
-#: Interval of computing the plan with more pins than PREVIEW_PGS.
+#: Interval of computing the movement with more pins than PREVIEW_PGS.
 PLAN_SECONDS = 10.0
 
 
@@ -36,7 +36,7 @@ class ReleaseMoves:
         #: PG -> its Move.displaced.
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
-        self.plan: MovePlan = plan((), 1, 1, None)
+        self.movement: Movement = movement_of((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
         #: Those of them that have a place to move to, without an evacuation.
@@ -130,11 +130,11 @@ class ReleaseMoves:
             self._lacking[pgid] = None
 
     def rework(self) -> None:
-        """The releases of pins have changed, and so has the plan."""
+        """The releases of pins have changed, and so has the movement."""
         self._epoch, self._due = -1, 0.0
 
-    def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-                    observation: Observation, options: Options) -> None:
+    def update_movement(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
+                        observation: Observation, options: Options) -> None:
         """Compute the remaining moves if the OSDMap has changed."""
         if (observation.osdmap.epoch == self._epoch
                 or (len(self.moves) > PREVIEW_PGS
@@ -150,13 +150,13 @@ class ReleaseMoves:
         self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in observation.evacuation
                                           or pgid in unpinned_moves
                                           and not unpinned_moves[pgid].targets)
-        self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
-                            unpinned_moves, options)
+        self.movement = preview(campaign if active else None, self.moves if active else MoveIndex(),
+                                unpinned_moves, options)
 
 
 def preview(campaign: Optional[Campaign], moves: MoveIndex, unpinned_moves: Mapping[str, Move],
-            options: Options) -> MovePlan:
-    """The plan of the remaining `moves`, without PGs in flight, and of `unpinned_moves`."""
+            options: Options) -> Movement:
+    """The movement of the remaining `moves`, without PGs in flight, and of `unpinned_moves`."""
     all_caps = caps(options)
     rate = campaign.progress.rate if campaign is not None else None
     flights = campaign.flights.in_flight if campaign is not None else {}
@@ -164,7 +164,7 @@ def preview(campaign: Optional[Campaign], moves: MoveIndex, unpinned_moves: Mapp
     for pgid, move in unpinned_moves.items():
         if pgid not in flights:
             sums.count(move)
-    return sums.plan(all_caps.pgs, all_caps.target, rate)
+    return sums.movement(all_caps.pgs, all_caps.target, rate)
 
 
 def _placing(pool: Pool) -> Tuple[int, ...]:

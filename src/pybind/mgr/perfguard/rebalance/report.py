@@ -20,7 +20,7 @@ from .copying import NAMES
 from .epochs import MIN_WAIT, PROPOSE_INTERVAL
 from .executor import commands_of
 from .holds import INITIAL_WEIGHT, MAX_SCRUBS, NOREBALANCE, option_text, set_option
-from .moves import Caps, MovePlan, OsdLoad, plan
+from .moves import Caps, Movement, OsdLoad, movement_of
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
@@ -84,9 +84,9 @@ class CampaignStatus:
 
 
 @dataclass(frozen=True)
-class ReleasePlan:
+class ReleasePreview:
     """The remaining moves."""
-    moves: MovePlan = plan((), 1, 1, None)
+    moves: Movement = movement_of((), 1, 1, None)
     #: Remapped PGs that are neither pinned nor released by the campaign.
     remapped: int = 0
     #: PG -> why it cannot be pinned.
@@ -98,7 +98,7 @@ class Rebalanced:
     """The state of the rebalance for commands."""
     campaign: Optional[Campaign] = None
     status: CampaignStatus = CampaignStatus()
-    plan: ReleasePlan = ReleasePlan()
+    preview: ReleasePreview = ReleasePreview()
     #: Stored summaries of finished campaigns.
     history: Tuple[Json, ...] = ()
     #: PGs that are pinned and not in flight.
@@ -115,7 +115,7 @@ class Rebalanced:
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting: MovePlan, reasons: Sequence[Reason], options: Options,
+           waiting: Movement, reasons: Sequence[Reason], options: Options,
            wall: float) -> CampaignStatus:
     """`waiting`: the moves of PGs that are not in flight yet; `wall`: Observation.wall."""
     shown = campaign or _NO_CAMPAIGN
@@ -269,7 +269,7 @@ def _moving(campaign: Campaign) -> int:
     return campaign.progress.total - campaign.progress.kept
 
 
-def plan_json(shown: ReleasePlan) -> Json:
+def release_preview_json(shown: ReleasePreview) -> Json:
     """`preview`."""
     return {**shown.moves.as_json(), 'remapped': shown.remapped,
             'unpinnable': _unpinnable_json(shown.unpinnable)}

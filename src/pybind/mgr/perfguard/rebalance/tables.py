@@ -129,7 +129,7 @@ def _refusals(data: Json) -> List[str]:
             for risk in data.get('risks', ())] if data['campaign'] is None else []
 
 
-def plan(data: Json) -> str:
+def release_preview(data: Json) -> str:
     if not data['pgs']:
         return ('%s remapped: run "campaign pin" for a preview' % pgs_are(data['remapped'])
                 if data['remapped'] else 'nothing to move')

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from perfguard.rebalance.moves import Move, plan
-from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePlan
+from perfguard.rebalance.moves import Move, movement_of
+from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePreview
 from perfguard.rebalance.requests import Request
 from perfguard.status import (MOST_PROBES, MOST_SHOWN_EVENTS, MOST_SHOWN_PGS, Published, foreseen,
                               osds_json, overview, rebalance_json, status_json)
@@ -64,9 +64,9 @@ def test_only_what_is_new_and_not_too_much() -> None:
 
 
 def test_pins_by_osd() -> None:
-    moves = plan([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1, None)
+    moves = movement_of([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1, None)
     osds = [OSD._replace(osd=osd) for osd in (1, 2, 3)]
-    rows = osds_json(osds, ReleasePlan(moves))
+    rows = osds_json(osds, ReleasePreview(moves))
     assert [(row['osd'], row['pgs_in'], row['pgs_out']) for row in rows] == [
         (1, 0, 0), (2, 1, 1), (3, 0, 1)]
-    assert osds_json(osds, ReleasePlan())[1]['pgs_in'] == 0
+    assert osds_json(osds, ReleasePreview())[1]['pgs_in'] == 0

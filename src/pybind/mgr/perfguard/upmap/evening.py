@@ -70,15 +70,15 @@ class EvenGround(NamedTuple):
 
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
     """Move `budget` shards at most. Takes about 0.1 ms a shard."""
-    plan = _Plan(pools, on, None, None)
-    moves_without_limit = plan.moved
+    evened = _Evened(pools, on, None, None)
+    moves_without_limit = evened.moved
     if moves_without_limit > budget:
-        shares = [budget * moved // moves_without_limit for moved in plan.moved_alone]
-        plan = _Plan(pools, on, shares, budget)
-    return plan.result(moves_without_limit)
+        shares = [budget * moved // moves_without_limit for moved in evened.moved_alone]
+        evened = _Evened(pools, on, shares, budget)
+    return evened.result(moves_without_limit)
 
 
-class _Plan:
+class _Evened:
     def __init__(self, pools: Sequence[EvenPool], on: EvenGround, shares: Optional[Sequence[int]],
                  budget: Optional[int]) -> None:
         """`shares`: shards that each pool may move when it is balanced alone; `budget`: in all;

@@ -8,7 +8,7 @@ from perfguard.cluster.tool_thread import ToolJob, Result, ToolThread
 from perfguard.loop.loop import Loop
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.report import plan_json
+from perfguard.rebalance.report import release_preview_json
 from perfguard.rebalance.requests import Request
 from perfguard.status import rebalance_json
 from perfguard.store import Store
@@ -85,8 +85,8 @@ class Driver:
         return rebalance_json(self.loop.published)
 
     @property
-    def plan(self) -> Any:
-        return plan_json(self.loop.published.rebalanced.plan)
+    def preview(self) -> Any:
+        return release_preview_json(self.loop.published.rebalanced.preview)
 
     @property
     def history(self) -> Sequence[Any]:

@@ -100,12 +100,12 @@ def test_a_campaign_from_idle_to_done() -> None:
     cluster.expand()
     driver.run_until(lambda: len(cluster.remapped()) == 12)
     driver.turn()
-    assert driver.plan['remapped'] == 12
+    assert driver.preview['remapped'] == 12
     driver.ask('pin')
     driver.run_to('PINNED')
     driver.turn()
-    assert driver.status['pinned'] == 12 and driver.plan['remapped'] == 0
-    assert driver.plan['pgs'] == 12
+    assert driver.status['pinned'] == 12 and driver.preview['remapped'] == 0
+    assert driver.preview['pgs'] == 12
     driver.ask('start')
     driver.run_to('DONE')
     assert cluster.foreign() == found and cluster.clean() and cluster.entries() == {}
@@ -875,7 +875,7 @@ def test_what_is_published_can_be_shown_as_json() -> None:
     driver = Driver()
     driver.to_releasing()
     published = driver.loop.published
-    for data in (driver.loop.status(), driver.status, driver.plan, published.events,
+    for data in (driver.loop.status(), driver.status, driver.preview, published.events,
                  published.rebalanced.history):
         json.dumps(data)
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.holds import same_value
-from perfguard.mitigation.recovery_options import RecoveryPlan, slow_recovery
+from perfguard.mitigation.recovery_options import SlowRecovery, slow_recovery
 
 #: (who, option) -> (what is found, what is put)
 Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]
@@ -25,8 +25,8 @@ def entries(**values: str) -> Tuple[ConfigEntry, ...]:
     return tuple(found)
 
 
-def changes(plan: RecoveryPlan) -> Change:
-    return {(s.who, s.name): (s.held.found, s.held.put) for s in plan.settings}
+def changes(recovery: SlowRecovery) -> Change:
+    return {(s.who, s.name): (s.held.found, s.held.put) for s in recovery.settings}
 
 
 def test_wpq_on_a_cluster_without_options() -> None:
@@ -57,8 +57,8 @@ def test_what_is_as_slow_already_stays() -> None:
     assert ('osd', 'osd_max_backfills') not in changes(slow_recovery(found, {'wpq'}))
 
 
-def sleeps(plan: RecoveryPlan) -> Change:
-    return {key: change for key, change in changes(plan).items() if 'sleep' in key[1]}
+def sleeps(recovery: SlowRecovery) -> Change:
+    return {key: change for key, change in changes(recovery).items() if 'sleep' in key[1]}
 
 
 def test_each_kind_of_drive_sleeps_at_least_as_by_default() -> None:
@@ -84,10 +84,10 @@ def test_a_sleep_of_the_section_global_is_found() -> None:
 
 
 def test_a_sleep_for_all_drives_is_left_alone() -> None:
-    plan = slow_recovery(entries(osd__osd_recovery_sleep='0.01'), {'wpq'})
-    assert sleeps(plan) == {}
-    assert plan.remarks == ('osd_recovery_sleep of osd is 0.01 for every drive '
-                            'type and remains unchanged',)
+    recovery = slow_recovery(entries(osd__osd_recovery_sleep='0.01'), {'wpq'})
+    assert sleeps(recovery) == {}
+    assert recovery.remarks == ('osd_recovery_sleep of osd is 0.01 for every drive '
+                                'type and remains unchanged',)
 
 
 def test_mclock_has_its_profile_alone() -> None:
@@ -106,13 +106,13 @@ def test_mclock_whose_limits_count() -> None:
 
 
 def test_a_custom_profile_is_left_alone() -> None:
-    plan = slow_recovery(entries(osd__osd_mclock_profile='custom'), {'mclock_scheduler'})
-    assert plan.settings == () and 'custom' in plan.remarks[0]
+    recovery = slow_recovery(entries(osd__osd_mclock_profile='custom'), {'mclock_scheduler'})
+    assert recovery.settings == () and 'custom' in recovery.remarks[0]
 
 
 def test_what_the_section_global_sets_is_left_alone_as_well() -> None:
-    plan = slow_recovery(entries(global__osd_mclock_profile='custom'), {'mclock_scheduler'})
-    assert plan.settings == () and 'custom' in plan.remarks[0]
+    recovery = slow_recovery(entries(global__osd_mclock_profile='custom'), {'mclock_scheduler'})
+    assert recovery.settings == () and 'custom' in recovery.remarks[0]
     # An operator has stopped all backfill.
     found = entries(global__osd_max_backfills='0', global__osd_recovery_max_active='1')
     assert changes(slow_recovery(found, {'wpq'})) == {}

@@ -29,7 +29,7 @@ def planned(driver: Driver) -> Any:
     """What the campaign itself plans to move."""
     driver.order('expand', weight='1.0')
     driver.run_to('PINNED')
-    return driver.plan
+    return driver.preview
 
 
 @pytest.mark.parametrize('options', [{}, {'max_extra_movement': 0.0}])
@@ -129,11 +129,11 @@ def test_goals_are_worked_out_again_for_another_deviation() -> None:
     driver = waiting()
     shards = planned(driver)['shards']
     driver.options = replace(driver.options, target_deviation=100.0)
-    driver.run_until(lambda: driver.plan['shards'] < shards, 30)
+    driver.run_until(lambda: driver.preview['shards'] < shards, 30)
 
 
 def test_goals_are_worked_out_again_when_the_balancer_is_configured_anew() -> None:
     driver = waiting()
     shards = planned(driver)['shards']
     driver.cluster.balancer = Balancing(upmap=False)
-    driver.run_until(lambda: driver.plan['shards'] != shards, 30)
+    driver.run_until(lambda: driver.preview['shards'] != shards, 30)

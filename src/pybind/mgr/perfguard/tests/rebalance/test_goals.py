@@ -42,7 +42,7 @@ def test_every_osd_has_its_share_and_no_pg_moves_twice() -> None:
     driver = balanced()
     cluster = driver.cluster
     assert max(spread(cluster, pool) for pool in (1, 2)) > 1
-    plan = driver.plan
+    plan = driver.preview
     assert plan['pgs'] and cluster.moved == []
     driver.ask('start')
     driver.run_to('DONE')
@@ -165,7 +165,7 @@ def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None
     driver = Driver(cluster, replace(BALANCED, max_extra_movement=0.0))
     driver.to_pinned()
     pins = dict(driver.loop.rebalance.pins)
-    plan = driver.plan
+    plan = driver.preview
     assert not set(theirs) & set(pins)
     # CRUSH moves one shard of each of the 12 PGs that were remapped.
     assert sum(pin.before != pin.entry for pin in pins.values()) == 12

@@ -68,16 +68,16 @@ def test_no_campaign() -> None:
 
 
 def test_plan(moving: Driver) -> None:
-    text = tables.plan(moving.plan)
+    text = tables.release_preview(moving.preview)
     assert 'PGs to move          8' in text and '(speed assumed)' in text
     assert 'not pinned yet' not in text
-    assert 'not pinned yet       7' in tables.plan({**moving.plan, 'remapped': 7})
-    assert [line.split()[0] for line in text.splitlines()[-len(moving.plan['osds']):]] == [
-        str(row['osd']) for row in moving.plan['osds']]
+    assert 'not pinned yet       7' in tables.release_preview({**moving.preview, 'remapped': 7})
+    assert [line.split()[0] for line in text.splitlines()[-len(moving.preview['osds']):]] == [
+        str(row['osd']) for row in moving.preview['osds']]
 
 
 def test_an_empty_plan() -> None:
-    assert tables.plan(Driver().plan) == 'nothing to move'
+    assert tables.release_preview(Driver().preview) == 'nothing to move'
 
 
 def test_history_and_one_campaign(moving: Driver) -> None:

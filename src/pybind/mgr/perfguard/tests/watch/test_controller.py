@@ -11,7 +11,7 @@ from perfguard import tables
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
                                      Readings, Signals, UnreadablePg)
 from perfguard.probe.controller import Probing
-from perfguard.rebalance.report import ReleasePlan
+from perfguard.rebalance.report import ReleasePreview
 from perfguard.rebalance.risks import RISKS
 from perfguard.status import osds_json
 from perfguard.store import Store
@@ -91,7 +91,7 @@ class Watched(Driver):
     @property
     def rows(self) -> List[Any]:
         """Of `osds`."""
-        return osds_json(self.loop.published.watched.osds, ReleasePlan())
+        return osds_json(self.loop.published.watched.osds, ReleasePreview())
 
     @property
     def laggy(self) -> Any:

@@ -11,7 +11,7 @@ from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_orders import check_rollback
-from perfguard.rebalance.report import ReleasePlan, status
+from perfguard.rebalance.report import ReleasePreview, status
 from perfguard.rebalance.requests import Request, check
 from perfguard.rebalance.types import Phase
 
@@ -55,7 +55,7 @@ def is_accepted(campaign: Optional[Campaign], verb: str) -> bool:
 
 
 def shown(campaign: Optional[Campaign]) -> State:
-    found = status(campaign, {}, ReleasePlan().moves, (), DEFAULTS, 9.0)
+    found = status(campaign, {}, ReleasePreview().moves, (), DEFAULTS, 9.0)
     return found.phase.value, found.id or None, found.paused, found.held
 
 
