@@ -8,8 +8,8 @@ from typing import Any, Callable, Mapping, Optional
 from ..cluster.types import Json
 from ..errors import Refused
 from ..probe import tables as probe_tables
-from ..probe.plan import (DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
-                          words_of_order)
+from ..probe.orders import (DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
+                            words_of_order)
 from .shell import Handlers, reads, writes
 
 #: Arguments of a probe that are fio's words.

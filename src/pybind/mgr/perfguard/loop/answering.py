@@ -11,7 +11,7 @@ from ..holds import to_json as held_to_json
 from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
-from ..probe.plan import RunOrder
+from ..probe.orders import RunOrder
 from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, AnsweredOrder, PendingOrder, Promised,

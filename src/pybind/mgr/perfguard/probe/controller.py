@@ -22,8 +22,8 @@ from ..watch.stop_conditions import NOTHING, Touched
 from .expectations import Layout, layout_of
 from .limits import AffectedClients, Loaded, limit_seconds
 from .osd_bench import BENCH, StoreRun
-from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
-                   ignores_clients, order_of_words, reasons, words_of_order)
+from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
+                     ignores_clients, order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
                       setting_of)
@@ -73,7 +73,7 @@ class Probing:
     """Runs probes, one at a time: from an order of an operator or a schedule until nothing of the
     probe is left on the cluster.
 
-    1. Order. A draft (plan.py) says what the run does and why it may not begin now.
+    1. Order. A draft (orders.py) says what the run does and why it may not begin now.
     2. PREPARING. The cephx user and, unless the operator names a pool, a pool are journalled and
        created (resources.py).
     3. RUNNING. A worker process does the I/O. A stop condition, a campaign or "probe cancel" ends

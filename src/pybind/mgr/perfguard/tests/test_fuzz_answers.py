@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.types import OSD_ANSWER_SECONDS, Question
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
-from perfguard.probe.plan import RunOrder
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.types import BadJob, Target
 from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json
 

@@ -12,7 +12,7 @@ from perfguard.holds import Held, shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
-from perfguard.probe.plan import RunOrder
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder

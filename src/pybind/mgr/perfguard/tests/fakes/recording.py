@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 
-from perfguard.probe.plan import NewSchedule, RunId, RunOrder
+from perfguard.probe.orders import NewSchedule, RunId, RunOrder
 from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import SAVE, PlanOrder
 from perfguard.rebalance.replacing import REPLACE

@@ -11,12 +11,12 @@ import pytest
 from perfguard.cluster.inventory import installed_version
 from perfguard.cluster.types import OSD_ANSWER_SECONDS
 from perfguard.errors import Refused
-from perfguard.probe import plan, tables
+from perfguard.probe import orders, tables
 from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import SCHEDULE_AGAIN_SECONDS, REGRESSION_CHECK
 from perfguard.probe.osd_bench import capacities
-from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
+from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 from perfguard.version import VERSION
 
@@ -245,7 +245,7 @@ def test_refused_is_reported_once_and_tried_again(monkeypatch: Any) -> None:
 
     def counted(*args: Any) -> Any:
         tries.append(driver.cluster.now)
-        return plan.draft(*args)
+        return orders.draft(*args)
 
     monkeypatch.setattr('perfguard.probe.controller.draft', counted)
     cluster = driver.cluster

@@ -16,7 +16,7 @@ from perfguard.errors import Refused
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
-from perfguard.probe.plan import ImportedRun, RunId
+from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target

@@ -10,7 +10,7 @@ from perfguard.errors import Refused
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.probe.controller import EFFECT_PERIODS
 from perfguard.probe.limits import LEAST_PROBE_OPS, LEAST_READINGS, AffectedClients, over_limit
-from perfguard.probe.plan import RunId, RunOrder
+from perfguard.probe.orders import RunId, RunOrder
 from perfguard.watch.stop_conditions import Touched
 
 from ..fakes.driver import OPTIONS

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import OSD_ANSWER_SECONDS, Pool
 from perfguard.errors import Refused
-from perfguard.probe.plan import RunId, RunOrder
+from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.resources import LEFT_CHECK, own_pool
 from perfguard.store import OWNER
 

@@ -9,7 +9,7 @@ from perfguard.cluster.inventory import store_and_drive
 from perfguard.cluster.types import ConfigEntry, Pool
 from perfguard.probe.settings import regression
 from perfguard.probe.compare import compare
-from perfguard.probe.plan import RunId, RunOrder
+from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.records import (DONE, RunRecord, differences, record_from_json, record_to_json,
                                      setting_of)
 from perfguard.probe.types import Job, Target

@@ -10,7 +10,7 @@ from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Refused
 from perfguard.probe import resources as resources
 from perfguard.probe.placement import run_prefix
-from perfguard.probe.plan import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
+from perfguard.probe.orders import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.records import CLEANING
 from perfguard.probe.resources import RunResources
 from perfguard.probe.types import BadJob

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
-from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
+from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.probe.resources import LEFT_CHECK, SweepPart, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children

@@ -11,7 +11,7 @@ from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import Refused
 from perfguard.options import Options
-from perfguard.probe.plan import ProbeDraft, RunOrder, draft
+from perfguard.probe.orders import ProbeDraft, RunOrder, draft
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The orders of operators, and the plan of a run: what it will do, and whether it may begin.
+"""The orders of operators, and the draft of a run: what it will do, and whether it may begin.
 
 Nothing is created yet.
 """
