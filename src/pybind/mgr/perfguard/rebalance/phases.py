@@ -35,8 +35,8 @@ from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_os
                       pin_remapped, staying, unpinnable_excess, waiting)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_stale_goals,
-                        held_moves, keep, keep_stayers, loose_moves, others_degraded, release_more,
-                        stops_of)
+                        keep, keep_stayers, loose_moves, others_degraded, release_more,
+                        stopped_moves, stops_of)
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
@@ -430,8 +430,8 @@ def _releasing(draft: Draft) -> Draft:
         # It was started, so it continues once recovery or the operator has handled these PGs.
         return draft.set(automatic=True).enter(Phase.PINNED, excess).because(
             Code.UNPINNABLE, excess)
-    if _is_held(draft, obstacles):
-        return _hold(draft, obstacles)
+    if _must_wait(draft, obstacles):
+        return _enter_holding(draft, obstacles)
     draft = draft.enter(Phase.RELEASING)
     if not draft.in_force or unguarded:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
@@ -509,7 +509,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
     full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in wide if stop.reason not in full]
-    stops += too_much(draft) + held_moves(draft, loose, partial) + _arriving(draft)
+    stops += too_much(draft) + stopped_moves(draft, loose, partial) + _arriving(draft)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
     trimming = [] if loose else full + maps_to_trim(draft, degraded)
     return _Obstacles(loose, tuple(partial), tuple(stops),
@@ -521,13 +521,13 @@ def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
         pgid not in draft.campaign.flights.in_flight for pgid in draft.pinned())))
 
 
-def _is_held(draft: Draft, obstacles: _Obstacles) -> bool:
+def _must_wait(draft: Draft, obstacles: _Obstacles) -> bool:
     """Whether no PG is released now."""
     return bool(draft.campaign.orders.paused or obstacles.stops or _is_shut(draft, obstacles)
                 or _confirming(draft))
 
 
-def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
+def _enter_holding(draft: Draft, obstacles: _Obstacles) -> Draft:
     if draft.campaign.orders.paused:
         return draft.enter(Phase.HOLDING, 'paused by the operator').because(
             Code.PAUSED, 'paused by the operator%s; "campaign resume" continues'

@@ -126,7 +126,7 @@ def recovering(draft: Draft) -> List[OwnPg]:
     return own_pgs
 
 
-def is_held(stops: Sequence[Stop], move: Move) -> bool:
+def is_stopped(stops: Sequence[Stop], move: Move) -> bool:
     """Whether one of the stop conditions affects an OSD or the pool of the move."""
     return any([concerns(stop, move) for stop in stops])
 
@@ -143,10 +143,10 @@ def concerns(stop: Stop, move: Move) -> bool:
     return stop.concerns(osds, (pool_of(move.pgid),))
 
 
-def held_moves(draft: Draft, loose: Mapping[str, Move], stops: Sequence[Stop]) -> List[Reason]:
+def stopped_moves(draft: Draft, loose: Mapping[str, Move], stops: Sequence[Stop]) -> List[Reason]:
     """The stop conditions of some OSDs and pools that together stop every release, or one of the
     `loose` PGs: only norebalance stops those, and it stops everything."""
-    if draft.moves and stops and all(is_held(stops, move) for move in draft.moves.values()):
+    if draft.moves and stops and all(is_stopped(stops, move) for move in draft.moves.values()):
         return [stop.reason for stop in stops]
     return [stop.reason for stop in stops
             if any(concerns(stop, move) for move in loose.values())]
@@ -342,7 +342,7 @@ def _candidates(draft: Draft) -> _Chosen:
              for move in window(list(draft.moves.values()), start=int(draft.now) * SCAN)
              if _releasable(draft, move, full.osds)]
     if draft.stops:
-        moves = [move for move in moves if not is_held(draft.stops, move)]
+        moves = [move for move in moves if not is_stopped(draft.stops, move)]
     placed = _without_displaced(draft, moves)
     clean = _without_degraded(draft, placed.moves)
     return _Chosen(clean.moves, full.reasons + placed.reasons + clean.reasons)

@@ -95,7 +95,7 @@ class ReplaceFacts:
     def weight(self, osd: int) -> float:
         return self.weights.get(osd, 0.0)
 
-    def holds(self, osd: int) -> Optional[int]:
+    def pgs_on(self, osd: int) -> Optional[int]:
         """PGs that the OSD stores; None: not known."""
         row = self.orders.space.get(osd)
         return None if row is None else row.pgs
@@ -141,7 +141,7 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
         is_emptied = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
         safe = is_emptied and facts.complete and osd not in facts.leaving
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
-    empty = facts.holds(osd) == 0 and osd not in facts.leaving
+    empty = facts.pgs_on(osd) == 0 and osd not in facts.leaving
     return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
 
 
@@ -181,7 +181,7 @@ def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
         return ''
     if row.uuid == record.uuid:
         return 'it is in use again with the same device'
-    serving = bool(facts.holds(osd)) and osd not in facts.entering
+    serving = bool(facts.pgs_on(osd)) and osd not in facts.entering
     return 'the new device is in use with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
 
 
@@ -214,7 +214,7 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         return ('campaign %d is aborted: "campaign resume" continues' % facts.campaign.id
                 if is_held and facts.campaign is not None else
                 'waiting until it has deleted its PGs ("adopt" moves those that upmaps '
-                'keep on it)' if facts.holds(osd) else 'waiting for the report of the OSD')
+                'keep on it)' if facts.pgs_on(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
                 'recovery begins when it is marked out ("ceph osd out %d")' % osd)
@@ -439,7 +439,7 @@ class Replacing:
             step = self._fill.waits
         return {'osd': osd, 'host': orders.crush.host_of(osd), 'phase': phase.value,
                 'replace': record is not None, 'weight_before': before,
-                'weight': facts.weight(osd), 'pgs': facts.holds(osd),
+                'weight': facts.weight(osd), 'pgs': facts.pgs_on(osd),
                 'used_bytes': space.used_bytes if space else None,
                 'fill': round(space.used_bytes / space.total_bytes, 4)
                 if space and space.total_bytes else None, 'next': step}
