@@ -16,9 +16,9 @@ from ..errors import Code, Reason
 from ..observation import Clients, Minute
 from ..tables import listed
 from ..watch.peers import MIN_PEERS, weighted_median
-from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SPREAD_MAX,
-                                TYPICAL_SPREAD, SlowReads, judged_osds, stopped_osds)
-from ..watch.slowness import RESUME_SECONDS
+from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SlowReads,
+                                judged_osds, stopped_osds)
+from ..watch.slowness import OP_SPREAD, RESUME_SECONDS
 from ..watch.stop_conditions import Stop
 
 #: Pools with fewer operations in a reading are judged together as well.
@@ -35,7 +35,7 @@ class PoolLatency(NamedTuple):
     ms: float
     target_ms: float
     ops: float = 0.0
-    spread: float = TYPICAL_SPREAD
+    spread: float = OP_SPREAD
     #: Share of the limit by which chance may exceed it.
     chance: float = 0.0
     #: The limit was set by the operator.
@@ -109,7 +109,7 @@ def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
     """
     near = {row.pool for row in clients.rows if row.osd in path.near}
     return [PoolLatency(pool.name, kind, minute.median_ms, target, minute.ops,
-                        spread or TYPICAL_SPREAD, named=pool.named)
+                        spread or OP_SPREAD, named=pool.named)
             for number, pool in clients.pools.items()
             if not path.osds or number in path.pools or number in near
             for kind, minute, target, spread in (
@@ -155,7 +155,7 @@ def _chance(row: PoolLatency, judged_at_once: int) -> float:
     """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
     normal variable's upper tail by CHANCE / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
     deviations = sqrt(2.0 * log(judged_at_once / CHANCE))
-    return min(CHANCE_MAX, deviations * min(SPREAD_MAX, row.spread) / sqrt(row.ops))
+    return min(CHANCE_MAX, deviations * row.spread / sqrt(row.ops))
 
 
 def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
@@ -183,8 +183,7 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
     ops = sum(number for _, number in ratios)
     if len(ratios) < MIN_PEERS or ops < REFERENCE_OPS:
         return 1.0
-    chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE)) \
-        * min(SPREAD_MAX, spread or TYPICAL_SPREAD) / sqrt(ops)
+    chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE)) * (spread or OP_SPREAD) / sqrt(ops)
     return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
 
@@ -204,7 +203,7 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
                                          most_baselines * baseline))
             rows.append(PoolLatency(
                 pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms, ops.number,
-                spread or TYPICAL_SPREAD, named=pool.named))
+                spread or OP_SPREAD, named=pool.named))
     return rows
 
 

@@ -17,14 +17,14 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set
 from ..cluster.types import OsdPlace
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
-from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, ScoreBaseline,
+from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
                        CROWD_PART, EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS,
                        JUDGE_SECONDS, LASTING_SECONDS, LEAST_EPISODES, LEAST_LASTING_SECONDS,
                        LEAST_SHARE, LEAST_SLOW_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS,
-                       MOST_BASELINE, NOISE_DEVIATIONS, PEERS_SECONDS, PEERS_SHARES,
-                       RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
+                       MOST_BASELINE, NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS,
+                       PEERS_SHARES, RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
 from .types import Chronic, Flow, OsdReading
 
 #: Maximum number of OSDs that are stored.
@@ -379,7 +379,7 @@ def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: fl
     """The finding of one interval, if it is slow, allowing for its load and for the noise of few
     operations. `own_allowance`: as _own_allowance."""
     burst = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
-    sigma = math.sqrt(OP_VARIANCE / (flow.rate * seconds))
+    sigma = OP_SPREAD / math.sqrt(flow.rate * seconds)
     noise = math.exp(NOISE_DEVIATIONS * sigma) / CHRONIC_RATIO
     # The allowance contains the significance.
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)

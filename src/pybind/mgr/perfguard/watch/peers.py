@@ -15,6 +15,7 @@ from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedT
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
+from .slowness import OP_SPREAD
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
 #: an OSD is compared with the fastest of them and with its own history, or, until that is known,
@@ -51,9 +52,6 @@ CAPACITY = 1.2
 BEYOND_SLOPE = 2.0
 #: Minimum standard deviation of healthy OSDs, whose PGs differ in their operations.
 MIN_SPREAD = 0.08
-#: Variance of the latency of an operation relative to the square of the mean. An exponential
-#: distribution has 1, disks and compactions more.
-OP_VARIANCE = 2.0
 #: The median absolute deviation of a normal distribution in standard deviations.
 MAD_SIGMA = 1.4826
 
@@ -159,7 +157,7 @@ class Peers:
         expected = self.expected(point.loads)
         # The deviation of few peers is uncertain, as is the mean of few operations.
         spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
-        op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
+        op_sigma = OP_SPREAD / math.sqrt(point.reading.ops)
         sigma = max(spread, op_sigma)
         expected_ms = math.exp(expected)
         reading = point.reading

@@ -443,7 +443,8 @@ MEMORY = 0.98
 LEAST_PAIRS = 10.0
 #: Minimum number of operations of a reading.
 LEAST_PAIR_OPS = 20
-#: Maximum of a squared difference, as a multiple of the mean.
+#: Maximum of a squared difference, as a multiple of the mean: a single stall must not hide later
+#: increases.
 OUTLIER = 9.0
 
 

@@ -17,20 +17,16 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedT
 from ..cluster.crush import CrushRules
 from ..observation import Clients
 from .peers import MIN_PEERS, weighted_median
-from .slowness import ALARM_SECONDS, EXEMPT_SECONDS, LEAST_READS, RESUME_SECONDS, UNTOUCHED_SECONDS
+from .slowness import (ALARM_SECONDS, EXEMPT_SECONDS, LEAST_READS, OP_SPREAD, RESUME_SECONDS,
+                       UNTOUCHED_SECONDS)
 
 #: Minimum number of operations of one reading to judge latency.
 LEAST_OPS = 50
-#: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
-#: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
-TYPICAL_SPREAD = 1.5
 #: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
 #: few operations are skewed, so that it is about 1 %.
 CHANCE = 0.001
 #: Maximum share that chance explains: a reading of twice its limit is always too slow.
 CHANCE_MAX = 1.0
-#: Maximum spread: a single stall must not hide later increases.
-SPREAD_MAX = 4.0
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
 MEDIAN_SPREAD = 1.25
 
@@ -83,7 +79,7 @@ class _Reads(NamedTuple):
     @property
     def certain(self) -> float:
         """The ratio without what chance explains."""
-        chance = sqrt(2.0 * log(1.0 / CHANCE)) * min(SPREAD_MAX, self.spread) / sqrt(self.ops)
+        chance = sqrt(2.0 * log(1.0 / CHANCE)) * self.spread / sqrt(self.ops)
         return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
 
 
@@ -215,7 +211,7 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
             row.read.sum_ns, row.read.number, baseline_ns,
             # The floor of the limit in ms is the same for a fast OSD.
             baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
-            pool.read_spread or TYPICAL_SPREAD))
+            pool.read_spread or OP_SPREAD))
     return {osd: _reads_of_osd(pools) for osd, pools in pools_by_osd.items()}
 
 

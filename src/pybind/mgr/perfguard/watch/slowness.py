@@ -27,8 +27,13 @@ others are always judged, and published as ``Watched.slow_osds``.
 
 slow_reads.py, slow_osds.py and chronic.py have the rules, peers.py the comparison with peers.
 """
+import math
 from dataclasses import dataclass
 
+#: Standard deviation of the latency of one operation over its mean, unless it is measured. An
+#: exponential distribution has 1, idle flash 0.6 to 0.9, disks and compactions more: a lognormal
+#: distribution with sigma 1.3 has 2.1.
+OP_SPREAD = math.sqrt(2.0)
 #: Maximum share of the OSDs of a class (or, for releases, of all OSDs) that are slow at once
 #: because of themselves. If more are, the cause is the load, movement or the kind of device, and
 #: naming OSDs would mislead.

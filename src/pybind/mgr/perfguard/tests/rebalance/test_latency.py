@@ -15,7 +15,8 @@ from perfguard.rebalance import latency
 from perfguard.rebalance.latency import Path, judged, load_factors, pool_latencies
 from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
-from perfguard.watch.slow_reads import CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD
+from perfguard.watch.slow_reads import CHANCE_MAX, LEAST_OPS
+from perfguard.watch.slowness import OP_SPREAD
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 SECONDS = 5.0
@@ -83,7 +84,7 @@ def test_chance_is_less_where_there_are_more_operations() -> None:
         return found.chance
 
     assert chance(LEAST_OPS, 9.0) == CHANCE_MAX
-    assert chance(10000) == pytest.approx(3.72 * TYPICAL_SPREAD / 100, rel=0.01)
+    assert chance(10000) == pytest.approx(3.72 * OP_SPREAD / 100, rel=0.01)
     assert chance(10000, 0.5) == pytest.approx(3.72 * 0.5 / 100, rel=0.01)
 
 
@@ -190,6 +191,7 @@ def test_what_chance_may_explain_is_no_comfort() -> None:
 
 def test_what_lasts_is_no_chance() -> None:
     pace = Pace(pgs=16.0)
+    assert LASTING_READINGS * SECONDS <= 60.0
     for turn in range(1, LASTING_READINGS + 1):
         assert pace.pgs == 16.0
         pace = decide(pace, few(2.0, turn), frozenset(), 0.0, 16, OPTIONS)

@@ -136,6 +136,7 @@ def test_halts_where_one_pg_is_too_much_and_continues_when_latency_is_back() -> 
     (reading(0.0, 9.0, ops=1), BLIND_READINGS)])
 def test_what_was_halted_goes_on(clients: Clients, readings: int) -> None:
     pace = Pace(pgs=1.0, halted=True)
+    assert 5.0 * readings <= 90.0
     for now in range(1, readings + 1):
         assert pace.halted
         pace = decide(pace, replace(clients, time=float(now)), frozenset(), 0.0, 0, OPTIONS)

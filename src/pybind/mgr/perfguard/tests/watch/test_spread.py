@@ -26,6 +26,17 @@ def test_spread_of_single_operations_from_sums(sigma: float) -> None:
     assert spread.value == pytest.approx(sqrt(exp(sigma ** 2) - 1), rel=0.25)
 
 
+def test_a_stall_hardly_raises_the_spread() -> None:
+    rng = random.Random(5)
+    spread = OpSpread()
+    for _ in range(100):
+        spread.add(200, draw(rng, 1.0, 200, 1e6))
+    before = spread.value
+    for mean in (80e6, 1e6):
+        spread.add(200, draw(rng, 1.0, 200, mean))
+    assert before is not None and spread.value is not None and spread.value < 1.25 * before
+
+
 def test_the_spread_survives_the_mgr() -> None:
     rng = random.Random(7)
     watch, new = PoolWatch(), PoolWatch()
