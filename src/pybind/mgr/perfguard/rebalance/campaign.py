@@ -7,19 +7,26 @@ that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py
 """
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
-                    Optional, Tuple)
+                    Optional, Tuple, Union)
 
 from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG, Time
 from ..observation import Observation
 from ..upmap.pins import INCOMPLETE, Unpinnable
+from .balancing import BalanceChange
 from .bill import Bill
 from .change import ChangeStage, Led
-from .changes import AnyChange
 from .copying import Copying
+from .pg_num import PgNumChange
+from .pool_rule import RuleChange
 from .progress import Progress
 from .stalls import Stalls
 from .types import ENDED, Flight, Holds, Pace, Phase, Sent, UnpinnablePgs
+from .weights import WeightChange
+from .whole_map import MapChange
+
+#: All kinds of changes. doc/dev/perfguard.rst lists what another kind requires.
+AnyChange = Union[WeightChange, MapChange, RuleChange, PgNumChange, BalanceChange]
 
 #: Number of accepted undersized PGs that a campaign lists.
 LISTED_UNDERSIZED = 1000

@@ -14,9 +14,8 @@ from ..observation import Observation
 from ..upmap.semantics import NO_RAWS, PoolUp, Raws, lacking_osds
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, Imported, adopted, imported, parsed
-from .campaign import Campaign
+from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
-from .changes import AnyChange
 from .crush_orders import CrushOrders
 from .epochs import too_many
 from .orders import LOSE, Order

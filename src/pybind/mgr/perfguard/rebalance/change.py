@@ -2,10 +2,10 @@
 """A change that a campaign makes in the same OSDMap epoch as the pins that it requires.
 
 Each kind of change is a type with a file of its own: weights.py, whole_map.py, pool_rule.py,
-pg_num.py and balancing.py; changes.py lists them. `Change` has what all kinds have in common, and
-the questions that a campaign asks of them. Its methods read an observation and have no effects.
-joining.py takes a change through its stages: WANTED -> SENT -> LANDED, and back to WANTED for its
-next part.
+pg_num.py and balancing.py; `AnyChange` in campaign.py lists them. `Change` has what all kinds have
+in common, and the questions that a campaign asks of them. Its methods read an observation and have
+no effects. joining.py takes a change through its stages: WANTED -> SENT -> LANDED, and back to
+WANTED for its next part.
 """
 import enum
 import zlib

@@ -23,9 +23,8 @@ from ..options import Options
 from ..store import Store
 from ..tables import listed
 from .balancing import balance_ordered, check_balance
-from .campaign import Campaign, Rollback
+from .campaign import AnyChange, Campaign, Rollback
 from .change import Change
-from .changes import AnyChange
 from .growth import growth
 from .join_plan import Join, bases_of, plan_join
 from .least_moves import least_moves

@@ -20,9 +20,8 @@ from ..observation import Observation
 from ..store import Store
 from ..tables import listed, pgs, plural
 from ..watch.stop_conditions import UNHEALTHY
-from .campaign import Campaign
+from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
-from .changes import AnyChange
 from .crush_orders import differences
 from .orders import Order
 from .preview import Preview

@@ -19,10 +19,9 @@ from ..tables import pgs, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
-from .campaign import Campaign, Origin
+from .campaign import AnyChange, Campaign, Origin
 from .capacity import CapacityChange, Stand, compared
 from .change import Details
-from .changes import AnyChange
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options

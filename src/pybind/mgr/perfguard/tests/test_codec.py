@@ -18,9 +18,8 @@ from perfguard.mitigation.rescue import Rescue
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage, Trouble)
 from perfguard.rebalance.balancing import BalanceChange
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import AnyChange, Campaign
 from perfguard.rebalance.change import ChangeStage, Led
-from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.crush_orders import Added, Drained
 from perfguard.rebalance.pg_num import PgNumChange

@@ -14,9 +14,9 @@ from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance import campaign as campaigns
+from perfguard.rebalance.campaign import AnyChange
 from perfguard.rebalance.campaign_orders import COMPUTED_SECONDS
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
