@@ -65,8 +65,8 @@ class Rescuing:
         #: PG and command that failed the last time -> its error, so that each failure is reported
         #: once.
         self._failures: Dict[Tuple[str, str], str] = {}
-        #: The PG after which the next ones are looked up, and since when these have their turn.
-        self._last, self._turn_since = '', 0.0
+        #: The PG after which the next ones are looked up, and since when these are asked.
+        self._last, self._asked_since = '', 0.0
         self._space: Mapping[int, Space] = {}
         self._read = 0.0
         #: Since when PGs have waited for OSDs that are too full.
@@ -239,9 +239,9 @@ class Rescuing:
         to_ask = questions(candidates)
         answers = self._cluster.inquire(to_ask) if to_ask else {}
         if len(answers) == len(to_ask) \
-                or now - self._turn_since >= ANSWER_SECONDS:
-            # Answers arrive in a later turn: the next PGs have their turn once these have answered.
-            self._last, self._turn_since = last, now
+                or now - self._asked_since >= ANSWER_SECONDS:
+            # Answers arrive in a later turn: the next PGs are asked once these have answered.
+            self._last, self._asked_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         waiting = [pg for pg in candidates if pg.pgid in toofull]
         moving = sum(1 for pgid, rescue in rescues.items()

@@ -135,7 +135,7 @@ class Explaining:
                  now: float) -> Optional[PgAnswers]:
         if self._open is not None and self._open.order is not order and self._open.lasts(now):
             self._collect(self._open)
-            return None  # another PG's turn
+            return None  # another PG is being explained
         if self._open is None or self._open.order is not order:
             self._open = self._begin(order, pgid, place, now)
         self._collect(self._open)

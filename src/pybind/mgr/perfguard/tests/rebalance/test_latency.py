@@ -180,6 +180,13 @@ def few(ms: float, time: float, ops: int = 60, named: bool = False) -> Clients:
     return Clients(time, SECONDS, rows, pools, IDLE_SECONDS)
 
 
+def test_chance_never_explains_twice_the_limit() -> None:
+    clients = few(3.3, 1.0)
+    pools = {1: clients.pools[1]._replace(read_spread=9.0)}
+    pace = decide(Pace(pgs=16.0), replace(clients, pools=pools), frozenset(), 0.0, 16, OPTIONS)
+    assert pace.pgs == 8.0 and pace.code == Code.LATENCY
+
+
 def test_what_chance_may_explain_is_no_comfort() -> None:
     pace, halted = Pace(pgs=4.0), Pace(pgs=1.0, halted=True)
     for turn in range(1, 11):
