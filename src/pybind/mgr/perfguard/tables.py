@@ -30,15 +30,15 @@ def pgs_are(number: int) -> str:
     return are(number, 'PG')
 
 
-def listed(names: Sequence[str], most: int = 5, between: str = ', ') -> str:
+def listed(names: Sequence[str], limit: int = 5, between: str = ', ') -> str:
     """As in "1.2, 1.3 and 7 more"."""
-    shown, further = between.join(names[:most]), len(names) - most
+    shown, further = between.join(names[:limit]), len(names) - limit
     return '%s and %d more' % (shown, further) if further > 0 else shown
 
 
-def osds_text(osds: Iterable[int], most: int = 5) -> str:
+def osds_text(osds: Iterable[int], limit: int = 5) -> str:
     """As in "osd.1, osd.2" or "osd.1, osd.2 and 7 more", by id."""
-    return listed(['osd.%d' % osd for osd in sorted(osds)], most)
+    return listed(['osd.%d' % osd for osd in sorted(osds)], limit)
 
 
 FORMATS = ('plain', 'json', 'json-pretty')

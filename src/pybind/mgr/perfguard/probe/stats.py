@@ -271,11 +271,11 @@ def measured(done: Done) -> Measured:
 def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]:
     words = job_words(step.job)
     by_key: Dict[Key, List[Direction]] = {}
-    for stream, got in zip(step.streams, result.streams):
+    for stream, measured in zip(step.streams, result.streams):
         if step.job.reads:
-            by_key.setdefault(Key(words, READ, stream.osd, step.part), []).append(got.read)
+            by_key.setdefault(Key(words, READ, stream.osd, step.part), []).append(measured.read)
         if step.job.writes:
-            by_key.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(got.write)
+            by_key.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(measured.write)
     return by_key
 
 

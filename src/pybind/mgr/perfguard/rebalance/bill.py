@@ -256,8 +256,9 @@ def _number(clients: Clients) -> int:
                if row.read.sane and row.write.sane)
 
 
-def _added(seconds: Mapping[str, float], key: str, more: float) -> Mapping[str, float]:
-    return {**seconds, key: round(seconds.get(key, 0.0) + more, 3)} if more > 0.0 else seconds
+def _added(seconds: Mapping[str, float], key: str, further: float) -> Mapping[str, float]:
+    return {**seconds, key: round(seconds.get(key, 0.0) + further, 3)} if further > 0.0 \
+        else seconds
 
 
 def _grouped(held: Mapping[str, Held]) -> Dict[str, Held]:

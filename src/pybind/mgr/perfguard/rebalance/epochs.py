@@ -149,23 +149,23 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
 UPMAPS_SECONDS, PINS_SECONDS = 0.3, 0.05
 
 
-def pin_limit(options: Options, osdmap: OsdMap, own: int = 0) -> int:
-    """PGs that a campaign may keep pinned at a time. `own`: how many of the upmaps are its pins."""
+def pin_limit(options: Options, osdmap: OsdMap, own_pins: int = 0) -> int:
+    """PGs that a campaign may keep pinned at a time. `own_pins`: how many upmaps are its pins."""
     if options.max_pins:
         return options.max_pins
     epoch = epoch_of(osdmap)
-    without_own = epoch._replace(upmaps=max(0, epoch.upmaps - own))
+    without_own = epoch._replace(upmaps=max(0, epoch.upmaps - own_pins))
     return int(max(PINS_SECONDS, UPMAPS_SECONDS - without_own.upmap_seconds)
                / epoch._replace(upmaps=1).upmap_seconds)
 
 
-def too_many(pins: int, options: Options, osdmap: OsdMap, own: int = 0) -> str:
+def too_many(pins: int, options: Options, osdmap: OsdMap, own_pins: int = 0) -> str:
     """Why a campaign must not keep so many PGs pinned; '' if it may."""
-    limit = pin_limit(options, osdmap, own)
+    limit = pin_limit(options, osdmap, own_pins)
     if pins <= limit:
         return ''
     epoch = epoch_of(osdmap)
-    other_upmaps = max(0, epoch.upmaps - own)
+    other_upmaps = max(0, epoch.upmaps - own_pins)
     return '%d pins and %d other upmaps would take the mons about %.2g s in each OSDMap epoch ' \
         '(limit %d pins, max_pins)' % (
             pins, other_upmaps, epoch._replace(upmaps=other_upmaps + pins).upmap_seconds, limit)

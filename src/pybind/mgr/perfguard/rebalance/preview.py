@@ -283,12 +283,12 @@ class Preview:
 
     def with_effects(self, facts: OrderFacts, observation: Observation, options: Options,
                      rates: Sequence[float], pg_limit: int) -> 'Preview':
-        found = effects(self.moves, facts, observation, options, rates, pg_limit, self.pgs_made)
+        on_osds = effects(self.moves, facts, observation, options, rates, pg_limit, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
             capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
-                                Stand(self.outlook.crush, found.space))
-        return replace(self, effects=found, capacity=capacity)
+                                Stand(self.outlook.crush, on_osds.space))
+        return replace(self, effects=on_osds, capacity=capacity)
 
     @property
     def measured_eta(self) -> Document:

@@ -277,8 +277,8 @@ SHOWN_POOLS = 20
 
 def capacity(data: Json) -> List[str]:
     """The space and the PGs of the OSDs of each class, and the room of pools, before and after."""
-    found = data.get('capacity')
-    if found is None:
+    compared = data.get('capacity')
+    if compared is None:
         return []
     classes = [(row['class'] or '-', *map(_before_and_after, (
         [stand['osds'] for stand in stands],
@@ -286,19 +286,19 @@ def capacity(data: Json) -> List[str]:
         [_percent(stand['fullest_fill']) for stand in stands],
         ['-' if stand['pgs_mean'] is None else '%(pgs_min)d/%(pgs_mean).1f/%(pgs_max)d' % stand
          for stand in stands])))
-        for row in found['classes'] for stands in [(row['before'], row['after'])]]
+        for row in compared['classes'] for stands in [(row['before'], row['after'])]]
     pools = [(row['pool'], *map(_before_and_after, (
         ['-' if row[key] is None else bytes_text(row[key])
          for key in ('max_avail_before', 'max_avail_after')],
         ['-' if row[key] is None else 'osd.%d' % row[key]
          for key in ('limited_by_before', 'limited_by_after')])))
-        for row in found['pools'][:SHOWN_POOLS]]
+        for row in compared['pools'][:SHOWN_POOLS]]
     columns = ('class', 'OSDs', 'fill', 'fullest OSD', 'PGs per OSD (min/mean/max)')
     lines = ['', table(columns, classes, left=columns), '',
              table(('pool', 'MAX AVAIL', 'limited by'), pools,
                    left=('pool', 'MAX AVAIL', 'limited by'))]
-    if len(found['pools']) > SHOWN_POOLS:
-        lines.append('... and %s more' % plural(len(found['pools']) - SHOWN_POOLS, 'pool'))
+    if len(compared['pools']) > SHOWN_POOLS:
+        lines.append('... and %s more' % plural(len(compared['pools']) - SHOWN_POOLS, 'pool'))
     return lines
 
 

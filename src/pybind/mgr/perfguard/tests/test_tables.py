@@ -39,7 +39,7 @@ def test_lists_name_the_first_ones_and_count_the_others() -> None:
     assert tables.listed(['1.%d' % i for i in range(8)]) == '1.0, 1.1, 1.2, 1.3, 1.4 and 3 more'
     assert tables.listed(['a', 'b', 'c'], 2, '; ') == 'a; b and 1 more'
     assert tables.osds_text({10, 2}) == 'osd.2, osd.10'
-    assert tables.osds_text(range(3), most=2) == 'osd.0, osd.1 and 1 more'
+    assert tables.osds_text(range(3), limit=2) == 'osd.0, osd.1 and 1 more'
 
 
 def test_times_have_the_zone_of_the_mgr() -> None:

@@ -55,7 +55,7 @@ def test_pins_may_use_what_other_upmaps_leave_but_always_some() -> None:
     assert 6500 < free < 7000
     assert pin_limit(DEFAULTS, osdmap_of(5000, 3000)) == pytest.approx(free - 3000, abs=1)
     # Its own pins are no other upmaps.
-    assert pin_limit(DEFAULTS, osdmap_of(5000, 3000), own=3000) == free
+    assert pin_limit(DEFAULTS, osdmap_of(5000, 3000), own_pins=3000) == free
     assert pin_limit(DEFAULTS, osdmap_of(5000, 60000)) == pytest.approx(free / 6, abs=1)
     assert pin_limit(replace(DEFAULTS, max_pins=7), osdmap_of(5000, 60000)) == 7
     assert too_many(free, DEFAULTS, osdmap_of(5000)) == ''
