@@ -257,7 +257,8 @@ def test_pools_that_exchange_their_names_after_the_preview() -> None:
     cluster._view = renamed
     driver.run(3)
     driver.order('pg_num', 'rep', '16', accept=RISKS)
-    assert driver.loop.rebalance.campaign.change.step.pool == 2
+    campaign: Any = driver.loop.rebalance.campaign
+    assert campaign.change.step.pool == 2
 
 
 @pytest.mark.parametrize('recommended, text', [

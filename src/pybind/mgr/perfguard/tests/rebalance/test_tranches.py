@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, cast
+from typing import Any, Callable, Dict, Set, cast
 
 import pytest
 
@@ -251,16 +251,21 @@ def test_an_expansion_comes_in_tranches(target: str, most: int) -> None:
         assert worst <= 1.0
 
 
+def led_ahead(driver: Driver) -> Set[str]:
+    campaign: Any = driver.loop.rebalance.campaign
+    return set(campaign.change.ahead)
+
+
 def test_a_lower_limit_leads_no_further_pg_ahead() -> None:
     """Those that an earlier tranche has led ahead count, also if they are more than the limit."""
     driver = expandable(most=30)
     driver.order('expand')
     driver.run_until(lambda: driver.status['tranche'] == 2)
-    led = set(driver.loop.rebalance.campaign.change.ahead)
+    led = led_ahead(driver)
     assert len(led) > 5
     driver.options = replace(driver.options, max_pins=14)
     driver.run_until(lambda: driver.status['tranche'] == 3, turns=1500)
-    assert set(driver.loop.rebalance.campaign.change.ahead) <= led
+    assert led_ahead(driver) <= led
 
 
 def test_status_shows_the_tranche_and_counts_those_to_come() -> None:
