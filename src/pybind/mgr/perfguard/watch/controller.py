@@ -21,7 +21,7 @@ from .pools import named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
-from .steps import Step, changes_around, of_options, what_text, why_text
+from .steps import KnownSteps, Step, changes_around, of_options, what_text, why_text
 from .stop_conditions import NOTHING, Touched
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,7 @@ class Watching:
         self._updated: Optional[float] = None
         #: When a probe last affected client latency.
         self._probed = -math.inf
+        self._known_steps = KnownSteps()
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
         #: Why the last turn failed.
@@ -182,8 +183,8 @@ class Watching:
             self._cluster.read_by_pg(self._watch.reads.wanted)
             for event in self._announcer.events(self._watch, context):
                 self._note(event)
-            if self._watch.pools.steps:
-                self._note(self._step_event(self._watch.pools.steps, view))
+            for event in self._step_events(self._watch.pools.steps, view):
+                self._note(event)
             self.watched = _watched(self._watch, context, options)
             self._checks = self.watched.checks
             self.clients = Clients(now, readings.seconds, readings.clients,
@@ -208,14 +209,19 @@ class Watching:
         self._save_usual(now)
         self._save_provisional(now)
 
-    def _step_event(self, steps: Sequence[Step], view: View) -> Event:
-        """That pools have become slower, with what changed at that time."""
+    def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
+        """That pools have become slower, with what changed at that time. If nothing did, steps that
+        recur are left out."""
+        if not steps:
+            return []
         options = self._cluster.option_changes()
         changes = {change: None for step in steps for change in (
             *changes_around(of_options(options or ()), step), *self._watch.changes_around(step))}
+        new = self._known_steps.new_of(steps)
+        told = steps if changes else new
         names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
-        return Event('latency-step', what_text(steps, names),
-                     why_text(steps, list(changes), options is not None))
+        return [Event('latency-step', what_text(told, names),
+                      why_text(told, list(changes), options is not None))] if told else []
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:

@@ -9,7 +9,8 @@ import math
 import re
 import time
 from collections import deque
-from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import (Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import OptionChange, OsdMap
 from ..tables import figure, listed
@@ -42,6 +43,10 @@ MOST_CHANGES = 200
 #: all become slower with an upgrade. Characters of a value.
 SLOWER_POOLS, NAMED_CHANGES = 5, 12
 VALUE_CHARACTERS = 60
+#: A step to a latency that the pool has risen to before, within this factor and this time, is no
+#: news: a batch that runs each night, or each week.
+SAME_LATENCY = 1.2
+RECURRING_SECONDS = 8 * 86400.0
 #: Sections of options that concern OSDs, and names of options whose values are not shown: events
 #: have more readers than the configuration database.
 OSD_SECTIONS = re.compile(r'(global|osd(\.\d+)?)(/|$)(?!mgr/)')
@@ -116,6 +121,26 @@ class Changes:
 
     def around(self, step: Step) -> List[ClusterChange]:
         return changes_around(self._changes, step)
+
+
+class KnownSteps:
+    """To which latencies pools have risen lately."""
+
+    def __init__(self) -> None:
+        self._steps: List[Step] = []
+
+    def new_of(self, steps: Sequence[Step]) -> List[Step]:
+        """Those that do not recur, which are known from now on."""
+        latest = max(step.begin for step in steps)
+        self._steps = [step for step in self._steps if latest - step.begin < RECURRING_SECONDS]
+        known: Dict[Tuple[int, str], List[float]] = {}
+        for step in self._steps:
+            known.setdefault((step.pool, step.kind), []).append(step.after.ms)
+        new = [step for step in steps if not any(
+            1 / SAME_LATENCY < step.after.ms / ms < SAME_LATENCY
+            for ms in known.get((step.pool, step.kind), ()))]
+        self._steps += new
+        return new
 
 
 def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[ClusterChange]:

@@ -10,8 +10,8 @@ from perfguard.cluster.dumps import option_changes
 from perfguard.cluster.types import OptionChange
 from perfguard.tests.watch.test_controller import Watched
 from perfguard.watch.series import READ_NS, READS, HistoryPoint
-from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange, Step,
-                                   of_options, step_of, what_text, why_text)
+from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange,
+                                   KnownSteps, Step, of_options, step_of, what_text, why_text)
 from perfguard.watch.types import Flow
 
 MINUTE = 60.0
@@ -165,6 +165,30 @@ def test_the_event_names_the_option() -> None:
     assert 'earlier' not in why and 'x of mgr' not in why
     driver.minutes(20)
     assert len(events(driver)) == 1 and driver.checks == []
+
+
+def test_a_batch_that_recurs_is_one_event_unless_something_changed() -> None:
+    driver, _ = slower()
+    driver.osds.option_log = []
+    for round_of in range(3):
+        driver.osds.factor = 1.5
+        driver.minutes(4)
+        assert len(events(driver)) == 1, round_of
+        driver.osds.factor = 1.0
+        driver.minutes(12)
+    driver.osds.factor = 1.5
+    driver.osds.option_log = [OptionChange(driver.osds.now, 'osd', 'osd_slow', '', '1')]
+    driver.minutes(4)
+    assert len(events(driver)) == 2 and 'osd_slow of osd' in events(driver)[1][1]
+
+
+def test_steps_that_are_news() -> None:
+    known, first = KnownSteps(), step()
+    assert known.new_of([first]) == [first] and known.new_of([first]) == []
+    for other in (first._replace(pool=2), first._replace(kind='writes'),
+                  first._replace(after=Flow(100.0, 3.5)), first._replace(after=Flow(100.0, 2.2)),
+                  step(begin=START + 8 * 86400.0)):
+        assert known.new_of([other]) == [other]
 
 
 def test_without_an_answer_of_the_mons_the_event_says_so() -> None:
