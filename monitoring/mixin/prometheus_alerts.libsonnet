@@ -237,6 +237,19 @@
         ),
 
         alert(
+          'PerfguardPoolCapacity',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_pool_capacity_used_ratio))[5m:5s]) > 0.8\n'
+          + 'or last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_pool_capacity_full_seconds))[5m:5s]) < 4 * 7 * 86400',
+          'Pool {{ $labels.name }} is near the most operations that it serves',
+          'Clients use over 80 % of what a probe has measured, or will use all of it within four '
+          + 'weeks. "ceph perfguard pools --capacity" shows both.',
+        ),
+
+        alert(
           'PerfguardUntrimmedOSDMaps',
           'warning',
           '1h',

@@ -3,8 +3,9 @@
 import itertools
 import os
 import signal
+import time
 from collections import Counter
-from typing import Any, Dict
+from typing import Any, Dict, List, Set
 
 import pytest
 
@@ -49,6 +50,68 @@ def test_a_curve(guard: Guard) -> None:
 
     kill_worker(probes)
     assert probes.traces() == before and not guard.tracebacks()
+
+
+#: Rates of the client, as shares of what the pool serves.
+LOADS = (0.2, 0.4)
+#: What the client counts and the OSDs report, of other seconds; and a minute until it is the mean.
+TOLERANCE, MINUTE_SECONDS = 0.15, 75.0
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_the_share_of_what_a_pool_serves(guard: Guard) -> None:
+    """Against the rate that the client counts itself."""
+    cluster, probes = guard.cluster, Probes(guard)
+    cluster.pool_create(POOL, 16, size=2)
+    cluster.wait_clean(60)
+    assert row_of(guard)['used'] is None and remarks(row_of(guard)) == {'NO_CURVE'}
+    run = probes.begin(**SHORT, profile='curve', pool=POOL)
+    cluster.wait(lambda: probes.state(run) in ENDED, CURVE_SECONDS, 'the curve')
+    assert probes.state(run) == 'done', probes.row(run)
+    points = guard.get('probe show', run=run)['curves'][0]['points']
+    # A p99 between those of two depths.
+    below, above = next((a, b) for a, b in zip(points[3:], points[4:])
+                        if b['p99_ns']['median'] > a['p99_ns']['median'] == max(
+                            point['p99_ns']['median'] for point in points[:points.index(b)]))
+    guard.configure({'capacity_p99_ms': '%.6f' % (
+        (below['p99_ns']['median'] + above['p99_ns']['median']) / 2e6)})
+    serves = max((below['iops']['median'] + above['iops']['median']) / 2,
+                 *(point['iops']['median'] for point in points[:points.index(above)]))
+    counted: List[float] = []
+    for share in LOADS:
+        load = cluster.load(POOL, rate=share * serves, read_fraction=0.0, runtime=240)
+        time.sleep(MINUTE_SECONDS)
+        row = row_of(guard)
+        now = time.time()
+        load.stop()
+        rate = load.percentiles(now - 60.0, now)['count'] / 60.0
+        print('%.0f of %.0f operations per second: %r; %s' % (
+            rate, serves, row, load.described(now - 60.0, now)))
+        assert row['capacity']['median'] == pytest.approx(serves, rel=0.02)
+        assert row['probe'] == run and remarks(row) == {'SHORT_HISTORY'}
+        assert row['used']['low'] <= row['used']['median'] <= row['used']['high']
+        assert row['used']['median'] == pytest.approx(rate / serves, rel=TOLERANCE)
+        assert row['full_seconds'] is None and row['days'] == 0
+        counted.append(row['used']['median'])
+    assert counted[1] > 1.5 * counted[0]
+    # What the curve says nothing of is said.
+    load = cluster.load(POOL, rate=LOADS[0] * serves, read_fraction=0.7, runtime=240, size=65536,
+                        objects=64)
+    time.sleep(MINUTE_SECONDS)
+    row = row_of(guard)
+    load.stop()
+    print(guard.ask('pools', capacity=True, format='plain')[1])
+    assert {'READS_AS_WRITES', 'UNLIKE_SIZE'} <= remarks(row) and not row['certain'], row
+    assert not guard.tracebacks()
+
+
+def row_of(guard: Guard) -> Any:
+    """Of the pool, in `pools --capacity`."""
+    return next(row for row in guard.get('pools', capacity=True)['pools'] if row['pool'] == POOL)
+
+
+def remarks(row: Any) -> Set[str]:
+    return {remark['code'] for remark in row['remarks']}
 
 
 def kill_worker(probes: Probes) -> None:

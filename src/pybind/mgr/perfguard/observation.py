@@ -91,6 +91,8 @@ class PoolClients(NamedTuple):
     write_minute: Minute = Minute()
     #: Mean number of operations in progress in the last minute.
     in_progress: float = 0.0
+    #: Operations per second of other pools on its OSDs.
+    others_rate: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,9 @@ class Options:
 
     # ---- what operators usually leave alone
 
+    capacity_p99_ms: float = _advanced(
+        0.0, 'p99 in ms up to which "pools --capacity" counts what a pool serves',
+        '0: 5 ms, and 50 ms for pools with OSDs of the class hdd.', min=0.0, max=60000.0)
     target_deviation: float = _advanced(
         1.0, 'PGs of a pool by which an OSD may differ from its share at the end of a campaign',
         'Takes effect with target=balanced. Shards that CRUSH moves are balanced to within one PG '

@@ -50,8 +50,12 @@ class WatchCommands(Handlers):
         return show({'osds': rows}, format, tables.osds)
 
     @reads('perfguard pools')
-    def pools(self, expected: bool = False, format: Optional[str] = None) -> CommandResult:
-        """Show the client latency of each pool and its baseline, or what is --expected of it"""
+    def pools(self, expected: bool = False, capacity: bool = False,
+              format: Optional[str] = None) -> CommandResult:
+        """Show client latency and baseline of each pool, what is --expected, or its --capacity"""
+        if capacity:
+            return show(self.loop.probed().capacity_json(
+                self._ready().watched.uses, self.loop.clock()), format, probe_tables.capacity)
         if expected:
             return show(self.loop.probed().expected_json(), format, probe_tables.expected)
         return show({'pools': [pool_json(row) for row in self._ready().watched.pools]}, format,

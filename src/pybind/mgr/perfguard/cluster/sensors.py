@@ -371,7 +371,8 @@ _BY_POOL_AND_OSD = ({'type': 'pool_id', 'regex': '^(.*)$'}, {'type': 'osd_id', '
 #: By pool and primary OSD.
 CLIENT_QUERY: Dict[str, Any] = {
     'key_descriptor': [*_BY_POOL_AND_OSD],
-    'performance_counter_descriptors': ['read_latency', 'write_latency']}
+    'performance_counter_descriptors': ['read_latency', 'write_latency', 'read_bytes',
+                                        'write_bytes']}
 #: By pool and primary OSD, without operations in the namespace of probes. It costs OSDs another
 #: 0.8 us of CPU time for each operation (measured with GCC 12), so it replaces the other query only
 #: while it is needed.
@@ -522,8 +523,9 @@ class PerfQueries:
 
 def _client_ops(row: Mapping[str, Any]) -> ClientOps:
     (pool,), (osd,) = row['k'][:2]
-    read, write = row['c']
-    return ClientOps(int(pool), int(osd), Ops(*read), Ops(*write))
+    read, write, *sizes = row['c']
+    return ClientOps(int(pool), int(osd), Ops(*read), Ops(*write),
+                     *(max(0, int(number)) for number, _ in sizes))
 
 
 def _client_load(row: Mapping[str, Any]) -> ClientLoad:

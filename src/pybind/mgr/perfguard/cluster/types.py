@@ -342,6 +342,8 @@ class ClientOps(NamedTuple):
     osd: int
     read: Ops
     write: Ops
+    read_bytes: int = 0
+    write_bytes: int = 0
 
 
 class ClientLoad(NamedTuple):

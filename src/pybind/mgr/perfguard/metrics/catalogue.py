@@ -78,6 +78,11 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('pool_ops_per_second', POOL + ('op',), 'Client operations per second on the pool.'),
     Metric('pool_slow', POOL + ('op',),
            'Whether PERFGUARD_LATENCY is raised for the pool.'),
+    Metric('pool_capacity_used_ratio', POOL,
+           'Share of what the pool serves at capacity_p99_ms that clients of it, and of other '
+           'pools on its OSDs, use; only where a probe measured it under the present conditions.'),
+    Metric('pool_capacity_full_seconds', POOL,
+           'Seconds until the busiest hour uses all of it, if it grows significantly.'),
 
     Metric('osd_latency_seconds', OSD_LABELS + ('op',),
            'Mean latency of client reads and writes, and of commits to the store.'),

@@ -186,6 +186,16 @@ def pool_samples(rows: Sequence[PoolRow]) -> Found:
     return samples
 
 
+def capacity_samples(published: Published, probed: Probed) -> Found:
+    uses = published.watched.uses
+    rows = [(labels(pool_id=use.id, name=use.pool), row)
+            for use, row in zip(uses, probed.headrooms(uses, published.turned)) if row.certain]
+    return {'pool_capacity_used_ratio': [
+                (who, None if row.used is None else round(row.used.median, 4))
+                for who, row in rows],
+            'pool_capacity_full_seconds': [(who, row.full_seconds) for who, row in rows]}
+
+
 def osd_samples(rows: Sequence[OsdRow]) -> Found:
     samples: Found = {}
     for row in rows:
@@ -353,7 +363,8 @@ class MetricsPage:
         for part in (campaign_samples(published.rebalanced) if published.turned else {},
                      mitigation_samples(published.mitigated.listing),
                      cluster_samples(published.status.signals, published.watched.signals),
-                     pool_samples(published.watched.pools), osd_samples(published.watched.osds),
+                     pool_samples(published.watched.pools), capacity_samples(published, probed),
+                     osd_samples(published.watched.osds),
                      suspect_samples(published.watched.laggy), self._probes.samples(probed)):
             samples.update(part)
         return render(_by_wall_clock(samples, published.clock_set))

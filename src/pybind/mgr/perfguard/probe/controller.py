@@ -305,7 +305,8 @@ class Probing:
                                self._cluster.config_entries(),
                                self._cluster.drives(drafted.osds_at_work(observation)).values(),
                                '' if drafted.order.store else self._cluster.mgr_host(),
-                               drafted.redundancy))
+                               drafted.redundancy),
+            **_pool_conditions(drafted, observation))
         if drafted.order.store:
             self._keep(None)
             self._run = StoreRun(self._cluster, drafted.target.osds, drafted.repeat, now)
@@ -604,6 +605,15 @@ class Probing:
             for osd in observation.osdmap.osds.values() if osd.is_up_and_in}
         self._layouts = {pool.name: layout_of(pool, observation)
                          for pool in observation.osdmap.pools.values()}
+
+
+def _pool_conditions(drafted: ProbeDraft, observation: Observation) -> Dict[str, Any]:
+    """Fields of the record."""
+    if drafted.pool is None:
+        return {}
+    clients = observation.clients.pools.get(drafted.pool.id)
+    return {'osds': len(drafted.osds_at_work(observation)),
+            'beside': round(clients.rate + clients.others_rate, 1) if clients else 0.0}
 
 
 def progress_id(run: int) -> str:

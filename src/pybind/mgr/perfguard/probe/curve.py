@@ -18,6 +18,7 @@ from ..watch.peers import median
 from .jobs import doubled, scale_counts
 from .records import RunRecord
 from .stats import Key, Repetition, label, measured
+from .types import READING, WRITING
 
 #: Minimum number of depths of a curve.
 LEAST_DEPTHS = 4
@@ -71,6 +72,9 @@ class Curve(NamedTuple):
     knee: CurvePoint
     #: The first depth whose repetitions reach the highest throughput.
     peak: CurvePoint
+    #: Bytes of an operation, and whether the job has operations of the other direction as well.
+    bs: int
+    is_mixed: bool
     #: None: the lowest depth already exceeds the rest of the throughput.
     price: Optional[Price]
     notes: Tuple[str, ...]
@@ -105,8 +109,9 @@ def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
     best = max(points, key=lambda point: point.iops.median)
     peak = next(point for point in points if point.iops.high >= best.iops.median)
     words = family.job
-    return Curve(label(family, '%s %d' % (words.rw, words.bs)), family.direction, family.osd,
-                 tuple(points), max(points, key=lambda point: point.power), peak,
+    return Curve(label(family, '%s %d' % (words.rw, words.bs)), words.bs,
+                 words.rw in READING & WRITING, family.direction, family.osd, tuple(points),
+                 max(points, key=lambda point: point.power), peak,
                  _price(points, peak), tuple(_notes(points)))
 
 

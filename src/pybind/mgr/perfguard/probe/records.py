@@ -56,6 +56,9 @@ class RunRecord:
     counted: Tuple[Counted, ...] = ()
     #: Other conditions that affect results (setting_of).
     setting: Mapping[str, str] = field(default_factory=dict)
+    #: Of the operator's pool when it began: OSDs, and operations per second of clients on them.
+    osds: int = 0
+    beside: float = 0.0
 
     @property
     def done(self) -> Sequence[Tuple[JobStep, StepResult]]:

@@ -2,18 +2,21 @@
 """The probes as commands show them: the state at the end of a turn, and reports based on it."""
 import errno
 from dataclasses import dataclass, field
-from typing import (Callable, Dict, Generic, Hashable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple, TypeVar)
+from functools import partial
+from typing import (Callable, Dict, Generic, Hashable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple, TypeVar)
 
 from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
+from ..watch.load import PoolUse
 from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank, slow_in_pool)
 from .curve import Curve, Scaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
-from .records import ABORTED, CANCELLED, FAILED, RunRecord, differences
+from .headroom import Headroom, ProbedCurve, headroom, headroom_json
+from .records import ABORTED, CANCELLED, FAILED, POOL_PGS, RunRecord, differences
 from .settings import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
@@ -64,6 +67,7 @@ class Caches:
         self.verdicts: Results[str] = Results(MOST_VERDICTS)
         self.comparisons: Results[RunComparison] = Results(MOST_COMPARISONS)
         self.measured: Results[Measured] = Results(MOST_MEASURED)
+        self.curves: Results[Tuple[ProbedCurve, ...]] = Results(MOST_VERDICTS)
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
@@ -87,6 +91,14 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
         'scalings': [_scaling_json(scaling) for scaling in scalings(record)],
         'counted': [counters._asdict() for counters in record.counted]}, ranks, apart,
         slow_in_pool(record, places))
+
+
+def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
+    """Of whole operations in one direction, on a pool of the operator."""
+    pgs = record.setting.get(POOL_PGS, '')
+    return tuple(ProbedCurve(record.id, record.ended, curve, curve.bs, record.beside,
+                             int(pgs) if pgs.isdecimal() else 0, record.osds)
+                 for curve in curves(record) if curve.osd is None and not curve.is_mixed)
 
 
 def unknown(run: int) -> Refused:
@@ -231,6 +243,25 @@ class Probed:
         return {'schedules': [{**schedule_to_json(schedule),
                                'refused': self.refused.get(schedule.name, '')}
                               for schedule in self.schedules]}
+
+    # ---- What pools use of what they serve
+
+    def _curves(self, *kinds: str) -> Iterator[Tuple[RunRecord, Tuple[ProbedCurve, ...]]]:
+        """Of such targets, oldest first."""
+        for record in self.records:
+            if record.ended_well and record.target.kind in kinds:
+                yield record, self.caches.curves.of((record,), None, partial(_pool_curves, record))
+
+    def headrooms(self, uses: Sequence[PoolUse], now: float) -> List[Headroom]:
+        curves_by_pool: Dict[str, List[ProbedCurve]] = {}
+        for record, probed in self._curves('pool'):
+            curves_by_pool.setdefault(record.target.pool, []).extend(probed)
+        return [headroom(use, self.layouts[use.pool].osds if use.pool in self.layouts else 0,
+                         curves_by_pool.get(use.pool, ()), now) for use in uses]
+
+    def capacity_json(self, uses: Sequence[PoolUse], now: float) -> Json:
+        return {'pools': [headroom_json(row, use)
+                          for use, row in zip(uses, self.headrooms(uses, now))]}
 
     # ---- What the cluster is expected to achieve
 

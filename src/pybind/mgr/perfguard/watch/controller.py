@@ -16,6 +16,7 @@ from ..observation import Clients, PoolClients
 from ..options import Options
 from ..store import Store
 from . import report
+from .load import PoolUse
 from .osds import OsdReads
 from .pools import named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
@@ -55,6 +56,7 @@ class Watched:
     signals: Optional[ClusterRow] = None
     pools: Tuple[PoolRow, ...] = ()
     osds: Tuple[OsdRow, ...] = ()
+    uses: Tuple[PoolUse, ...] = ()
     laggy: LaggyStatus = LaggyStatus()
     checks: HealthChecks = field(default_factory=dict)
     #: Why the last turn failed; '': it did not.
@@ -309,7 +311,8 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
                     for osd in slow},
         osd_reads=watch.reads.known(),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
-        osds=report.osds(watch, context), laggy=report.laggy(watch, context),
+        osds=report.osds(watch, context), uses=report.pool_uses(watch, context, options),
+        laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
 
@@ -317,7 +320,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
 def _pool_clients(watch: WatchState, context: WatchContext,
                   options: Options) -> Dict[int, PoolClients]:
     pool_clients: Dict[int, PoolClients] = {}
-    disks = watch.disk_pools
+    disks, others = watch.disk_pools, watch.others_on_osds()
     for pool in context.osdmap.pools.values():
         latency = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
@@ -329,7 +332,8 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             latency.read_spread, latency.write_spread, pool.erasure, named is not None,
             latency.read_minute, latency.write_minute,
             # Little's law: arrivals per second times seconds.
-            sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)))
+            sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
+            others.get(pool.id, 0.0))
     return pool_clients
 
 

@@ -10,6 +10,7 @@ from ..cluster.types import ClientOps, Document
 from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
+from .load import PoolLoad, Rates
 from .peers import weighted_median, weighted_quantile
 from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
                      HistoryPoint, Series, are_amounts, mean_flow, recent)
@@ -94,6 +95,7 @@ class PoolPerformance(NamedTuple):
 class _Pool:
     def __init__(self, baseline_seconds: float) -> None:
         self.history = History(4)
+        self.load = PoolLoad()
         self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
         #: The last points in which no PG moved.
         self.settled = Series(4, POINTS, STEP_POINT_SHARE * baseline_seconds)
@@ -210,11 +212,15 @@ class PoolWatch:
         probe."""
         self._forget_others(pools, settings)
         self.steps = []
+        sizes = _bytes_by_pool(clients)
         for pool_id, sums in _by_pool(clients, pools).items():
             pool = self._pool(pool_id, settings)
             if pool_id in probed:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
+            if pool.load.add(now, seconds, Rates(sums[READS], sums[WRITES],
+                                                 *sizes.get(pool_id, (0.0, 0.0)))):
+                self._unsaved[pool_id] = None
             pool.recent = recent(pool.history.detailed, now, seconds)
             if settled and pool.settled.add(now, seconds, sums):
                 self.steps += pool.steps(pool_id)
@@ -299,6 +305,10 @@ class PoolWatch:
                        for point in self._pools[pool_id].recent)
         return sorted(self._pools, key=lambda pool_id: (-ops(pool_id), pool_id))
 
+    def load_of(self, pool_id: int) -> PoolLoad:
+        pool = self._pools.get(pool_id)
+        return pool.load if pool is not None else PoolLoad()
+
     def history(self, pool_id: int) -> Optional[History]:
         pool = self._pools.get(pool_id)
         return pool.history if pool is not None else None
@@ -312,8 +322,9 @@ class PoolWatch:
             del self._unsaved[pool_id]
             pool = self._pools.get(pool_id)
             if pool is not None:
-                return pool_id, {'points': _to_store(pool.quiet.to_json()), **{
-                    kind: level.to_json() for kind, level in pool.levels.items()}}
+                return pool_id, {'points': _to_store(pool.quiet.to_json()),
+                                 'load': pool.load.to_json(), **{
+                                     kind: level.to_json() for kind, level in pool.levels.items()}}
         return None
 
     def load(self, pool_id: int, document: Any, settings: PoolSettings) -> None:
@@ -321,6 +332,7 @@ class PoolWatch:
         pool = self._pool(pool_id, settings)
         if isinstance(document, dict):
             pool.quiet.load(document.get('points'))
+            pool.load.from_json(document.get('load'))
             for kind, level in pool.levels.items():
                 level.from_json(document.get(kind))
         pool.learn()
@@ -389,6 +401,17 @@ def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, 
     for row in clients:
         if row.pool in sums:
             add_ops(sums[row.pool], row)
+    return sums
+
+
+def _bytes_by_pool(clients: Sequence[ClientOps]) -> Dict[int, List[float]]:
+    """Pool -> bytes read and written."""
+    sums: Dict[int, List[float]] = {}
+    for row in clients:
+        if row.read.sane and row.write.sane:
+            pool = sums.setdefault(row.pool, [0.0, 0.0])
+            pool[0] += row.read_bytes
+            pool[1] += row.write_bytes
     return sums
 
 

@@ -14,6 +14,7 @@ from ..tables import are, osds_text, pgs_are, time_text
 from .causes import ClientShare, LikelyCause
 from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
+from .load import PoolUse
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
 from .slow_parts import SHARED_KINDS, shared_by, whole_parts
@@ -169,6 +170,23 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
         write_alarm_ms=rounded(latency.write_alarm_ms), slow=slow,
         pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())),
         clients=watch.heavy_clients(pool.id) if slow else ())
+
+
+#: p99 that clients expect, by default: of flash, and of pools with OSDs of the class hdd.
+FLASH_P99_MS, DISK_P99_MS = 5.0, 50.0
+
+
+def pool_uses(watch: WatchState, context: WatchContext, options: Options) -> Tuple[PoolUse, ...]:
+    """The load of each pool, to compare it with what a probe has measured."""
+    uses, others = [], watch.others_on_osds()
+    for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id):
+        latency, load = watch.pools.latency(pool.id), watch.pools.load_of(pool.id)
+        default_ms = DISK_P99_MS if pool.id in watch.disk_pools else FLASH_P99_MS
+        uses.append(PoolUse(
+            pool.id, pool.name, pool.pg_num, options.capacity_p99_ms or default_ms,
+            load.sized(latency.read.rate, latency.write.rate), load.busiest(context.now),
+            others.get(pool.id, 0.0), load.growth(context.now)))
+    return tuple(uses)
 
 
 def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:

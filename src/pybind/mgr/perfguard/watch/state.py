@@ -5,12 +5,12 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple, TypeVar)
+from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
+                    NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
-                             Placement, Pressure, Readings, Signals)
+                             Placement, Pool, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
@@ -117,6 +117,8 @@ class WatchState:
         self.places: Mapping[int, OsdPlace] = {}
         #: Pools with OSDs of the class hdd.
         self.disk_pools: Set[int] = set()
+        #: Pool -> roots and classes of the OSDs that serve its operations.
+        self.pool_places: Dict[int, Set[Tuple[str, str]]] = {}
         #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
@@ -162,6 +164,7 @@ class WatchState:
         self.places, self.silent = readings.places, readings.silent
         self.devices = _shared_devices(readings.places)
         self.disk_pools = (self.disk_pools & set(context.osdmap.pools)) | _on_disks(readings)
+        self._note_places(readings, context.osdmap.pools)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
         with self._lock:
@@ -188,6 +191,27 @@ class WatchState:
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._shared = self._pool_loads = None
         self._judge_laggy(context, readings, seconds)
+
+    def _note_places(self, readings: Readings, pools: Mapping[int, Pool]) -> None:
+        for row in readings.clients:
+            place = readings.places.get(row.osd)
+            if place is not None:
+                self.pool_places.setdefault(row.pool, set()).add((place.root, place.device_class))
+        self.pool_places = {pool_id: places for pool_id, places in self.pool_places.items()
+                            if pool_id in pools}
+
+    def others_on_osds(self) -> Dict[int, float]:
+        """Pool -> operations per second of other pools on its OSDs."""
+        rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self.pool_places
+                 for latency in [self.pools.latency(pool_id)]}
+        # There are few combinations of places, and may be many pools.
+        rates_by_places: Dict[FrozenSet[Tuple[str, str]], float] = {}
+        for pool_id, places in self.pool_places.items():
+            key = frozenset(places)
+            rates_by_places[key] = rates_by_places.get(key, 0.0) + rates[pool_id]
+        return {pool_id: max(0.0, sum(rate for key, rate in rates_by_places.items()
+                                      if places & key) - rates[pool_id])
+                for pool_id, places in self.pool_places.items()}
 
     def _add_loads(self, readings: Readings) -> None:
         """Loads are read for a part of the time in which something is slow, and kept in between."""

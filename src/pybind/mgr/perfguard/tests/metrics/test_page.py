@@ -20,6 +20,7 @@ from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.types import Phase
 from perfguard.status import Published
 from perfguard.watch.laggy import Suspect
+from perfguard.watch.load import LoadGrowth, PoolUse, Rates
 from perfguard.watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from perfguard.watch.types import Chronic
 
@@ -27,6 +28,7 @@ from ..fakes import probe_records
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.exposition import Key, key, parse
 from ..fakes.promtool import promtool
+from ..probe import test_curve
 from ..rebalance.test_phases import out_of_hours
 from ..watch.test_controller import LATENCY, Watched
 
@@ -44,6 +46,9 @@ OSD = OsdRow(
     read_rate=1.0, write_rate=2.0, read_p99_ms=9.0, write_p99_ms=None, ping_ms=0.4,
     silent_seconds=1.0, pgs={'laggy': 4})
 LAGGY = LaggyStatus(4, 0, 1.0, (), (Suspect(7, 0.9, ''),))
+#: 4,000 writes per second of the 16,000 of its curve, with 80 days until it is full.
+USE = PoolUse(3, 'rbd', 32, 3.5, Rates(0.0, 4000.0, 0.0, 4e3 * 4096), Rates(0.0, 8000.0), 0.0,
+              LoadGrowth(60, 100.0))
 SIGNALS = ClusterRow(
     read_ms=1.0, write_ms=2.0, read_rate=0.0, write_rate=0.0, read_p99_ms=5.0, write_p99_ms=7.0,
     untrimmed_osdmaps=500)
@@ -54,6 +59,10 @@ def measured() -> Probed:
             for number in range(3)]
     records = (probe_records.run(1, done, ended=100.0), probe_records.run(2, done, ended=200.0),
                probe_records.run(3, (), state=FAILED, ended=300.0))
+    curve = test_curve.record([
+        test_curve.measure(replace(test_curve.JOB, iodepth=depth), test_curve.ideal(depth))
+        for depth in test_curve.DEPTHS])
+    records += (replace(curve, id=5, target=Target('pool', 'rbd')),)
     return Probed(records=records, running=replace(records[0], id=4, state='running'),
                   schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
                   refused={'nightly': 'not now'}, baselines=Baselines().with_run(records[0]),
@@ -65,7 +74,8 @@ def page(published: Published, probed: Probed = Probed()) -> Dict[Key, float]:
 
 
 def with_watch(published: Published, **changes: Any) -> Published:
-    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY, signals=SIGNALS)
+    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY, signals=SIGNALS,
+                      uses=(USE,))
     return replace(published, watched=replace(watched, **changes))
 
 
@@ -84,6 +94,19 @@ def moving() -> Published:
 
 def names(found: Dict[Key, float]) -> List[str]:
     return list(dict.fromkeys(name for name, _ in found))
+
+
+def test_the_share_of_what_a_pool_serves(moving: Published) -> None:
+    published = with_watch(moving)
+    used, full = ('ceph_perfguard_pool_capacity_' + name for name in ('used_ratio', 'full_seconds'))
+    who = frozenset({('pool_id', '3'), ('name', 'rbd')})
+    found = page(published, measured())
+    assert found[used, who] == pytest.approx(4000.0 / 16667.0, rel=0.1)
+    assert found[full, who] == pytest.approx(80 * 86400.0, rel=0.1)
+    # Not where it may be wrong, or is not known.
+    other_sizes = USE._replace(now=Rates(0.0, 4000.0, 0.0, 4e3 * 65536))
+    for other in (page(with_watch(moving, uses=(other_sizes,)), measured()), page(published)):
+        assert not {used, full} & set(names(other))
 
 
 def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> None:

@@ -770,3 +770,33 @@ def test_a_replica_that_was_probed_within_half_a_minute_is_not_named(probed: boo
     assert (SLOW in cluster.checks) != probed
     if not probed:
         assert cluster.detail(SLOW).startswith('osd.5 on h1: replicated writes take ')
+
+
+# ---- the load of pools
+
+def test_pools_on_the_same_osds_share_what_these_serve() -> None:
+    """Of pools 1 and 2 on the same OSDs, one is three times as busy; pool 3 has OSDs of its own."""
+    cluster = Osds(8)
+    cluster.pools = {number: Pool(number, 'p%d' % number, False, 3, 2, 0, 64, 64, 64)
+                     for number in (1, 2, 3, 4)}
+    cluster.places = {osd: place._replace(device_class='hdd' if osd >= 6 else 'ssd')
+                      for osd, place in cluster.places.items()}
+
+    def ops(pool: int, osd: int, number: int, size: int) -> ClientOps:
+        return ClientOps(pool, osd, Ops(0, 0), Ops(number * MS, number), 0, size * number)
+
+    cluster.extra = {'clients': (ops(1, 0, 300, 4096), ops(1, 1, 300, 4096), ops(2, 2, 200, 16384),
+                                 ops(3, 6, 50, 4096))}
+    cluster.run(60)
+    uses = {use.id: use for use in report.pool_uses(cluster.watch, cluster.context(), OPTIONS)}
+    assert [round(uses[pool].now.writes) for pool in (1, 2, 3, 4)] == [120, 40, 10, 0]
+    assert [round(uses[pool].others) for pool in (1, 2, 3, 4)] == [40, 120, 0, 0]
+    assert [uses[pool].p99_ms for pool in (1, 2, 3)] == [5.0, 5.0, 50.0]
+    assert uses[2].now.write_bytes == pytest.approx(40 * 16384)
+    strict = replace(OPTIONS, capacity_p99_ms=2.0)
+    assert {use.p99_ms for use in report.pool_uses(
+        cluster.watch, cluster.context(), strict)} == {2.0}
+    # A pool that is gone is no neighbour.
+    del cluster.pools[2]
+    cluster.turn()
+    assert report.pool_uses(cluster.watch, cluster.context(), OPTIONS)[0].others == 0.0

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The load that clients put on a pool: its busiest hour of each day, and how that grows. Pure.
+
+Growth is judged by the seasonal Kendall test with the slope of Sen (Hirsch, Slack and Smith,
+Techniques of Trend Analysis for Monthly Water Quality Data, Water Resources Research 18, 1982):
+only days of the same weekday are compared, so that weekends and a single busy day are no growth.
+"""
+from statistics import median
+from typing import Any, List, NamedTuple, Optional, Sequence
+
+from .series import are_amounts
+
+HOUR_SECONDS = 3600.0
+DAY_HOURS, WEEK_DAYS = 24, 7
+#: Days that are kept, and those without which growth is unknown: three of each weekday.
+KEPT_DAYS, LEAST_DAYS = 91, 21
+#: Minimum hours with readings of a day that counts for growth, and seconds of an hour that counts.
+LEAST_HOURS, LEAST_HOUR_SECONDS = 20, 1800.0
+#: Hours after which a day is stored again: a failover loses the hours since.
+STORED_HOURS = 6
+#: Standard deviations from which growth is significant: 5 % on both sides.
+SIGNIFICANT = 1.96
+
+
+class Rates(NamedTuple):
+    """Operations per second, and bytes per second that they read and write."""
+    reads: float = 0.0
+    writes: float = 0.0
+    read_bytes: float = 0.0
+    write_bytes: float = 0.0
+
+    @property
+    def ops(self) -> float:
+        return self.reads + self.writes
+
+
+class DayLoad(NamedTuple):
+    #: Days since the epoch, and hours with readings so far.
+    day: int
+    hours: int
+    #: Of the hour with the most operations.
+    busiest: Rates
+
+
+class LoadGrowth(NamedTuple):
+    #: Days with enough readings.
+    days: int
+    #: Operations per second that the busiest hour grows by in a day; None: the days are too few, or
+    #: it does not grow significantly.
+    per_day: Optional[float] = None
+
+
+class PoolUse(NamedTuple):
+    """The load of a pool at present."""
+    id: int
+    pool: str
+    pg_num: int
+    #: What is expected of it.
+    p99_ms: float
+    #: Of the last minute, and of the busiest hour of the last seven days.
+    now: Rates
+    busiest: Rates
+    #: Operations per second of other pools on its OSDs.
+    others: float
+    growth: LoadGrowth
+
+
+class PoolLoad:
+    def __init__(self) -> None:
+        self.days: List[DayLoad] = []
+        self._hour = -1
+        self._seconds = 0.0
+        self._sums = Rates()
+        self._last = Rates()
+        #: The day for which growth was computed last, and the growth.
+        self._growth = (-1, LoadGrowth(0))
+
+    def add(self, now: float, seconds: float, counts: Rates) -> bool:
+        """Add the operations and bytes of `seconds`. Returns whether there is something new to
+        store: another day, or another busiest hour."""
+        hour = int(now // HOUR_SECONDS)
+        changed = hour != self._hour and self._close()
+        if hour != self._hour:
+            self._hour, self._seconds, self._sums = hour, 0.0, Rates()
+        self._seconds += seconds
+        self._sums = Rates(*(before + more for before, more in zip(self._sums, counts)))
+        return changed
+
+    def _close(self) -> bool:
+        if self._seconds < LEAST_HOUR_SECONDS:
+            return False
+        self._last = rates = self._rates()
+        day, before = self._hour // DAY_HOURS, self.days[-1] if self.days else None
+        if before is None or before.day != day:
+            self.days = [*self.days, DayLoad(day, 1, rates)][-KEPT_DAYS:]
+            return True
+        busiest = max(before.busiest, rates, key=lambda row: row.ops)
+        self.days[-1] = DayLoad(day, before.hours + 1, busiest)
+        return busiest is rates or not (before.hours + 1) % STORED_HOURS
+
+    def _rates(self) -> Rates:
+        return Rates(*(total / self._seconds for total in self._sums)) if self._seconds else Rates()
+
+    def lately(self) -> Rates:
+        """Of this hour; of the one before as long as this one is too short."""
+        return self._rates() if self._seconds >= LEAST_HOUR_SECONDS or not self._last.ops \
+            else self._last
+
+    def sized(self, reads: float, writes: float) -> Rates:
+        """Operations per second, of the mean sizes of late."""
+        late = self.lately()
+        return Rates(reads, writes, reads * late.read_bytes / late.reads if late.reads else 0.0,
+                     writes * late.write_bytes / late.writes if late.writes else 0.0)
+
+    def busiest(self, now: float) -> Rates:
+        """The busiest hour of the last seven days, with this one."""
+        today = int(now // HOUR_SECONDS) // DAY_HOURS
+        return max([row.busiest for row in self.days if 0 <= today - row.day < WEEK_DAYS]
+                   + [self.lately()], key=lambda row: row.ops)
+
+    def growth(self, now: float) -> LoadGrowth:
+        today = int(now // HOUR_SECONDS) // DAY_HOURS
+        if today != self._growth[0]:
+            self._growth = today, growth([row for row in self.days if row.day < today
+                                          and row.hours >= LEAST_HOURS])
+        return self._growth[1]
+
+    def to_json(self) -> List[List[float]]:
+        return [[row.day, row.hours, *(round(rate, 2) for rate in row.busiest)]
+                for row in self.days]
+
+    def from_json(self, rows: Any) -> None:
+        """Load the output of to_json(); invalid data is skipped."""
+        self._growth = (-1, LoadGrowth(0))
+        self.days = [DayLoad(int(row[0]), int(row[1]), Rates(*map(float, row[2:])))
+                     for row in rows if _is_day(row)] if isinstance(rows, list) else []
+
+
+def _is_day(row: object) -> bool:
+    # Rates may be 0.
+    return (isinstance(row, list) and len(row) == 2 + len(Rates._fields)
+            and are_amounts(row[:2], 2) and are_amounts([rate + 1.0 for rate in row[2:]
+                                                         if isinstance(rate, (int, float))
+                                                         and rate >= 0.0], len(Rates._fields)))
+
+
+def growth(days: Sequence[DayLoad]) -> LoadGrowth:
+    """`days`: complete ones, oldest first."""
+    if len(days) < LEAST_DAYS:
+        return LoadGrowth(len(days))
+    slopes: List[float] = []
+    score, variance = 0, 0.0
+    for weekday in range(WEEK_DAYS):
+        same = [row for row in days if row.day % WEEK_DAYS == weekday]
+        number = len(same)
+        variance += number * (number - 1) * (2 * number + 5) / 18.0
+        for index, before in enumerate(same):
+            for after in same[index + 1:]:
+                more = after.busiest.ops - before.busiest.ops
+                slopes.append(more / (after.day - before.day))
+                score += (more > 0) - (more < 0)
+    grows = variance > 0.0 and score - 1 >= SIGNIFICANT * variance ** 0.5
+    per_day = median(slopes) if grows else 0.0
+    return LoadGrowth(len(days), per_day if per_day > 0.0 else None)
