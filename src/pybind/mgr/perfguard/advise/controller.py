@@ -14,7 +14,7 @@ from ..observation import Observation
 from ..store import Store
 from . import pools, report
 from .drives import without_smart
-from .report import Advice, AdviseOrder, Facts
+from .report import Advice, AdviseOrder, Facts, SlowAlone
 from .rules import CODES, findings
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,11 @@ class Advising:
 
     def __init__(self, cluster: Reader, store: Store,
                  store_iops: Callable[[], Mapping[int, Tuple[int, float]]],
-                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]]) -> None:
+                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]],
+                 slow_alone: Callable[[], Optional[SlowAlone]] = lambda: None) -> None:
         self._cluster = cluster
         self._store = store
-        self._store_iops = store_iops
+        self._store_iops, self._slow_alone = store_iops, slow_alone
         self._drives = drives
         self._muted: FrozenSet[str] = frozenset()
         self._due: Optional[float] = None
@@ -103,7 +104,7 @@ class Advising:
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
         facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
-                      self._store_iops(), self._drives())
+                      self._store_iops(), self._slow_alone(), self._drives())
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (*((NO_CONFIG,) if inventory.config is None else ()),
                               *without_smart(facts)))

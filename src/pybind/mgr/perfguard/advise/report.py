@@ -38,6 +38,8 @@ class Facts:
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     #: OSD -> the newest probe of its store, and the 4 KiB writes per second that it measured.
     store_iops: Mapping[int, Tuple[int, float]] = field(default_factory=dict)
+    #: The newest probe of queue depths, if one operation at a time was slower than several.
+    slow_alone: Optional['SlowAlone'] = None
     #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
     drives: Optional[Mapping[str, DriveHealth]] = None
 
@@ -46,6 +48,14 @@ class Facts:
         drives = self.drives or {}
         return [(osd, drives[osd.devices[0]]) for osd in self.inventory.osds
                 if osd.devices and osd.devices[0] in drives]
+
+
+class SlowAlone(NamedTuple):
+    probe: int
+    #: Of one operation at a time, and of `depth` at a time, in ms.
+    alone_ms: float
+    together_ms: float
+    depth: int
 
 
 class Seen(NamedTuple):

@@ -152,6 +152,17 @@ def _mclock(facts: Facts) -> List[OsdFacts]:
             if value_of(facts.inventory, osd, 'osd_op_queue') == MCLOCK]
 
 
+def power_saving(facts: Facts) -> Optional[Seen]:
+    """The newest probe of queue depths says so: the mgr sees no CPU of another host."""
+    slow = facts.slow_alone
+    return None if slow is None else Seen(
+        'one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all repetitions of '
+        'probe %d' % (slow.alone_ms, slow.depth, slow.together_ms, slow.probe),
+        'on the hosts of OSDs and on that of the probe, look at "cpupower idle-info" and "cpupower '
+        'frequency-info"; compare a probe after "cpupower frequency-set -g performance; cpupower '
+        'idle-set -D 10"')
+
+
 def mclock_capacity(facts: Facts) -> Optional[Seen]:
     """Implausible capacities: outside the range of the kind of device, or far from the median of
     the kind."""

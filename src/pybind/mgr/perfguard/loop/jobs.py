@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
+from ..advise.report import SlowAlone
 from ..clock import Clock
 from ..cluster.drive_health import Drives
 from ..cluster.ports import Cluster
@@ -60,7 +61,11 @@ class Jobs:
                                self.may_write)
         self.advising = Advising(cluster, store,
                                  lambda: capacities(self.probing.probed.records),
-                                 lambda: self.drives.known)
+                                 lambda: self.drives.known, self._slow_alone)
+
+    def _slow_alone(self) -> Optional[SlowAlone]:
+        slow = self.probing.probed.slower_alone()
+        return None if slow is None else SlowAlone(*slow)
 
     def options(self) -> Options:
         """The options, with those that were set for the active campaign."""

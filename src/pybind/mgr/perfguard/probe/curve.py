@@ -26,6 +26,12 @@ LEAST_DEPTHS = 4
 LAST_SHARE = 0.1
 #: Gain of the highest depth over the previous one from which throughput still rises.
 RISING = 0.05
+#: Depths at which operations hardly wait for one another, but come without a pause; and the ratio
+#: of the latency at depth 1 to that at these depths from which the pauses cost time. CPUs that save
+#: power between operations cost 10 to 20 %, elsewhere a factor of 2 to 3.
+SHALLOW_DEPTHS, PAUSE_RATIO = (2, 3, 4), 1.1
+#: Repetitions of each depth, and shallow depths, without which that may be chance.
+PAUSE_REPETITIONS, PAUSE_DEPTHS = 3, 2
 #: Ratio of the highest to the lowest repetition from which a curve is uncertain.
 UNCERTAIN = 1.5
 
@@ -44,6 +50,7 @@ class CurvePoint(NamedTuple):
     latency_ns: Measure
     p99_ns: Measure
     client_limited: bool
+    repetitions: int = 1
 
     @property
     def power(self) -> float:
@@ -65,6 +72,9 @@ class Price(NamedTuple):
 class Curve(NamedTuple):
     #: "randwrite 4096 write osd.3"
     label: str
+    #: Bytes of an operation, and whether the job has operations of the other direction as well.
+    bs: int
+    is_mixed: bool
     direction: str
     osd: Optional[int]
     #: By depth.
@@ -72,9 +82,6 @@ class Curve(NamedTuple):
     knee: CurvePoint
     #: The first depth whose repetitions reach the highest throughput.
     peak: CurvePoint
-    #: Bytes of an operation, and whether the job has operations of the other direction as well.
-    bs: int
-    is_mixed: bool
     #: None: the lowest depth already exceeds the rest of the throughput.
     price: Optional[Price]
     notes: Tuple[str, ...]
@@ -97,7 +104,8 @@ def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
                       measure_of(repetitions, lambda repetition: repetition.iops),
                       measure_of(repetitions, lambda repetition: repetition.latency_ns),
                       measure_of(repetitions, lambda repetition: repetition.p99_ns),
-                      any(repetition.client_limited for repetition in repetitions))
+                      any(repetition.client_limited for repetition in repetitions),
+                      len(repetitions))
 
 
 def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
@@ -130,6 +138,13 @@ def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
 
 def _notes(points: Sequence[CurvePoint]) -> List[str]:
     notes = []
+    paused = slower_alone(points)
+    if paused is not None:
+        notes.append('one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all '
+                     'repetitions: CPUs of the OSDs or of the client save power in the pauses '
+                     '("cpupower idle-info" on these hosts)'
+                     % (paused[0].latency_ns.median / 1e6, paused[1].depth,
+                        paused[1].latency_ns.median / 1e6))
     before, last = points[-2], points[-1]
     if last.iops.median > (1.0 + RISING) * before.iops.median:
         notes.append('throughput still rises at depth %d: the cluster can do more' % last.depth)
@@ -143,6 +158,25 @@ def _notes(points: Sequence[CurvePoint]) -> List[str]:
         notes.append('the CPU of the probe process was the bottleneck at depth %s: the cluster may '
                      'be faster' % ', '.join(limited))
     return notes
+
+
+def slower_alone(points: Sequence[CurvePoint]) -> Optional[Tuple[CurvePoint, CurvePoint]]:
+    """The point of depth 1 and the fastest shallow one, if one operation at a time is slower than
+    several, which queues do not explain.
+
+    Each repetition at depth 1 must be slower than each at the others. Of three depths and three
+    repetitions, chance alone does that to one in 220 (12 choose 3); the repetitions take turns, so
+    that a change in the cluster affects all depths alike.
+    """
+    alone = next((point for point in points if point.depth == 1), None)
+    others = [point for point in points if point.depth in SHALLOW_DEPTHS]
+    if alone is None or len(others) < PAUSE_DEPTHS or min(
+            point.repetitions for point in (alone, *others)) < PAUSE_REPETITIONS:
+        return None
+    fastest = min(others, key=lambda point: point.latency_ns.median)
+    is_apart = alone.latency_ns.low > max(point.latency_ns.high for point in others)
+    is_slower = alone.latency_ns.low > PAUSE_RATIO * fastest.latency_ns.high
+    return (alone, fastest) if is_apart and is_slower else None
 
 
 # ---- Throughput by number of OSDs

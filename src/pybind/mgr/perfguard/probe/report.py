@@ -11,7 +11,7 @@ from ..errors import Refused
 from ..watch.load import PoolUse
 from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank, slow_in_pool)
-from .curve import Curve, Scaling, curves, scalings
+from .curve import Curve, Scaling, curves, scalings, slower_alone
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
@@ -251,6 +251,20 @@ class Probed:
         for record in self.records:
             if record.ended_well and record.target.kind in kinds:
                 yield record, self.caches.curves.of((record,), None, partial(_pool_curves, record))
+
+    def slower_alone(self) -> Optional[Tuple[int, float, float, int]]:
+        """The newest probe with a curve, its latency in ms at depth 1, and the lower one at another
+        depth; None: it is not lower."""
+        for record, probed in reversed(list(self._curves('pool', 'cluster'))):
+            for row in probed:
+                paused = slower_alone(row.curve.points)
+                if paused is not None:
+                    alone, other = paused
+                    return (record.id, alone.latency_ns.median / 1e6,
+                            other.latency_ns.median / 1e6, other.depth)
+            if probed:
+                break
+        return None
 
     def headrooms(self, uses: Sequence[PoolUse], now: float) -> List[Headroom]:
         curves_by_pool: Dict[str, List[ProbedCurve]] = {}

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.advise.drives import without_smart
-from perfguard.advise.report import Facts, Severity
+from perfguard.advise.report import Facts, Severity, SlowAlone
 from perfguard.advise.rules import CODES, RULES, findings
 from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
@@ -137,6 +137,7 @@ PROVOKED = [
      'ceph perfguard pg_num <pool> <power of two>'),
     ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)),
      'ceph perfguard pg_num <pool> <power of two>'),
+    ('POWER_SAVING', replace(GOOD, slow_alone=SlowAlone(7, 0.91, 0.52, 3)), 'cpupower idle-info'),
     ('READ_BALANCE', facts(min_compat_client='reef', **pools(1, read_score=1.8)),
      '--read-pool rbd'),
     ('ROCKSDB_OPTIONS', facts(config('bluestore_rocksdb_options', 'compression=kNoCompression')),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Curves of latency against throughput."""
 import json
+import random
 from dataclasses import replace
 from typing import Sequence, Tuple
 
@@ -158,3 +159,65 @@ def test_as_data_and_as_a_table() -> None:
 def test_a_run_without_a_curve() -> None:
     probed = Probed(records=(record([measure(JOB, 1000.0)]),))
     assert probed.details(7)['curves'] == []
+
+
+# ---- pauses between operations
+
+def with_pauses(alone_ms: Sequence[float], others_ms: Sequence[float] = (0.5, 0.51, 0.52),
+                depths: Sequence[int] = (2, 3, 4, 8, 16)) -> Sequence[str]:
+    """Latency by repetition; from depth 8 on, operations wait for one another."""
+    pairs = [measure(replace(JOB, iodepth=1), 1e3 / ms, number)
+             for number, ms in enumerate(alone_ms)]
+    pairs += [measure(replace(JOB, iodepth=depth), depth * 1e3 / (ms * max(1.0, depth / 4)), number)
+              for number, ms in enumerate(others_ms) for depth in depths]
+    found, = curves(record(pairs))
+    return [note for note in found.notes if 'save power' in note]
+
+
+def test_one_operation_at_a_time_is_slower_where_cpus_sleep() -> None:
+    note, = with_pauses((0.9, 0.91, 0.92))
+    assert note.startswith('one operation at a time takes 0.91 ms, 2 at a time take 0.51 ms')
+    assert 'cpupower idle-info' in note
+
+
+@pytest.mark.parametrize('alone_ms, others_ms, depths', [
+    # As queues have it; hardly slower; once as fast as the others; of one repetition; of one depth.
+    ((0.4, 0.41, 0.42), (0.5, 0.51, 0.52), (2, 3, 4, 8)),
+    ((0.54, 0.55, 0.56), (0.5, 0.51, 0.52), (2, 3, 4, 8)),
+    ((0.9, 0.91, 0.5), (0.5, 0.51, 0.52), (2, 3, 4, 8)),
+    ((0.9, 0.91, 0.92), (0.5, 0.51, 0.95), (2, 3, 4, 8)),
+    ((0.9, 0.91), (0.5, 0.51), (2, 3, 4, 8)),
+    ((0.9, 0.91, 0.92), (0.5, 0.51, 0.52), (2, 8, 16, 32))])
+def test_without_evidence_no_power_saving_is_named(
+        alone_ms: Sequence[float], others_ms: Sequence[float], depths: Sequence[int]) -> None:
+    assert with_pauses(alone_ms, others_ms, depths) == []
+
+
+def test_chance_names_no_power_saving() -> None:
+    """Latencies of all depths from one distribution: one curve in 220."""
+    rnd, named = random.Random(11), 0
+    for spread in (0.05, 0.2, 0.5) * 200:
+        found, = curves(record([
+            measure(replace(JOB, iodepth=depth), depth * 1e3 / rnd.lognormvariate(0.0, spread), n)
+            for n in range(3) for depth in (1, 2, 3, 4)]))
+        named += any('save power' in note for note in found.notes)
+    assert named <= 8
+
+
+def test_the_newest_curve_says_whether_power_is_saved() -> None:
+    def run(number: int, alone_ms: float, kind: str = 'pool') -> RunRecord:
+        pairs = [measure(replace(JOB, iodepth=depth), depth * 1e3 / (
+            alone_ms if depth == 1 else 0.5 + number / 1e3 + repetition / 1e3), repetition)
+            for repetition in range(3) for depth in (1, 2, 3, 4)]
+        return replace(record(pairs), id=number, target=Target(kind, 'rbd'))
+
+    saved = run(1, 0.9)
+    found = Probed(records=(saved,)).slower_alone()
+    assert found is not None and found[0] == 1 and found[3] == 2
+    assert found[1:3] == pytest.approx((0.9, 0.502))
+    # A newer one does not show it.
+    assert Probed(records=(saved, run(2, 0.4))).slower_alone() is None
+    # Neither one OSD, nor a run without a curve, says so of the cluster.
+    short = replace(record([measure(JOB, 1000.0)]), id=3)
+    assert Probed(records=(saved, run(2, 0.4, 'osd'), short)).slower_alone() == found
+    assert Probed().slower_alone() is None
