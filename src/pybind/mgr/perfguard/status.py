@@ -323,6 +323,7 @@ def osds_json(osds: Sequence[OsdRow], preview: ReleasePreview) -> List[Json]:
 MOST_SHOWN_EVENTS = 100
 MOST_PROBES = 20
 MOST_SHOWN_PGS = 50
+MOST_SHOWN_POOLS = 10
 
 
 def overview(published: Published, probed: Probed, drawn: Json, since: float, now: float) -> Json:
@@ -334,6 +335,7 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
         'mitigation': listing_json(published.mitigated.listing),
         'laggy': _bounded(laggy_json(published.watched.laggy), 'pgs'),
         'events': _newer(published.events, since),
+        'capacity': _fullest(probed.capacity_json(published.watched.uses, now)['pools']),
         'probe': probed.listing(MOST_PROBES),
         'schedules': probed.schedules_json()['schedules'], 'series': drawn}
 
@@ -342,6 +344,12 @@ def _bounded(document: Json, key: str) -> Json:
     """The document with a truncated list and its full length."""
     pgs = document.get(key, [])
     return {**document, key: pgs[:MOST_SHOWN_PGS], key + '_count': len(pgs)}
+
+
+def _fullest(pools: Sequence[Json]) -> List[Json]:
+    """Those with a known share, the highest first."""
+    known = [row for row in pools if row['used'] is not None]
+    return sorted(known, key=lambda row: -row['used']['median'])[:MOST_SHOWN_POOLS]
 
 
 def _newer(events: Sequence[Json], since: float) -> List[Json]:

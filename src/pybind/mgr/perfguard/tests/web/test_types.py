@@ -14,8 +14,11 @@ from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
 from perfguard.probe.report import Probed
+from perfguard.probe.types import Target
 from perfguard.rebalance.types import Phase
-from perfguard.status import overview
+from perfguard.status import Published, overview
+from perfguard.watch.controller import Watched as WatchedState
+from perfguard.watch.load import LoadGrowth, PoolUse, Rates
 from perfguard.why.causes import Cause, as_json, parsed
 
 from ..fakes.driver import Driver
@@ -105,6 +108,25 @@ def test_the_overview_has_what_the_page_reads(answer: Any) -> None:
                'Rung', 'RungSetting', 'Laggy', 'LaggyPg', 'Suspect', 'Event', 'ProbeSummary',
                'Schedule', 'May'} - checked
     assert not missing
+
+
+def test_the_pools_that_use_most_of_what_they_serve_come_first() -> None:
+    """Without those of which no share is known."""
+    curve = test_curve.record([
+        test_curve.measure(replace(test_curve.JOB, iodepth=depth), test_curve.ideal(depth))
+        for depth in test_curve.DEPTHS])
+    uses = tuple(PoolUse(number, 'p%d' % number, 32, 4.0, Rates(0.0, 100.0 * number),
+                         Rates(0.0, 100.0 * number), 0.0, LoadGrowth(1)) for number in range(14))
+    probed = replace(PROBED, records=tuple(
+        replace(curve, id=50 + number, target=Target('pool', 'p%d' % number))
+        for number in range(13)))
+    published = Published(watched=WatchedState(uses=uses))
+    rows = json.loads(json.dumps(overview(published, probed, {}, 0.0, 1.0)))['capacity']
+    assert [row['pool'] for row in rows] == ['p%d' % number for number in range(12, 2, -1)]
+    checked: Set[str] = set()
+    for row in rows:
+        check('CapacityRow', row, 'capacity', checked)
+    assert 'CapacityRow' in checked
 
 
 @pytest.mark.parametrize('path', ['status.mode', 'rebalance.limits', 'laggy.pgs_count'])

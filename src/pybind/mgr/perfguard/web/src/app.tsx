@@ -6,7 +6,7 @@ import { useDark, useStore } from './hooks';
 import { Banner } from './parts/banner';
 import { Guard } from './parts/guard';
 import { Header } from './parts/header';
-import { Events, LaggyPgs, Mitigations } from './parts/lists';
+import { Capacity, Events, LaggyPgs, Mitigations } from './parts/lists';
 import { Now } from './parts/now';
 import { Probes } from './probes/panel';
 import type { Store } from './store';
@@ -42,6 +42,7 @@ export function App({ store }: { store: Store }) {
                         <Guard>
                             <Osds store={store} state={state} suspects={overview.laggy.suspects} />
                         </Guard>
+                        <Guard><Capacity rows={overview.capacity} /></Guard>
                         <div class="columns">
                             <Guard><Events events={state.model.events} /></Guard>
                             <Guard>

@@ -228,6 +228,7 @@ export interface Suspect {
     score: number;
     why: string;
     advice: string;
+    mechanism: string;
 }
 
 export interface Laggy {
@@ -238,6 +239,17 @@ export interface Laggy {
     pgs: LaggyPg[];
     pgs_count: number;
     suspects: Suspect[];
+}
+
+export interface CapacityRow {
+    pool: string;
+    p99_ms: number;
+    /** Shares of what the pool serves at that p99. */
+    used: { median: number; low: number; high: number };
+    busiest: number;
+    full_seconds: Value;
+    certain: boolean;
+    remarks: { code: string; text: string }[];
 }
 
 export interface Event {
@@ -293,6 +305,8 @@ export interface Overview {
     rebalance: Partial<Campaign>;
     mitigation: Mitigation;
     laggy: Laggy;
+    /** The pools with the highest shares. */
+    capacity: CapacityRow[];
     events: Event[];
     probe: { probes: ProbeSummary[] };
     schedules: Schedule[];

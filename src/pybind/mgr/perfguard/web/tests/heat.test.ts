@@ -24,7 +24,7 @@ test('colour follows the score, and slow is what was proven', () => {
 });
 
 test('the first suspect for laggy PGs is red, with any score', () => {
-    const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '' };
+    const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '', mechanism: 'unknown' };
     const cell = cellOf(PLAIN, suspect);
     assert.deepEqual([cell.state, cell.mark], ['slow', 'L']);
     assert.match(cell.label, /slowdown 1\.00, suspect for laggy PGs: in all of them/);
@@ -33,7 +33,7 @@ test('the first suspect for laggy PGs is red, with any score', () => {
 });
 
 test('a suspect is not counted as slow', () => {
-    const suspect = { osd: 4, score: 0.9, why: '', advice: '' };
+    const suspect = { osd: 4, score: 0.9, why: '', advice: '', mechanism: 'unknown' };
     assert.equal(summaryOf([PLAIN], null), '');
     assert.equal(summaryOf([PLAIN], suspect), 'suspect for laggy PGs: osd.4');
     const slow = [1, 2, 3, 4, 5, 6, 7, 8].map((osd) => ({ ...PLAIN, osd, slow: true }));

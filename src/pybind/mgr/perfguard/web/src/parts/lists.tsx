@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Events, mitigations, and laggy PGs with their suspects.
-import { plural, shownText, timeText } from '../format';
+// Events, mitigations, laggy PGs with their suspects, and what pools use of what they serve.
+import { percentText, plural, secondsText, shownText, timeText } from '../format';
 import { useKept } from '../kept';
 import type { Store } from '../store';
-import type { Event, Laggy, Mitigation, Rung } from '../types';
+import type { CapacityRow, Event, Laggy, Mitigation, Rung } from '../types';
 import { Action } from './action';
 
 const MOST = 100;
@@ -131,7 +131,9 @@ export function LaggyPgs({ laggy }: { laggy: Laggy }) {
             <ol class="suspects" aria-label="Suspects, the most likely first">
                 {laggy.suspects.map((suspect) => (
                     <li key={suspect.osd}>
-                        <b>osd.{suspect.osd}</b>: {suspect.why}
+                        <b>osd.{suspect.osd}</b>
+                        {suspect.mechanism !== 'unknown'
+                            && ` (${suspect.mechanism.replace('_', ' ')})`}: {suspect.why}
                         {suspect.advice && <p><code>{suspect.advice}</code></p>}
                     </li>
                 ))}
@@ -144,4 +146,33 @@ export function LaggyPgs({ laggy }: { laggy: Laggy }) {
             )}
         </section>
     );
+}
+
+/** Only of pools that a probe has measured. */
+export function Capacity({ rows }: { rows: CapacityRow[] }) {
+    if (!rows.length) {
+        return null;
+    }
+    return (
+        <section class="card" aria-labelledby="capacity-title" data-test="capacity">
+            <div class="section-head"><h2 id="capacity-title">Capacity</h2></div>
+            <ul class="suspects">
+                {rows.map((row) => (
+                    <li key={row.pool}>
+                        <b>{row.pool}</b>: {capacityText(row)}
+                        {!row.certain && <p class="muted">
+                            {row.remarks.map((remark) => remark.text).join('; ')}
+                        </p>}
+                    </li>
+                ))}
+            </ul>
+        </section>
+    );
+}
+
+function capacityText({ used, busiest, p99_ms, full_seconds }: CapacityRow): string {
+    const full = full_seconds === null ? '' : `; at this growth full in ${secondsText(full_seconds)}`;
+    return `uses ${percentText(used.median)} (${percentText(used.low)} to `
+        + `${percentText(used.high)}) of the operations that it serves at p99 ${p99_ms} ms; `
+        + `busiest hour ${percentText(busiest)}${full}`;
 }

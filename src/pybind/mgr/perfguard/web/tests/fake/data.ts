@@ -417,8 +417,10 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
             suspects: holding ? [{ osd: 41, score: 0.93,
                 why: 'in the acting set of all 3 laggy PGs, leads none, silent for 34 s',
                 advice: 'osd.41 hangs or its host is unreachable: check both; "ceph osd down 41" makes '
-                    + `its PGs peer without it ${HOSTILE}` }] : [],
+                    + `its PGs peer without it ${HOSTILE}`, mechanism: 'hangs' }] : [],
         },
+        capacity: [{ pool: 'rbd', p99_ms: 5, used: { median: 0.38, low: 0.34, high: 0.45 },
+            busiest: 0.61, full_seconds: 3024000, certain: true, remarks: [] }],
         events: events(since, now),
         probe: { probes: PROBES }, schedules: SCHEDULES,
         series: {
