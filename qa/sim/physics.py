@@ -174,5 +174,5 @@ def _rows(hw: Hardware, numbers: Dict[str, np.ndarray], means: Dict[str, np.ndar
             ms = float(sums[kind][pool, osd]) + share * more
             ops = int(numbers[kind][pool, osd])
             parts.append(Ops(int(1e6 * ms) if ops else 0, ops))
-        rows.append(ClientOps(int(pool) + 1, int(osd), *parts))
+        rows.append(ClientOps(int(pool) + 1, int(osd), parts[0], parts[1]))
     return rows

@@ -57,12 +57,12 @@ SIGNALS = ClusterRow(
 def measured() -> Probed:
     done = [probe_records.step(probe_records.LATENCY, [100, 200], repetition=number)
             for number in range(3)]
-    records = (probe_records.run(1, done, ended=100.0), probe_records.run(2, done, ended=200.0),
-               probe_records.run(3, (), state=FAILED, ended=300.0))
     curve = test_curve.record([
         test_curve.measure(replace(test_curve.JOB, iodepth=depth), test_curve.ideal(depth))
         for depth in test_curve.DEPTHS])
-    records += (replace(curve, id=5, target=Target('pool', 'rbd')),)
+    records = (probe_records.run(1, done, ended=100.0), probe_records.run(2, done, ended=200.0),
+               probe_records.run(3, (), state=FAILED, ended=300.0),
+               replace(curve, id=5, target=Target('pool', 'rbd')))
     return Probed(records=records, running=replace(records[0], id=4, state='running'),
                   schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
                   refused={'nightly': 'not now'}, baselines=Baselines().with_run(records[0]),
