@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The model cluster through the interface that ceph-mgr gives perfguard."""
 
+import errno
 import json
 import time
 from dataclasses import dataclass
@@ -460,6 +461,9 @@ class SimCluster:
         self.model.min_wait = float(mon.get(MIN_WAIT, DEFAULT_MIN_WAIT))
         sleep = 'osd_recovery_sleep_' + self.model.hardware.kind
         self.model.sleep = float(self.config['osd'].get(sleep, 0.0))
+
+    def remove_osd(self, osd: int) -> Reply:
+        return Reply(-errno.ENOENT, '', 'no orchestrator')
 
     def switch_balancer(self, active: bool) -> Reply:
         self.config['mgr'][BALANCER] = 'true' if active else 'false'

@@ -32,7 +32,7 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              deviation: Optional[str] = None, max_movement: Optional[str] = None,
              drain: Optional[Sequence[str]] = None, what_if: Optional[str] = None,
              under: Optional[Sequence[str]] = None, class_: Optional[str] = None,
-             upmaps_max: Optional[int] = None) -> Order:
+             upmaps_max: Optional[int] = None, remove: bool = False) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
@@ -81,7 +81,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run,
                          drain=words(*drain or ()))
     return Order(change, _names(change, what), accept=codes, dry_run=dry_run, by=by,
-                 deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max)
+                 deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,
+                 remove=remove)
 
 
 def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
@@ -144,13 +145,15 @@ class ChangeCommands(Handlers):
 
     @writes('perfguard replace')
     def replace(self, what: List[str], dry_run: bool = False, accept: Optional[List[str]] = None,
-                cancel: bool = False, format: Optional[str] = None) -> CommandResult:
+                cancel: bool = False, remove: bool = False,
+                format: Optional[str] = None) -> CommandResult:
         """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
         if cancel:
-            _refuse_ignored('--cancel', {'--dry-run': dry_run, '--accept': bool(accept)})
+            _refuse_ignored('--cancel', {'--dry-run': dry_run, '--accept': bool(accept),
+                                         '--remove': remove})
             return show(self.loop.ask(Order(CANCEL, words(*what))), format, message)
-        return show(self._change(REPLACE, what, dry_run=dry_run, accept=accept), format,
-                    CHANGE_TEXTS[REPLACE])
+        return show(self._change(REPLACE, what, dry_run=dry_run, accept=accept, remove=remove),
+                    format, CHANGE_TEXTS[REPLACE])
 
     @writes('perfguard rule', CHANGE_TEXTS['rule'])
     def rule(self, pool: str, rule: str, upmaps_max: Optional[int] = None, dry_run: bool = False,

@@ -486,6 +486,17 @@ class MgrCluster:
         retval, out, error = self._balancer({'prefix': 'balancer on' if active else 'balancer off'})
         return Reply(retval, out, error)
 
+    def remove_osd(self, osd: int) -> Reply:
+        """Run `orch osd rm --replace`: cephadm waits until that is safe."""
+        try:
+            # The second argument keeps the id.
+            result = call_module(self._mgr, CEPHADM, 'remove_osds', [str(osd)], True)
+        except OSError as failure:
+            return Reply(-errno.ENOENT, '', str(failure))
+        # orchestrator.OrchResult
+        error = str(result.exception_str or '')
+        return Reply(-errno.EIO if error else 0, str(result.result or ''), error)
+
     def _balancer(self, command: Mapping[str, str]) -> Tuple[int, str, str]:
         try:
             retval, out, error = call_module(self._mgr, 'balancer', '_handle_command', '', command)

@@ -5,7 +5,7 @@ It is read from what cephadm stores for its next mgr: calls of the module itself
 that do not answer. Other orchestrators store nothing of this.
 """
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..tables import listed, osds_text
@@ -36,6 +36,8 @@ class Orchestrating:
     removing: FrozenSet[int] = frozenset()
     #: Hosts in maintenance.
     maintenance: FrozenSet[str] = frozenset()
+    #: There is one, which can be ordered to remove OSDs.
+    present: bool = False
 
     def restarting(self, osdmap: OsdMap) -> str:
         """The OSDs that an upgrade restarts now, as a reason to release nothing; '' if none. A PG
@@ -118,7 +120,8 @@ class OrchestratorReader:
         now = self._clock()
         if self._read is None or now - self._read >= ORCHESTRATOR_SECONDS:
             self._read = now
-            stored = self._stored(KEYS) if self._is_cephadm() else dict.fromkeys(KEYS)
+            present = self._is_cephadm()
+            stored = self._stored(KEYS) if present else dict.fromkeys(KEYS)
             if len(stored) == len(KEYS):
-                self._known = orchestrating(stored)
+                self._known = replace(orchestrating(stored), present=present)
         return self._known

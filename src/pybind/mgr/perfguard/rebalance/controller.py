@@ -333,7 +333,7 @@ class RebalanceController:
             observation, self.campaign, options.auto_expand_settle,
             lambda waiting, order: self._orders.change(waiting, observation, order,
                                                        why='new devices are in use'),
-            catch)
+            catch, self._context.cluster.remove_osd)
 
     def _go_on_awaiting(self, observation: Observation, options: Options) -> None:
         """Expand the OSDs that were awaited."""

@@ -65,6 +65,8 @@ class Order:
     what_if: Optional[str] = None
     under: Tuple[str, ...] = ()
     device_class: Optional[str] = None
+    #: replace: have the orchestrator remove the OSDs once they are empty.
+    remove: bool = False
     #: Codes of accepted risks.
     accept: Tuple[str, ...] = ()
     dry_run: bool = False
@@ -89,7 +91,8 @@ class Order:
             if value is not None for word in (name, str(value))]
         file = self.crush_map is not None or self.mappings is not None
         return ' '.join([verb, *map(shlex.quote, (
-            *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])
+            *self.names, *self.hosts, *options)), *(['--remove'] if self.remove else []),
+            *(['-i <file>'] if file else [])])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple)
 
-from ..cluster.types import Document, Osd, Space, pool_of
+from ..cluster.types import Document, Osd, Reply, Space, pool_of
 from ..codec import Time, encode, no_later_than
 from ..errors import Refused
 from ..events import Event
@@ -42,6 +42,8 @@ SAME_SIZE = 0.01
 #: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; the
 #: second, while all replacements wait for operators.
 BUSY_LOOK_SECONDS, IDLE_LOOK_SECONDS = 10.0, 120.0
+#: Seconds until the orchestrator is asked again to remove an OSD that it is not removing.
+REMOVAL_SECONDS = 120.0
 
 
 class ReplacePhase(str, enum.Enum):
@@ -72,6 +74,8 @@ class Replacement(NamedTuple):
     since: Time
     #: Vendor, model and serial number of the old drive; '': not known.
     drive: str = ''
+    #: The orchestrator is ordered to remove the OSD once it is empty.
+    remove: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,8 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
                 'recovery begins when it is marked out ("ceph osd out %d")' % osd)
+    if phase is ReplacePhase.EMPTY and record.remove:
+        return 'waiting for the orchestrator to remove it ("ceph orch osd rm status")'
     if phase is ReplacePhase.EMPTY:
         return _kept_empty(osd, facts) + (
                 'once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
@@ -272,13 +278,14 @@ def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
             if serves(osd, facts.orders.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
 
 
-def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str) -> Replacement:
+def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str,
+              remove: bool) -> Replacement:
     orders = facts.orders
     weight = facts.weight(osd)
     space = orders.space.get(osd)
     return Replacement(orders.osdmap.osds[osd].uuid,
                        orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
-                       space.total_bytes if space else 0, now, drive)
+                       space.total_bytes if space else 0, now, drive, remove)
 
 
 @dataclass
@@ -303,6 +310,8 @@ class Replacing:
         self._phases: Dict[int, ReplacePhase] = {}
         #: Since when new devices seem to be in use.
         self._serving: Dict[int, float] = {}
+        #: OSD -> when the orchestrator was last ordered to remove it.
+        self._ordered_removals: Dict[int, float] = {}
         self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
         self._fill = _Fill()
@@ -315,6 +324,7 @@ class Replacing:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.withheld, self.remarks = {}, frozenset(), ()
+        self._ordered_removals = {}
         self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         self._known = no_later_than(Dict[int, Replacement], self._known, now)
         return ['the replacements of OSDs (%s)' % error for error in errors]
@@ -362,6 +372,9 @@ class Replacing:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
             return self._cancel(order, facts)
+        if order.remove and not observation.orchestrating.present:
+            raise Refused(errno.EOPNOTSUPP, '--remove requires cephadm: remove the OSD yourself '
+                          'once "osds --drained" says EMPTY')
         records, drain = self._ordered(order, facts, observation.now)
         answer: Optional[Document] = {'campaign': None}
         if drain is not None:
@@ -383,7 +396,7 @@ class Replacing:
         osds = to_replace(order, self._known, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
         drives = self._crush_orders.drive_ids(osds)
-        return {osd: record_of(osd, facts, now, drives[osd]) for osd in osds}, Order(
+        return {osd: record_of(osd, facts, now, drives[osd], order.remove) for osd in osds}, Order(
             'drain', drain, accept=order.accept, dry_run=order.dry_run) if drain else None
 
     def draining(self, order: Order, observation: Observation,
@@ -448,9 +461,10 @@ class Replacing:
 
     def turn(self, observation: Observation, campaign: Optional[Campaign], settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]],
-             catch: Callable[[str], None]) -> None:
+             catch: Callable[[str], None], remove: Callable[[int], Reply]) -> None:
         """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
-        an order, None: not yet; `catch`: begins one for PGs that are remapped."""
+        an order, None: not yet; `catch`: begins one for PGs that are remapped; `remove`: orders
+        the orchestrator to remove an OSD."""
         if not self._known:
             self.remarks = ()
             return
@@ -466,10 +480,26 @@ class Replacing:
                 self._end([osd], why)
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
         self._note_phases(phases, facts)
+        self._remove(phases, observation, remove)
         self.withheld = frozenset(osd for osd, record in self._known.items()
                                   if is_withheld(osd, record, facts))
         if not facts.active and not (campaign is not None and campaign.held):
             self._go_on(observation, facts, phases, settle, fill, catch)
+
+    def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
+                remove: Callable[[int], Reply]) -> None:
+        """The orchestrator itself waits until no PG needs the OSD, whatever happens meanwhile."""
+        empty = {osd for osd, phase in phases.items()
+                 if phase is ReplacePhase.EMPTY and self._known[osd].remove}
+        self._ordered_removals = {osd: ordered for osd, ordered in self._ordered_removals.items()
+                                  if osd in empty}
+        for osd in sorted(empty - observation.orchestrating.removing):
+            ordered = self._ordered_removals.get(osd)
+            if ordered is None or observation.now - ordered >= REMOVAL_SECONDS:
+                self._ordered_removals[osd] = observation.now
+                reply = remove(osd)
+                self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd,
+                                 'ordered' if reply.retval == 0 else reply.error))
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,

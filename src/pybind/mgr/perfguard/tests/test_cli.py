@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import types
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -347,8 +347,8 @@ def test_held_as_a_table(shell: Shell) -> None:
 
 
 #: Switches that a preview does not have: they concern what would be changed.
-SWITCHES = frozenset({'dry_run', 'accept', 'cancel', 'during_campaign', 'hold_scrub',
-                      'yes_i_really_mean_it'})
+SWITCHES = frozenset({'dry_run', 'accept', 'cancel', 'remove', 'during_campaign',
+                      'hold_scrub', 'yes_i_really_mean_it'})
 
 
 def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
@@ -828,6 +828,22 @@ def test_methods_of_other_modules_that_a_release_lacks_are_named(
     with pytest.raises(OSError, match='pg_autoscaler .* has no method _command_autoscale_status'):
         cluster.recommended_pg_nums()
     cluster.progress('id', 'text', 0.5)
+
+
+@pytest.mark.parametrize('result, error, reply', [
+    ('Scheduled', '', (0, '')), (None, 'no such host', (-errno.EIO, 'no such host'))])
+def test_cephadm_removes_osds(mgr_stub: types.ModuleType, result: Optional[str], error: str,
+                              reply: Tuple[int, str]) -> None:
+    """Its answer has the form of orchestrator.OrchResult."""
+    class Cephadm(Mgr):
+        def remote(self, *args: Any) -> Any:
+            self.remotes.append(args)
+            return types.SimpleNamespace(result=result, exception_str=error)
+
+    mgr = Cephadm()
+    answer = mgr_cluster(mgr).remove_osd(7)
+    assert (answer.retval, answer.error) == reply
+    assert mgr.remotes == [('cephadm', 'remove_osds', ['7'], True)]
 
 
 @pytest.mark.parametrize('retval, error, busy', [

@@ -261,7 +261,8 @@ ROUTES: Tuple[Route, ...] = (
           _WHAT, _DRY_RUN, _ACCEPT),
     _post('/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under the same '
           'OSD IDs', _WHAT, _DRY_RUN, _ACCEPT,
-          Field('cancel', BOOLEAN, 'End the replacement instead')),
+          Field('cancel', BOOLEAN, 'End the replacement instead'),
+          Field('remove', BOOLEAN, 'Have the orchestrator remove the OSDs once they are empty')),
     _post('/rule', 'rule', 'Give a pool another CRUSH rule',
           Field('pool', STRING, 'Name of the pool', required=True),
           Field('rule', STRING, 'Name of the CRUSH rule', required=True), _UPMAPS_MAX, _DRY_RUN,

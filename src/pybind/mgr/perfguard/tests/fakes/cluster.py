@@ -251,6 +251,9 @@ class FakeCluster:
     device_classes: Dict[int, str] = field(default_factory=dict)
     #: What the orchestrator does.
     orchestrator: Orchestrating = Orchestrating()
+    #: OSDs that it was ordered to remove, and its answer.
+    removals: List[int] = field(default_factory=list)
+    removal_retval: int = 0
     #: OSD -> vendor, model and serial number of its drive.
     drive_ids_: Dict[int, str] = field(default_factory=dict)
     #: What `pool_shared` returns.
@@ -874,6 +877,11 @@ class FakeCluster:
 
     def page(self) -> str:
         return 'http://a:7000/perfguard'
+
+    def remove_osd(self, osd: int) -> FakeReply:
+        self.fault.step()
+        self.removals.append(osd)
+        return FakeReply(self.removal_retval, error='' if self.removal_retval == 0 else 'no host')
 
     def switch_balancer(self, active: bool) -> FakeReply:
         self.fault.step()

@@ -6,12 +6,13 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
-from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
-                                           ReplacePhase, Replacement, created_again, ending,
-                                           given_up, is_withheld, new_weight, phase_of)
+from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REMOVAL_SECONDS, REPLACE,
+                                           ReplaceFacts, ReplacePhase, Replacement, created_again,
+                                           ending, given_up, is_withheld, new_weight, phase_of)
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import ShutdownOrder
@@ -81,6 +82,36 @@ def test_a_device_is_drained_replaced_and_filled() -> None:
     assert any(8 in pg.data for pg in driver.cluster.pg.values()) and driver.cluster.clean()
     assert 'osd.8 is EMPTY' in kinds(driver, 'replace')
     assert Store(driver.kv).get('replacements') is None
+
+
+def test_the_orchestrator_removes_an_osd_once_it_is_empty() -> None:
+    driver = filled()
+    with pytest.raises(Refused, match='requires cephadm'):
+        driver.order(REPLACE, 'osd.8', remove=True)
+    driver.cluster.orchestrator = Orchestrating(present=True)
+    driver.order(REPLACE, 'osd.8', remove=True)
+    driver.run_until(lambda: 0 < driver.status['released'] < driver.status['total'])
+    assert driver.cluster.removals == []
+    # The order survives a failover.
+    driver.restart()
+    driver.run_to('DONE')
+    settle(driver)
+    assert driver.cluster.removals == [8] and 'orchestrator' in rows(driver)[8]['next']
+    # It is not ordered again while the orchestrator does it, but if it does not.
+    driver.cluster.orchestrator = Orchestrating(present=True, removing=frozenset({8}))
+    driver.run(2 * int(REMOVAL_SECONDS))
+    assert driver.cluster.removals == [8]
+    driver.cluster.orchestrator, driver.cluster.removal_retval = Orchestrating(present=True), -5
+    driver.run(int(REMOVAL_SECONDS))
+    assert driver.cluster.removals == [8, 8]
+    assert any(event['why'] == 'no host' for event in driver.loop.published.events)
+    driver.cluster.destroy(8)
+    driver.run(2 * int(REMOVAL_SECONDS))
+    assert driver.cluster.removals == [8, 8] and phases(driver) == {8: 'WAITING'}
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    assert driver.cluster.removals == [8, 8]
 
 
 def drained_and_created_again() -> Driver:
