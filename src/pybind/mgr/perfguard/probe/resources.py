@@ -10,7 +10,8 @@ import random
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Set,
+                    Tuple)
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
@@ -250,6 +251,8 @@ class ResourceManager:
         self.key = ''
         #: Flags of the run that the OSDMap has shown.
         self._shown: Set[str] = set()
+        #: Flags that others had ordered to set before the run, though they were not set.
+        self._ordered_before: AbstractSet[str] = frozenset(QUIET_FLAGS) if orphan else frozenset()
         #: What prevents the clean-up, as a text, and whether this attempt met it.
         self.problem = ''
         self.met_problem = False
@@ -324,6 +327,7 @@ class ResourceManager:
     def set_flags(self, view: View) -> None:
         """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
         flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
+        self._ordered_before = self._cluster.ordered_flags()
         if not self.note(flags=flags):
             raise CannotMake(NOT_KEPT)
         for flag in flags:
@@ -340,9 +344,13 @@ class ResourceManager:
             self.note(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
 
     def unset_flags(self) -> bool:
-        """Unset the flags of the run. Returns whether all are unset."""
+        """Unset the flags of the run, but for those that others have ordered to set meanwhile.
+        Returns whether all are unset."""
         if not self.resources.flags:
             return True
+        ordered = self._cluster.ordered_flags() - self._ordered_before
+        if ordered & set(self.resources.flags):
+            self.note(flags=tuple(flag for flag in self.resources.flags if flag not in ordered))
         certain = self._certain()
         if not all([self._done(unset_command(flag)) for flag in self.resources.flags]):
             return False

@@ -527,6 +527,20 @@ def test_a_flag_that_an_operator_unsets_and_sets_again_stays() -> None:
     assert flags == {'noscrub', 'nosnaptrim'}
 
 
+def test_a_flag_that_an_operator_orders_meanwhile_stays() -> None:
+    """The order changes nothing in the OSDMap. One from before the run, of which it was missed that
+    the flag was cleared, does not count."""
+    driver = ProbeDriver()
+    driver.cluster.behaviour = 'deaf'
+    driver.cluster.ordered.add('nosnaptrim')
+    driver.give(QUIET)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.order_flag('nodeep-scrub')
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    assert driver.cluster.flags == {'noscrub', 'nodeep-scrub'}
+
+
 def test_flags_are_given_back_before_what_takes_long() -> None:
     driver = begun(replace(QUIET, pool=None))
     cluster = driver.cluster
