@@ -36,8 +36,10 @@ from .report import by_the_clock, campaign_rows
 from .risks import Risk, risks_json
 from .throttle import caps
 from .types import Bounds, Holds, Phase
-from .weights import SHARE_MIN, WeightChange
+from .weights import WeightChange
 
+#: Maximum number of tranches in which PGs without pins move: each takes minutes on a large cluster.
+STEPS_MAX = 100
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
 #: by ASSUMED_FACTOR.
 FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
@@ -365,7 +367,7 @@ class Preview:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
         in_steps = self._moved_by_weights(order, observation)
-        if -(-len(in_steps) // caps(options).pgs) * SHARE_MIN > 1.0:
+        if -(-len(in_steps) // caps(options).pgs) > STEPS_MAX:
             in_steps = []
         all_risks = [*self.risks, *self._incomplete_risk(),
                      *self._unpinnable_risk(options, in_steps),

@@ -27,8 +27,9 @@ from .moves import Caps
 from .types import TINY_WEIGHT, Action, SetWeight
 
 #: Minimum share of the difference of weights that a tranche changes, and how close to the limit of
-#: pins it is planned.
-SHARE_MIN, SAFETY = 0.01, 0.95
+#: pins it is planned. A small part moves more PGs than its share of them, up to as many times as a
+#: PG has shards.
+SHARE_MIN, SAFETY = 0.001, 0.95
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
 #: Intermediate weights are above those of drained OSDs.
@@ -232,7 +233,9 @@ class WeightChange(Change):
             # It was divided before, and not enough. Pins become fewer less than in proportion: a PG
             # of which several shards move has a pin in each tranche.
             share = self.share * min(0.9, SAFETY * limit / pins)
-        share = max(SHARE_MIN, share)
+        most = max(abs(weight - weights.get(osd, 0.0)) for osd, weight in self.weights.items())
+        # A smaller one would not change a weight, and so be followed by others for ever.
+        share = min(1.0, max(SHARE_MIN, share, 4 * WEIGHT_UNIT / max(most, WEIGHT_UNIT)))
         return replace(change, share=share, step={
             osd: _between(weights.get(osd, 0.0), weight, share)
             for osd, weight in self.weights.items()})

@@ -10,6 +10,7 @@ from perfguard.cluster.ports import Future, Outlook
 from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
+from perfguard.rebalance.weights import WeightChange, same_weight
 
 from ..fakes.cluster import FakeView, weights_of
 from ..fakes.driver import OPTIONS, Driver
@@ -194,10 +195,25 @@ def test_a_drain_moves_in_small_steps_as_well() -> None:
     assert not any(3 in pg.up for pg in cluster.pg.values())
 
 
+def test_the_first_of_many_small_steps_moves_few_pgs() -> None:
+    cluster = HybridCluster(pgs=256)
+    cluster.add_osds(4, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 3, 300)
+    assert 0 < cluster.most <= IN_FLIGHT and not cluster.alarmed
+
+
+def test_a_step_changes_even_a_small_weight() -> None:
+    step = WeightChange(weights={1: 0.005}).divided(1000, 1, {1: 0.004}).step
+    assert not same_weight(step[1], 0.004) and step[1] < 0.0045
+
+
 def test_a_change_of_too_many_steps_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, shown = expanding(max_pgs_in_flight=1)
     assert shown['risks'] == [] and shown['tranches'] == shown['moved_by_weights']['rep']
-    monkeypatch.setattr('perfguard.rebalance.prepared.SHARE_MIN', 0.2)
+    monkeypatch.setattr('perfguard.rebalance.preview.STEPS_MAX', 5)
     with pytest.raises(Refused, match='cannot be pinned'):
         driver.order('expand', weight='1.0')
     assert driver.phase == 'IDLE'
