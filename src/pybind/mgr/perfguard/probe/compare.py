@@ -14,6 +14,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from ..cluster.types import OsdPlace
 from ..errors import InvalidValue
 from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
+from ..watch.slowness import OP_SPREAD
 from .records import RunRecord, differences
 from .stats import (Difference, Generators, Key, Measured, Repetition, difference, holm, label,
                     mann_whitney_p, measured, rate_text, resamples)
@@ -402,8 +403,10 @@ def outlier_text(row: Rank) -> str:
         row.deviations)
 
 
-#: Minimum number of operations of an OSD in a probe of a pool for a mean latency.
-LEAST_COUNTED = 20
+#: Minimum number of operations of an OSD in a probe of a pool for a mean latency, and how far the
+#: mean must be above that of the peers, in standard deviations of a mean of so many operations: a
+#: single one of seconds doubles that of 100.
+LEAST_COUNTED, COUNTED_DEVIATIONS = 20, 7.0
 
 
 def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]:
@@ -414,12 +417,14 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
         means = {row.osd: getattr(row, total_ns) / getattr(row, ops)
                  for row in record.counted if row.osd in places
                  and getattr(row, ops) >= LEAST_COUNTED and getattr(row, total_ns)}
+        numbers = {row.osd: getattr(row, ops) for row in record.counted}
         groups, _ = groups_of({osd: places[osd] for osd in means})
         for osd, mean in sorted(means.items()) if not record.target.osds else ():
             peers = [-math.log(means[peer]) for peer in means
                      if peer != osd and groups[peer] == groups[osd]]
             against = _against(-math.log(mean), peers)
-            if against.outlier and against.ratio is not None:
+            noise = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(numbers[osd]))
+            if against.outlier and against.ratio is not None and against.ratio <= noise:
                 texts.append(
                     'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
                     '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / against.ratio,

@@ -86,6 +86,19 @@ def test_a_probe_of_a_pool_names_the_osds_that_were_slow_in_it(count: int) -> No
     assert slow_in_pool(in_pool([1.0, 1.0, 9.0]), places(3)) == []
 
 
+@pytest.mark.parametrize('ops', [25, 100])
+def test_few_operations_with_heavy_tails_name_hardly_any_osd(ops: int) -> None:
+    """A third to a half of such runs named healthy OSDs without regard to the number."""
+    rng, named = random.Random(3), 0
+    for _ in range(20):
+        means = [sum(rng.lognormvariate(0.0, 1.2) for _ in range(ops)) / ops for _ in range(200)]
+        named += bool(slow_in_pool(in_pool(means, ops), places(200)))
+        means[7] = 20.0
+        assert any(text.startswith('osd.7: ')
+                   for text in slow_in_pool(in_pool(means, ops), places(200)))
+    assert named <= 2
+
+
 def test_the_slowest_comes_first_and_tells_why() -> None:
     rng = random.Random(1)
     ranks = rank(probed(rng, [1.0, 1.0, 0.4, 1.0, 0.9, 1.0], 0.02, 3), places(6))
