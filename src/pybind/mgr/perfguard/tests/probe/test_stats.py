@@ -8,7 +8,8 @@ from typing import List
 import numpy
 import pytest
 
-from perfguard.probe.stats import _normal, _student, difference, holm, mann_whitney_p, resamples
+from perfguard.probe.stats import (_freedom, _normal, _student, difference, holm, mann_whitney_p,
+                                   resamples)
 from perfguard.probe.types import Second
 
 
@@ -128,3 +129,9 @@ def test_short_series_and_halts_have_no_resamples() -> None:
     assert resamples(3.0, seconds_of([9.0] * 9 + [0.0]), of, rng) == [3.0]
     steady = resamples(3.0, seconds_of([9.0] * 9), of, rng)
     assert len(steady) == 41 and steady == pytest.approx([3.0] * 41)
+
+
+def test_degrees_of_freedom_are_those_of_the_measured_values() -> None:
+    """Resamples follow the value of each repetition. Two variances of 0.5 with two repetitions."""
+    assert _freedom([(1.0, 9.0), (3.0, -5.0)], [(2.0, 0.0), (4.0, 100.0)], 0.0) == \
+        pytest.approx(4.0)
