@@ -147,8 +147,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'likely causes.',
         '``ceph perfguard why osd.<id>`` lists the evidence: check the drive (SMART, firmware, '
         'queue), the load of the host, or the memory of the OSD. ``ceph osd primary-affinity <id> '
-        '0`` moves its reads to other OSDs meanwhile (not those of erasure-coded pools); ``drain`` '
-        'empties it. The check clears within two minutes after the OSD is as fast as its peers.'),
+        '0`` moves its reads to other OSDs (not those of erasure-coded pools); restore it later. '
+        'Without a campaign, ``drain`` empties it. The check clears within two minutes after the '
+        'OSD is as fast as its peers.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes, or remain slow. The detail '
@@ -167,8 +168,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'No PG was released, none arrived and no data of PGs in flight was copied for '
         '``stalled_after`` seconds. Waiting for ``begin_time`` with no PG in flight does not '
         'count, nor do up to four hours of waiting for OSDs that are down with ``noout``.',
-        'Remove the cause that the detail names; ``ceph perfguard why campaign`` shows the share '
-        'of time of each.'),
+        'The wait slows no client. Remove the cause that the detail names; ``ceph perfguard why '
+        'campaign`` shows the share of time of each.'),
     HealthCheck(
         'PERFGUARD_UNPINNABLE',
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '
