@@ -107,7 +107,9 @@ class _Count:
     def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
         """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
         a finding was cleared for the latter reason."""
-        well = (now - self.last >= scale * CLEAR_SECONDS
+        # One long episode, as of a compaction by hand, is no pattern.
+        is_pattern = not self.raised or self.all_episodes >= LEAST_EPISODES
+        well = (now - self.last >= scale * (CLEAR_SECONDS if is_pattern else CLEAR_EVIDENCE_SECONDS)
                 and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
         longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_CHRONIC_SECONDS
         unseen = now - self.seen >= scale * longest

@@ -131,7 +131,8 @@ LEAST_EPISODES = 3
 #: Minimum length of an episode, for any memory, and time without a slow interval that ends it.
 EPISODE_SECONDS = 10.0
 GAP_SECONDS = 60.0
-#: Cleared after this time since the last episode, with operations for at least the latter time.
+#: Cleared after this time since the last episode, with operations for at least the latter time,
+#: which is enough after fewer than LEAST_EPISODES.
 CLEAR_SECONDS = 86400.0
 CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
 #: Time without operations after which an OSD is forgotten.

@@ -310,6 +310,14 @@ def test_cleared_after_a_day_without_episodes() -> None:
     assert not clock.play(300, of_ten(3)), 'not raised again by the next spike'
 
 
+def test_one_long_incident_does_not_stand_for_a_day() -> None:
+    clock = Clock()
+    clock.play(14 * HOUR)
+    assert clock.play(25 * 60.0, always(3.0)) == [3]
+    assert clock.play(5 * HOUR) == [3]
+    assert not clock.play(2 * HOUR)
+
+
 def test_nothing_of_a_cleared_finding_is_left() -> None:
     count = _Count(quiet=DAY, episode=1.0, episodes=5, last=1.0, seen=DAY, raised=1.0)
     assert not count.settle(DAY + 2.0, 1.0, False)
