@@ -31,7 +31,7 @@ STEP_MS = 0.1
 #: the medians of a few points around the step must show: a slow rise over the day is no step.
 APART_SHARE = 0.9
 NEAR_POINTS, NEAR_SHARE = 5, 0.7
-#: ClusterChange of the operations per second that is named, as a factor.
+#: Change of the operations per second that is named, as a factor.
 LOAD_RATIO = 1.2
 #: Times around a step in which a change may have caused it, in seconds: changes take effect within
 #: a minute or two, and what OSDs report of themselves is read every ten minutes.
