@@ -13,7 +13,7 @@ from perfguard.errors import Reason
 from perfguard.mitigation.evidence import evidence, futile, mixed_osds
 from perfguard.mitigation.types import Evidence
 from perfguard.observation import Clients, Observation, PoolClients, Settings
-from perfguard.watch import causes
+from perfguard.watch import causes, slow_parts
 from perfguard.watch.osds import OsdReads
 
 from ..cluster.test_crush import DUMP
@@ -147,6 +147,6 @@ def test_reads_that_do_not_depend_on_the_primary(reads: OsdReads, text: str) -> 
 
 def test_codes_of_causes_are_those_of_the_watch() -> None:
     from perfguard.mitigation.evidence import _FUTILE, _OF_OSD
-    source = inspect.getsource(causes)
+    source = inspect.getsource(causes) + inspect.getsource(slow_parts)
     for code in {*_FUTILE, *_OF_OSD}:
         assert re.search(r"['(\[]%s'" % code, source), code
