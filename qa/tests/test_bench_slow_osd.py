@@ -119,15 +119,16 @@ def test_healthy_drives_are_not_slow(name: str) -> None:
         assert found['peer eval.'].false > 0, 'these traces could deceive nobody'
 
 
-@pytest.mark.parametrize('name', [
-    'flash, slow all the time', 'flash, twice as slow all the time',
-    'flash, slow all the time, 20 failovers', 'disks, half with DB, slow all the time'])
-def test_drives_that_remain_slow_are_one_finding(name: str) -> None:
+# At twice the latency, some intervals are within the noise and do not count.
+@pytest.mark.parametrize('name, minutes', [
+    ('flash, slow all the time', 30), ('flash, twice as slow all the time', 45),
+    ('flash, slow all the time, 20 failovers', 30), ('disks, half with DB, slow all the time', 30)])
+def test_drives_that_remain_slow_are_one_finding(name: str, minutes: int) -> None:
     """In 14 days with a night after each, and nothing else is raised from then on."""
     found = tallies(name)
     chronic = found['chronic']
     assert (chronic.right, chronic.missed, chronic.false, chronic.raised) == (2, 0, 0, 2)
-    assert max(chronic.seconds) <= 1800.0
+    assert max(chronic.seconds) <= 60.0 * minutes
     assert found['perfguard'].raised <= 2 and found['perfguard'].false == 0
 
 
