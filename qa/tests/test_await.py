@@ -93,7 +93,7 @@ def test_old_osds_are_drained_with_them(release: str, make_cluster: ClusterFacto
     wait_reported(guard)
     guard.option('auto_expand_settle', '10')
     refused(guard, 'expand', "no OSD, host or rack 'host99'", drain=['host99'], **{'await': True})
-    order(guard, 'expand', drain=['osd.0'], **{'await': True})
+    order(guard, 'expand', drain=['osd.0'], weight='1.0', **{'await': True})
     fail_over(guard)
     new, = boot(cluster, 1)
     assert guard.wait_phase('DONE', timeout=180)['trigger'] == 'expand'
