@@ -181,6 +181,7 @@ def check_laggy(seen: Laggy) -> None:
 
 @every_release
 def test_osd_purged(guard: Guard) -> None:
+    six_osds(guard)
     cluster = guard.cluster
     load = cluster.load('p', rate=100, runtime=120)
     time.sleep(4)
