@@ -17,7 +17,7 @@ Reef and Tentacle list no option that replaces it:
 import struct
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from .ports import ToolFailed
 from .types import OsdSet, PoolPgs
@@ -180,7 +180,7 @@ OFTEN, MOST_ITEMS = 8, 1 << 62
 
 #: CrushWrapper::encode, as far as the rules. Where CRUSH places a PG depends on the steps of its
 #: rule and not on the rule's id.
-_CRUSH_MAGIC = 0x00010000
+_CRUSH_MAGIC, _HEADER_BYTES = 0x00010000, 16
 #: Bytes after the items of a bucket, by its algorithm: for the bucket, and for each item. A tree
 #: (3) counts its nodes.
 _TREE, _STRAW2 = 3, 5
@@ -212,20 +212,34 @@ def _with_id_of(rule: bytes, place: bytes) -> bytes:
 
 def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
     """Rule -> where it begins and ends."""
-    magic, buckets, rules, _ = struct.unpack_from('<IiIi', crush_map)
+    slots, rules, _ = _header(crush_map)
+    slot_ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
+    rule_ends = _ends(crush_map, slot_ends[-1], rules, _rule_end)
+    # One that does not exist has four bytes.
+    rules_at = enumerate(zip(rule_ends, rule_ends[1:]))
+    return {rule: (begin + 4, end) for rule, (begin, end) in rules_at if end > begin + 4}
+
+
+def _header(crush_map: bytes) -> Tuple[int, int, int]:
+    """Numbers of slots for buckets, of slots for rules, and of OSDs."""
+    magic, slots, rules, devices = struct.unpack_from('<IiIi', crush_map)
     if magic != _CRUSH_MAGIC:
         raise LookupError('magic %x' % magic)
-    at = 16
-    for _ in range(buckets):
-        at = _bucket_end(crush_map, at)
-    places: Dict[int, Tuple[int, int]] = {}
-    for rule in range(rules):
-        exists, steps = struct.unpack_from('<II', crush_map, at)
-        at += 4
-        if exists:
-            places[rule] = at, at + 8 + 12 * steps
-            at = places[rule][1]
-    return places
+    return slots, rules, devices
+
+
+def _ends(crush_map: bytes, begin: int, slots: int,
+          end_of: Callable[[bytes, int], int]) -> List[int]:
+    """Where the first slot begins, and where each ends."""
+    ends = [begin]
+    for _ in range(slots):
+        ends.append(end_of(crush_map, ends[-1]))
+    return ends
+
+
+def _rule_end(crush_map: bytes, at: int) -> int:
+    exists, steps = struct.unpack_from('<II', crush_map, at)
+    return at + 12 + 12 * steps if exists else at + 4
 
 
 @dataclass
@@ -259,11 +273,10 @@ def with_osds(crush_map: bytes, new: Mapping[str, OsdSet], weight: float) -> byt
 
 
 def _with_osds(crush_map: bytes, new: Mapping[str, OsdSet], weight: float) -> bytes:
-    magic, slots, rules, devices = struct.unpack_from('<IiIi', crush_map)
-    if magic != _CRUSH_MAGIC:
-        raise LookupError('magic %x' % magic)
-    buckets, rules_at = _straws(crush_map, slots)
-    names_at = _strings(crush_map, _rules_end(crush_map, rules_at, rules))[1]
+    slots, rules, devices = _header(crush_map)
+    slot_ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
+    buckets, rules_at = _straws(crush_map, slot_ends), slot_ends[-1]
+    names_at = _strings(crush_map, _ends(crush_map, rules_at, rules, _rule_end)[-1])[1]
     names, names_end = _strings(crush_map, names_at)
     _refuse_weight_sets(crush_map, _strings(crush_map, names_end)[1])
     numbers = {name: number for number, name in names.items()}
@@ -279,17 +292,11 @@ def _with_osds(crush_map: bytes, new: Mapping[str, OsdSet], weight: float) -> by
     encoded = (buckets[-1 - slot].encoded() if -1 - slot in buckets else struct.pack('<I', 0)
                for slot in range(slots))
     return b''.join((
-        struct.pack('<IiIi', magic, slots, rules, devices), *encoded, crush_map[rules_at:names_at],
+        struct.pack('<IiIi', _CRUSH_MAGIC, slots, rules, devices), *encoded,
+        crush_map[rules_at:names_at],
         struct.pack('<I', len(names)),
         *(struct.pack('<iI', number, len(name)) + name for number, name in sorted(names.items())),
         crush_map[names_end:]))
-
-
-def _rules_end(crush_map: bytes, at: int, rules: int) -> int:
-    for _ in range(rules):
-        exists, steps = struct.unpack_from('<II', crush_map, at)
-        at += 12 + 12 * steps if exists else 4
-    return at
 
 
 def _weigh_above(bucket: _Straws, buckets: Collection[_Straws]) -> None:
@@ -300,11 +307,10 @@ def _weigh_above(bucket: _Straws, buckets: Collection[_Straws]) -> None:
             _weigh_above(above, buckets)
 
 
-def _straws(crush_map: bytes, slots: int) -> Tuple[Dict[int, _Straws], int]:
-    """The buckets by id, and where they end."""
-    at, buckets = 16, {}  # type: int, Dict[int, _Straws]
-    for _ in range(slots):
-        end = _bucket_end(crush_map, at)
+def _straws(crush_map: bytes, slot_ends: Sequence[int]) -> Dict[int, _Straws]:
+    """The buckets by id."""
+    buckets: Dict[int, _Straws] = {}
+    for at, end in zip(slot_ends, slot_ends[1:]):
         if end > at + 4:
             bucket, type_id, algorithm, hashing, _, size = struct.unpack_from(
                 '<iHBBII', crush_map, at + 4)
@@ -312,8 +318,7 @@ def _straws(crush_map: bytes, slots: int) -> Tuple[Dict[int, _Straws], int]:
                 raise LookupError('bucket %d has the algorithm %d' % (bucket, algorithm))
             numbers = struct.unpack_from('<%di%dI' % (size, size), crush_map, at + 20)
             buckets[bucket] = _Straws(bucket, type_id, list(numbers[:size]), list(numbers[size:]))
-        at = end
-    return buckets, at
+    return buckets
 
 
 def _strings(crush_map: bytes, at: int) -> Tuple[Dict[int, bytes], int]:
@@ -347,9 +352,7 @@ def refuse_unbounded(crush_map: bytes, ids: int) -> None:
     with buckets that contain themselves, or each other so often that reading them takes for ever,
     and for anything that is no such map."""
     try:
-        magic, slots, _, devices = struct.unpack_from('<IiIi', crush_map)
-        if magic != _CRUSH_MAGIC:
-            raise LookupError('magic %x' % magic)
+        slots, _, devices = _header(crush_map)
         buckets = dict(_bucket_items(crush_map, slots))
         below = _items_below(buckets)
     except (struct.error, LookupError) as error:
@@ -366,13 +369,11 @@ def refuse_unbounded(crush_map: bytes, ids: int) -> None:
 
 def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
     """Each bucket and its items."""
-    at = 16
-    for _ in range(slots):
-        end = _bucket_end(crush_map, at)
+    ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
+    for at, end in zip(ends, ends[1:]):
         if end > at + 4:
             bucket, size = struct.unpack_from('<i8xI', crush_map, at + 4)
             yield bucket, struct.unpack_from('<%di' % size, crush_map, at + 20)
-        at = end
 
 
 def _items_below(buckets: Mapping[int, OsdSet]) -> int:
