@@ -164,7 +164,8 @@ class Drives:
         self._source = source
         self._tools = tools
         self._due: Optional[float] = None
-        #: Ids of the drives that are yet to be read.
+        #: Device -> id of its drive, of this reading, and the ids that are yet to be read.
+        self._device_ids: Mapping[str, str] = {}
         self._waiting: List[str] = []
         self._job: Optional[ToolJob[Dict[str, DriveHealth]]] = None
         #: What this reading has found so far, by the id of the drive.
@@ -192,7 +193,9 @@ class Drives:
                 self._publish()
         if self._job is None and not self._waiting and now >= self._due:
             self._due = now + READ_SECONDS
-            self._waiting, self._read = sorted(set(self._source.device_ids().values())), {}
+            # Costly on large clusters, and drives are rarely exchanged meanwhile.
+            self._device_ids, self._read = self._source.device_ids(), {}
+            self._waiting = sorted(set(self._device_ids.values()))
             if not self._waiting:
                 self._publish()
         if self._job is None and self._waiting and available:
@@ -203,7 +206,7 @@ class Drives:
 
     def _publish(self) -> None:
         self.known = {device: self._read[device_id]
-                      for device, device_id in self._source.device_ids().items()
+                      for device, device_id in self._device_ids.items()
                       if device_id in self._read}
 
     def close(self) -> None:
