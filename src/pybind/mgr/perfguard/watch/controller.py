@@ -320,7 +320,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
 def _pool_clients(watch: WatchState, context: WatchContext,
                   options: Options) -> Dict[int, PoolClients]:
     pool_clients: Dict[int, PoolClients] = {}
-    disks, others = watch.disk_pools, watch.others_on_osds()
+    disks = watch.disk_pools
     for pool in context.osdmap.pools.values():
         latency = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
@@ -333,7 +333,7 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             latency.read_minute, latency.write_minute,
             # Little's law: arrivals per second times seconds.
             sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
-            others.get(pool.id, 0.0))
+            watch.others_rates.get(pool.id, 0.0))
     return pool_clients
 
 

@@ -212,14 +212,13 @@ class PoolWatch:
         probe."""
         self._forget_others(pools, settings)
         self.steps = []
-        sizes = _bytes_by_pool(clients)
-        for pool_id, sums in _by_pool(clients, pools).items():
+        for pool_id, (*sums, read_bytes, write_bytes) in _by_pool(clients, pools).items():
             pool = self._pool(pool_id, settings)
             if pool_id in probed:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
-            if pool.load.add(now, seconds, Rates(sums[READS], sums[WRITES],
-                                                 *sizes.get(pool_id, (0.0, 0.0)))):
+            if pool.load.add(now, seconds, Rates(sums[READS], sums[WRITES], read_bytes,
+                                                 write_bytes)):
                 self._unsaved[pool_id] = None
             pool.recent = recent(pool.history.detailed, now, seconds)
             if settled and pool.settled.add(now, seconds, sums):
@@ -396,32 +395,24 @@ def _to_store(rows: List[List[float]]) -> List[List[float]]:
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:
-    """Pool -> columns, including pools without operations."""
-    sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
+    """Pool -> columns of its history, and bytes read and written; with pools without operations."""
+    sums: Dict[int, List[float]] = {pool_id: [0.0] * 6 for pool_id in pools}
     for row in clients:
-        if row.pool in sums:
-            add_ops(sums[row.pool], row)
+        if row.pool in sums and add_ops(sums[row.pool], row):
+            sums[row.pool][-2] += row.read_bytes
+            sums[row.pool][-1] += row.write_bytes
     return sums
 
 
-def _bytes_by_pool(clients: Sequence[ClientOps]) -> Dict[int, List[float]]:
-    """Pool -> bytes read and written."""
-    sums: Dict[int, List[float]] = {}
-    for row in clients:
-        if row.read.sane and row.write.sane:
-            pool = sums.setdefault(row.pool, [0.0, 0.0])
-            pool[0] += row.read_bytes
-            pool[1] += row.write_bytes
-    return sums
-
-
-def add_ops(sums: List[float], row: ClientOps) -> None:
-    """Add to the columns of a history, unless the values are invalid."""
-    if row.read.sane and row.write.sane:
-        sums[READS] += row.read.number
-        sums[READ_NS] += row.read.sum_ns
-        sums[WRITES] += row.write.number
-        sums[WRITE_NS] += row.write.sum_ns
+def add_ops(sums: List[float], row: ClientOps) -> bool:
+    """Add to the columns of a history; False: the values are invalid."""
+    if not (row.read.sane and row.write.sane):
+        return False
+    sums[READS] += row.read.number
+    sums[READ_NS] += row.read.sum_ns
+    sums[WRITES] += row.write.number
+    sums[WRITE_NS] += row.write.sum_ns
+    return True
 
 
 def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minute:

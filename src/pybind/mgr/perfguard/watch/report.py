@@ -178,14 +178,14 @@ FLASH_P99_MS, DISK_P99_MS = 5.0, 50.0
 
 def pool_uses(watch: WatchState, context: WatchContext, options: Options) -> Tuple[PoolUse, ...]:
     """The load of each pool, to compare it with what a probe has measured."""
-    uses, others = [], watch.others_on_osds()
+    uses = []
     for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id):
         latency, load = watch.pools.latency(pool.id), watch.pools.load_of(pool.id)
         default_ms = DISK_P99_MS if pool.id in watch.disk_pools else FLASH_P99_MS
         uses.append(PoolUse(
             pool.id, pool.name, pool.pg_num, options.capacity_p99_ms or default_ms,
             load.sized(latency.read.rate, latency.write.rate), load.busiest(context.now),
-            others.get(pool.id, 0.0), load.growth(context.now)))
+            watch.others_rates.get(pool.id, 0.0), load.growth(context.now)))
     return tuple(uses)
 
 

@@ -119,6 +119,8 @@ class WatchState:
         self.disk_pools: Set[int] = set()
         #: Pool -> roots and classes of the OSDs that serve its operations.
         self.pool_places: Dict[int, Set[Tuple[str, str]]] = {}
+        #: Pool -> operations per second of other pools on its OSDs.
+        self.others_rates: Mapping[int, float] = {}
         #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
@@ -182,6 +184,7 @@ class WatchState:
                 self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
+        self.others_rates = self._others_on_osds()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
         self._judge_osds(context, readings, samples, options)
         counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
@@ -200,8 +203,7 @@ class WatchState:
         self.pool_places = {pool_id: places for pool_id, places in self.pool_places.items()
                             if pool_id in pools}
 
-    def others_on_osds(self) -> Dict[int, float]:
-        """Pool -> operations per second of other pools on its OSDs."""
+    def _others_on_osds(self) -> Dict[int, float]:
         rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self.pool_places
                  for latency in [self.pools.latency(pool_id)]}
         # There are few combinations of places, and may be many pools.
