@@ -68,8 +68,6 @@ class ProbedCurve(NamedTuple):
     probe: int
     ended: float
     curve: Curve
-    #: Bytes of an operation.
-    bs: int
     #: Operations per second of clients on the same OSDs when it began.
     beside: float = 0.0
     #: PGs and OSDs of the pool; 0: not known.
@@ -178,7 +176,7 @@ def _fitting(curves: Sequence[ProbedCurve], direction: str, mean_bytes: float
              ) -> Optional[ProbedCurve]:
     """The newest one of operations of such a size, else the newest of the direction."""
     of_direction = [row for row in curves if row.curve.direction == direction]
-    alike = [row for row in of_direction if mean_bytes and _are_alike(row.bs, mean_bytes)]
+    alike = [row for row in of_direction if mean_bytes and _are_alike(row.curve.bs, mean_bytes)]
     return next(reversed(alike or of_direction), None)
 
 
@@ -189,10 +187,10 @@ def _are_alike(probed_bytes: float, mean_bytes: float) -> bool:
 def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_bytes: float,
             now: float) -> List[Remark]:
     doubts = [Remark(code, {'probe': best.probe}) for code in served.causes]
-    if mean_bytes and not _are_alike(best.bs, mean_bytes):
+    if mean_bytes and not _are_alike(best.curve.bs, mean_bytes):
         doubts.append(Remark('UNLIKE_SIZE', {
-            'direction': best.curve.direction, 'bytes': round(mean_bytes), 'probed': best.bs,
-            'probe': best.probe}))
+            'direction': best.curve.direction, 'bytes': round(mean_bytes),
+            'probed': best.curve.bs, 'probe': best.probe}))
     if now - best.ended > OLD_CURVE_SECONDS:
         doubts.append(Remark('OLD', {'probe': best.probe, 'days': (now - best.ended) // 86400.0}))
     for code, name, number, before in (('OTHER_PGS', 'pg_num', pg_num, best.pg_num),

@@ -96,7 +96,7 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
 def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
     """Of whole operations in one direction, on a pool of the operator."""
     pgs = record.setting.get(POOL_PGS, '')
-    return tuple(ProbedCurve(record.id, record.ended, curve, curve.bs, record.beside,
+    return tuple(ProbedCurve(record.id, record.ended, curve, record.beside,
                              int(pgs) if pgs.isdecimal() else 0, record.osds)
                  for curve in curves(record) if curve.osd is None and not curve.is_mixed)
 

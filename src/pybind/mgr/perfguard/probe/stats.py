@@ -271,11 +271,11 @@ def measured(done: Done) -> Measured:
 def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]:
     words = job_words(step.job)
     by_key: Dict[Key, List[Direction]] = {}
-    for stream, measured in zip(step.streams, result.streams):
+    for stream, its_result in zip(step.streams, result.streams):
         if step.job.reads:
-            by_key.setdefault(Key(words, READ, stream.osd, step.part), []).append(measured.read)
+            by_key.setdefault(Key(words, READ, stream.osd, step.part), []).append(its_result.read)
         if step.job.writes:
-            by_key.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(measured.write)
+            by_key.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(its_result.write)
     return by_key
 
 

@@ -35,7 +35,7 @@ def curve(rows: Sequence[CurvePoint], direction: str = 'write', bs: int = 4096) 
 def probed(direction: str = 'write', bs: int = 4096, factor: float = 1.0, probe: int = 7,
            ended: float = NOW - DAY, beside: float = 0.0) -> ProbedCurve:
     rows = [(depth, factor * iops, p99) for depth, iops, p99 in POINTS]
-    return ProbedCurve(probe, ended, curve(points(rows), direction, bs), bs, beside, 64, 12)
+    return ProbedCurve(probe, ended, curve(points(rows), direction, bs), beside, 64, 12)
 
 
 def use(reads: float = 0.0, writes: float = 700.0, size: float = 4096.0, others: float = 0.0,
