@@ -19,7 +19,7 @@ def without_smart(facts: Facts) -> Tuple[str, ...]:
 
 
 def firmware_differs(facts: Facts) -> Optional[Seen]:
-    """The model with the fewest drives of another firmware than most, which are named."""
+    """Names the drives with another firmware than most of their model."""
     by_model: Dict[str, Dict[str, List[int]]] = {}
     ids: Dict[int, str] = {}
     for osd, drive in facts.main_drives():
@@ -29,11 +29,11 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
     texts, first = [], -1
     for model, by_firmware in sorted(by_model.items()):
         common = max(by_firmware, key=lambda name: (len(by_firmware[name]), name))
-        rare = {name: osds for name, osds in sorted(by_firmware.items()) if name != common}
-        for name, osds in rare.items():
-            first = osds[0] if first < 0 else first
-            texts.append('%s has firmware %s on %s (%s on %d others)' % (
-                model, name, osds_text(osds), common, len(by_firmware[common])))
+        for name, osds in sorted(by_firmware.items()):
+            if name != common:
+                first = osds[0] if first < 0 else first
+                texts.append('%s has firmware %s on %s (%s on %d others)' % (
+                    model, name, osds_text(osds), common, len(by_firmware[common])))
     return Seen('; '.join(texts), 'ceph device get-health-metrics %s; update the firmware with the '
                 'tool of the vendor, one host at a time' % shlex.quote(ids[first])) \
         if texts else None

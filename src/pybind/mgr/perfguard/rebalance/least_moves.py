@@ -81,11 +81,15 @@ def least_moves(future: Future, pool: Pool, observation: Observation,
             future.crush, observation.osdmap.osds, math.ceil(bounds.extra * by_crush),
             bounds.deviation, new_rule=True)
 
+    def totals(ends: Mapping[str, OsdSet]) -> Tuple[int, int]:
+        """PGs with an upmap, and shards that move."""
+        return (sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
+                sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items()))
+
     unlimited = result = balanced(frozenset())
     ends = _ends(pgs, unlimited, frozenset())
     costs = _costs(pool, pgs, ends, movable)
-    led = sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items())
-    moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+    led, moved = totals(ends)
     trades = _trades(list(costs.values()), led, moved)
     if upmaps_max is not None and led > upmaps_max:
         # The others have no upmap yet, and get none for the balance.
@@ -93,8 +97,7 @@ def least_moves(future: Future, pool: Pool, observation: Observation,
             pgid for pgid in movable if not _shards(pool, pgs[pgid].raw, ends[pgid]))}
         result = balanced(followers)
         ends = _ends(pgs, result, followers)
-        led = sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items())
-        moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+        led, moved = totals(ends)
     finals = {pgid: final for pgid, final in ends.items() if final != pgs[pgid].acting}
     return LeastMoves(finals, by_crush, unlimited.required, moved - unlimited.required, led,
                       result.deviation, trades)
