@@ -9,6 +9,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Minute
+from perfguard.watch.load import Rates
 from perfguard.watch.pools import (BASELINE_POINTS, PoolPerformance, PoolSettings, PoolWatch,
                                    STORED_POINTS)
 from perfguard.watch.series import HistoryPoint, mean_flow
@@ -473,6 +474,16 @@ def test_an_alarm_of_the_future_began_now() -> None:
     clients = learned()
     clients.watch.load_alarms([[POOL, 'reads', clients.now + 1e6]], clients.now)
     assert clients.watch.slow() == [(POOL, 'reads', clients.now)]
+
+
+def test_the_load_has_what_was_read_and_what_was_written() -> None:
+    """Of both OSDs; rows with invalid values do not count."""
+    clients = Clients()
+    clients.rows(60.0, [ClientOps(POOL, 1, ops(10, 1.0), ops(5, 1.0), 40960, 1000),
+                        ClientOps(POOL, 2, ops(10, 1.0), Ops(), 10240, 0),
+                        ClientOps(POOL, 3, Ops(-1, 1), Ops(), 1 << 40, 1 << 40),
+                        ClientOps(8, 1, ops(10, 1.0), Ops(), 4096, 0)])
+    assert clients.watch.load_of(POOL).lately() == Rates(4.0, 1.0, 10240.0, 200.0)
 
 
 # ---- probes
