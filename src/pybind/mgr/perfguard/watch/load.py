@@ -90,13 +90,14 @@ class PoolLoad:
         if self._seconds < LEAST_HOUR_SECONDS:
             return False
         self._last = rates = self._rates()
-        day, before = self._hour // DAY_HOURS, self.days[-1] if self.days else None
-        if before is None or before.day != day:
-            self.days = [*self.days, DayLoad(day, 1, rates)][-KEPT_DAYS:]
-            return True
-        busiest = max(before.busiest, rates, key=lambda row: row.ops)
-        self.days[-1] = DayLoad(day, before.hours + 1, busiest)
-        return busiest is rates or not (before.hours + 1) % STORED_HOURS
+        day = self._hour // DAY_HOURS
+        # An mgr whose clock was ahead may have stored this day, or later ones.
+        days = {row.day: row for row in self.days}
+        before = days.get(day, DayLoad(day, 0, Rates()))
+        hours, busiest = before.hours + 1, max(before.busiest, rates, key=lambda row: row.ops)
+        days[day] = DayLoad(day, hours, busiest)
+        self.days = [row for _, row in sorted(days.items())][-KEPT_DAYS:]
+        return hours == 1 or busiest is rates or not hours % STORED_HOURS
 
     def _rates(self) -> Rates:
         return Rates(*(total / self._seconds for total in self._sums)) if self._seconds else Rates()
@@ -132,8 +133,9 @@ class PoolLoad:
     def from_json(self, rows: Any) -> None:
         """Load the output of to_json(); invalid data is skipped."""
         self._growth = (-1, LoadGrowth(0))
-        self.days = [DayLoad(int(row[0]), int(row[1]), Rates(*map(float, row[2:])))
-                     for row in rows if _is_day(row)] if isinstance(rows, list) else []
+        days = {int(row[0]): DayLoad(int(row[0]), int(row[1]), Rates(*map(float, row[2:])))
+                for row in rows if _is_day(row)} if isinstance(rows, list) else {}
+        self.days = [row for _, row in sorted(days.items())]
 
 
 def _is_day(row: object) -> bool:
@@ -145,7 +147,7 @@ def _is_day(row: object) -> bool:
 
 
 def growth(days: Sequence[DayLoad]) -> LoadGrowth:
-    """`days`: complete ones, oldest first."""
+    """`days`: complete ones, oldest first, none of them twice."""
     if len(days) < LEAST_DAYS:
         return LoadGrowth(len(days))
     slopes: List[float] = []

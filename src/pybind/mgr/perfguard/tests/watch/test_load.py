@@ -109,3 +109,18 @@ def test_a_quarter_is_kept() -> None:
     assert load.growth(now).per_day == pytest.approx(1.0)
     # Today is not complete.
     assert load.growth(now - 3600.0).days == load.growth(now).days - 1
+
+
+def test_a_day_that_two_mgrs_have_stored_is_one() -> None:
+    """The clock of the first one was a day ahead."""
+    load = filled(lambda hour: 10.0, 24 * 30 + 21)
+    after = PoolLoad()
+    after.from_json(load.to_json())
+    today = BEGIN + 29 * DAY
+    for hour in range(20, 60):
+        after.add(today + HOUR_SECONDS * hour, HOUR_SECONDS, Rates(0.0, 3600.0 * 11.0))
+    numbers = [row.day for row in after.days]
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 20031
+    assert after.growth(today + 60 * HOUR_SECONDS).days == 31
+    after.from_json([*load.to_json(), *load.to_json()])
+    assert after.to_json() == load.to_json()
