@@ -101,8 +101,8 @@ class Explaining:
     def __init__(self, cluster: Commander) -> None:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
-        #: The order about a busy OSD that waits for its clients, and until when.
-        self._loads: Optional[Tuple[Why, float]] = None
+        #: Orders about busy OSDs whose clients are not known yet, and until when they wait.
+        self._loads: List[Tuple[Why, float]] = []
 
     def carry_out(self, order: Why, state: LoopState) -> Optional[Json]:
         """The answer; None: not yet. Raises Refused. Equal orders of two commands are two."""
@@ -126,10 +126,12 @@ class Explaining:
     def _awaits_loads(self, order: Why, now: float, interval: float) -> bool:
         """Whether to wait until OSDs report the clients of a busy one; `interval`: until the next
         turn."""
-        if self._loads is None or self._loads[0] is not order:
-            self._loads = (order, now + LOADS_SECONDS)
+        until = next((until for waiting, until in self._loads if waiting is order), None)
+        if until is None:
+            until = now + LOADS_SECONDS
+            self._loads = [row for row in self._loads if row[1] > now] + [(order, until)]
             self._cluster.read_loads(COUNTED_SECONDS)
-        return interval < self._loads[1] - now
+        return interval < until - now
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:

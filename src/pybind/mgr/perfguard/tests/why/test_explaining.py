@@ -220,6 +220,10 @@ def test_a_busy_osd_is_explained_once_osds_have_reported_who_sends_its_load(
     assert 'repeat the command' in answer['causes'][-1]['text']
     # The thread of commands is the only one on Pacific.
     assert LOADS_SECONDS / 2 < cluster.now - begin <= LOADS_SECONDS <= 5
+    # Two commands at the same time do not delay each other.
+    both = [driver.loop.requests.submit(Why('osd.0')) for _ in range(2)]
+    driver.run(int(LOADS_SECONDS))
+    assert all(each.answer is not None for each in both)
     # Also if the next turn would be too late.
     driver.options = replace(driver.options, campaign_interval=10.0)
     begin = cluster.now
