@@ -199,7 +199,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
          slow_share: Optional[float], verdict: OsdVerdict) -> OsdRow:
     osd = place.osd
     flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
-    tail = watch.percentiles.of_osd(osd)
+    tail = watch.percentiles.levels_of_osd(osd)
     return OsdRow(
         osd=osd, host=place.host, device_class=place.device_class, model=place.model,
         read_ms=ms(flows.read), write_ms=ms(flows.write), store_ms=ms(flows.commit),
@@ -208,8 +208,8 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         load=watch.load_of(osd, context),
         chronic=watch.slow.chronic.standing.get(osd), slow_time_ratio=rounded(slow_share, 4),
         since=verdict.since or None, read_rate=round(flows.read.rate, 1),
-        write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
-        write_p99_ms=rounded(tail.write_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
+        write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_p99_ms),
+        write_p99_ms=rounded(tail.write_p99_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
         silent_seconds=rounded(watch.silent.get(osd), 1),
         pgs=trouble(watch.osd_counts.get(osd, _NO_COUNTS)), rack=place.rack,
         waits_for=verdict.waits_for)

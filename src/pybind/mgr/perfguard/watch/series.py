@@ -148,13 +148,6 @@ def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoin
                          tuple([sum(rows[column::size]) for column in range(2, size)]))]
 
 
-def _total(points: Sequence[HistoryPoint]) -> List[HistoryPoint]:
-    if not points:
-        return []
-    return [HistoryPoint(points[-1].end, sum(point.seconds for point in points),
-                         tuple(map(sum, zip(*(point.sums for point in points)))))]
-
-
 def _number(seconds: float) -> int:
     """Points of about `seconds` each that may be recent."""
     return int(WINDOW_SECONDS / max(1.0, seconds)) + 2
@@ -198,32 +191,12 @@ def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
     raise AssertionError('not reached')
 
 
-def merged(samples: Sequence[LatencyCounts]) -> Optional[LatencyCounts]:
-    """The sum of samples of several OSDs; samples with other buckets than the first are skipped."""
-    if not samples:
-        return None
-    first = samples[0]
-    alike = [sample for sample in samples if sample.bounds == first.bounds]
-
-    def total(rows: Sequence[Sequence[int]]) -> List[int]:
-        return [sum(column) for column in zip(*rows)]
-
-    return first._replace(read=tuple(total([sample.read for sample in alike])),
-                          write=tuple(total([sample.write for sample in alike])))
-
-
 #: Maximum age of a sample.
 RECENT_SECONDS = 120.0
 MEDIAN, TAIL = 0.5, 0.99
 
 #: Pool -> its share (0 to 1) of the reads and of the writes of one OSD.
 Shares = Mapping[int, Tuple[float, float]]
-
-
-class P99(NamedTuple):
-    """p99 in ms; None without operations."""
-    read_ms: Optional[float] = None
-    write_ms: Optional[float] = None
 
 
 class Levels(NamedTuple):
@@ -238,6 +211,7 @@ class _Sample(NamedTuple):
     at: float
     counts: LatencyCounts
     shares: Shares
+    levels: Levels
 
 
 class LatencyPercentiles:
@@ -258,24 +232,21 @@ class LatencyPercentiles:
                 sums[0] += row.read.number
                 sums[1] += row.write.number
         for sample in samples:
-            self._samples[sample.osd] = _Sample(now, sample,
-                                                _shares(self._ops.get(sample.osd, {})))
+            self._samples[sample.osd] = _Sample(
+                now, sample, _shares(self._ops.get(sample.osd, {})),
+                _levels(sample.bounds, sample.read, sample.write))
         for osd in set(self._ops) - sampling:
             del self._ops[osd]
         for osd in set(self._samples) - set(osds):
             del self._samples[osd]
 
-    def of_osd(self, osd: int) -> P99:
+    def levels_of_osd(self, osd: int) -> Levels:
         """From the last sample of the OSD."""
-        sample = self._samples.get(osd)
-        return _p99(sample.counts) if sample else P99()
+        return self._samples[osd].levels if osd in self._samples else Levels()
 
     def levels_of_cluster(self, now: float) -> Levels:
         """From the recent samples of all OSDs."""
-        histograms = merged([sample.counts for sample in self._recent(now)])
-        if not histograms:
-            return Levels()
-        return _levels(histograms.bounds, histograms.read, histograms.write)
+        return _weighted_levels((sample.counts, 1.0, 1.0) for sample in self._recent(now))
 
     def levels_of_pool(self, now: float, pool: int) -> Levels:
         """An estimate, because OSDs do not measure latency by pool.
@@ -284,20 +255,8 @@ class LatencyPercentiles:
         exact for pools that have their own OSDs, or that are active at other times. Pools that use
         the same OSDs at the same time are assumed to be equally fast there.
         """
-        bounds: Tuple[int, ...] = ()
-        reads: List[float] = []
-        writes: List[float] = []
-        for sample in self._recent(now):
-            read_share, write_share = sample.shares.get(pool, (0.0, 0.0))
-            if not read_share + write_share:
-                continue
-            if not bounds:
-                bounds = sample.counts.bounds
-                reads, writes = [0.0] * len(sample.counts.read), [0.0] * len(sample.counts.write)
-            if sample.counts.bounds == bounds:
-                _add(reads, sample.counts.read, read_share)
-                _add(writes, sample.counts.write, write_share)
-        return _levels(bounds, reads, writes)
+        return _weighted_levels((sample.counts, *sample.shares.get(pool, (0.0, 0.0)))
+                                for sample in self._recent(now))
 
     def _recent(self, now: float) -> List[_Sample]:
         return [sample for sample in self._samples.values()
@@ -321,9 +280,22 @@ def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]
                     for counts in (read, write) for share in (MEDIAN, TAIL)))
 
 
-def _p99(counts: LatencyCounts) -> P99:
-    return P99(percentile_ms(counts.bounds, counts.read, TAIL),
-               percentile_ms(counts.bounds, counts.write, TAIL))
+def _weighted_levels(parts: Iterable[Tuple[LatencyCounts, float, float]]) -> Levels:
+    """Of histograms with their shares of the reads and of the writes. Those with other buckets than
+    the first are left out."""
+    bounds: Tuple[int, ...] = ()
+    reads: List[float] = []
+    writes: List[float] = []
+    for counts, read_share, write_share in parts:
+        if not read_share + write_share:
+            continue
+        if not bounds:
+            bounds = counts.bounds
+            reads, writes = [0.0] * len(counts.read), [0.0] * len(counts.write)
+        if counts.bounds == bounds:
+            _add(reads, counts.read, read_share)
+            _add(writes, counts.write, write_share)
+    return _levels(bounds, reads, writes)
 
 
 # ---- Charts of the page

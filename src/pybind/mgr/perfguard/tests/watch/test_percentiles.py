@@ -6,7 +6,7 @@ from typing import List, Sequence
 import pytest
 
 from perfguard.cluster.types import LatencyCounts
-from perfguard.watch.series import merged, percentile_ms
+from perfguard.watch.series import LatencyPercentiles, percentile_ms
 
 MS = 1000000
 BOUNDS = tuple(1000 * 2 ** n for n in range(20))
@@ -47,9 +47,11 @@ def latencies(osd: int, read: Sequence[int], write: Sequence[int],
     return LatencyCounts(osd, 30.0, tuple(bounds), tuple(read), tuple(write))
 
 
-def test_merged_adds_up_those_with_the_same_buckets() -> None:
-    assert merged([]) is None
-    both = merged([latencies(1, (1, 2, 3), (0, 0, 0)), latencies(2, (10, 0, 0), (0, 5, 0)),
-                   latencies(3, (100, 100), (100, 100), bounds=(MS,))])
-    assert both is not None
-    assert (both.bounds, both.read, both.write) == ((MS, 2 * MS), (11, 2, 3), (0, 5, 0))
+def test_percentiles_of_the_cluster_add_up_those_with_the_same_buckets() -> None:
+    percentiles = LatencyPercentiles()
+    percentiles.update(0.0, [
+        latencies(1, (1, 2, 3), (0, 0, 0)), latencies(2, (10, 0, 0), (0, 5, 0)),
+        latencies(3, (100, 100), (100, 100), bounds=(MS,))], [1, 2, 3])
+    levels = percentiles.levels_of_cluster(0.0)
+    assert levels == tuple(percentile_ms((MS, 2 * MS), counts, share)
+                           for counts in ((11, 2, 3), (0, 5, 0)) for share in (0.5, 0.99))

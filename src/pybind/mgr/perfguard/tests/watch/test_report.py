@@ -723,7 +723,7 @@ def test_osds_that_vanish_and_counters_that_are_missing() -> None:
     rows = shown_osds(cluster.watch, cluster.context())
     assert [row['osd'] for row in rows] == list(range(6, 12))
     assert cluster.watch.history_of('osd.3', {}, False, 0) is None
-    assert cluster.watch.percentiles.of_osd(3).read_ms is None
+    assert cluster.watch.percentiles.levels_of_osd(3).read_p99_ms is None
 
 
 @pytest.mark.parametrize('document', [
