@@ -320,14 +320,13 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
 def _pool_clients(watch: WatchState, context: WatchContext,
                   options: Options) -> Dict[int, PoolClients]:
     pool_clients: Dict[int, PoolClients] = {}
-    disks = watch.disk_pools
     for pool in context.osdmap.pools.values():
         latency = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
         pool_clients[pool.id] = PoolClients(
             pool.name, pool.pg_num, latency.read.rate + latency.write.rate,
-            target_ms(latency.read_baseline_ms, named, options, pool.id in disks),
-            target_ms(latency.write_baseline_ms, named, options, pool.id in disks),
+            target_ms(latency.read_baseline_ms, named, options, watch.is_on_disks(pool.id)),
+            target_ms(latency.write_baseline_ms, named, options, watch.is_on_disks(pool.id)),
             latency.read_baseline_ms, latency.write_baseline_ms,
             latency.read_spread, latency.write_spread, pool.erasure, named is not None,
             latency.read_minute, latency.write_minute,

@@ -156,7 +156,7 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
     named = named_target(options, pool.name)
 
     def limit(usual: Optional[float]) -> Optional[float]:
-        return rounded(target_ms(usual, named, options, pool.id in watch.disk_pools))
+        return rounded(target_ms(usual, named, options, watch.is_on_disks(pool.id)))
 
     return PoolRow(
         pool=pool.name, id=pool.id, read_ms=ms(latency.read), write_ms=ms(latency.write),
@@ -181,7 +181,7 @@ def pool_uses(watch: WatchState, context: WatchContext, options: Options) -> Tup
     uses = []
     for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id):
         latency, load = watch.pools.latency(pool.id), watch.pools.load_of(pool.id)
-        default_ms = DISK_P99_MS if pool.id in watch.disk_pools else FLASH_P99_MS
+        default_ms = DISK_P99_MS if watch.is_on_disks(pool.id) else FLASH_P99_MS
         uses.append(PoolUse(
             pool.id, pool.name, pool.pg_num, options.capacity_p99_ms or default_ms,
             load.sized(latency.read.rate, latency.write.rate), load.busiest(context.now),

@@ -10,7 +10,7 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Itera
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
-                             Placement, Pool, Pressure, Readings, Signals)
+                             Placement, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
@@ -46,6 +46,8 @@ UNKNOWN_SECONDS = 300.0
 ACCEPT_SECONDS = 86400.0
 #: Maximum age of what is known of the threads of an OSD.
 PRESSURE_AGE_SECONDS = 60.0
+#: Time after which a pool is no longer on OSDs of a root and class, if others serve it.
+SERVED_SECONDS = 3600.0
 #: Number of readings that show the current load by client.
 LOAD_READINGS = 6
 #: Maximum time between two readings that form an interval.
@@ -115,10 +117,8 @@ class WatchState:
         self._counts_read = math.inf
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
-        #: Pools with OSDs of the class hdd.
-        self.disk_pools: Set[int] = set()
-        #: Pool -> roots and classes of the OSDs that serve its operations.
-        self.pool_places: Dict[int, Set[Tuple[str, str]]] = {}
+        #: Pool -> roots and classes of the OSDs that serve its operations, and when they last did.
+        self._served: Dict[int, Dict[Tuple[str, str], float]] = {}
         #: Pool -> operations per second of other pools on its OSDs.
         self.others_rates: Mapping[int, float] = {}
         #: OSD -> seconds since its last report, of OSDs whose report is late.
@@ -165,8 +165,7 @@ class WatchState:
                          if read.removing}
         self.places, self.silent = readings.places, readings.silent
         self.devices = _shared_devices(readings.places)
-        self.disk_pools = (self.disk_pools & set(context.osdmap.pools)) | _on_disks(readings)
-        self._note_places(readings, context.osdmap.pools)
+        self._note_places(context, readings)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
         with self._lock:
@@ -195,25 +194,32 @@ class WatchState:
         self._shared = self._pool_loads = None
         self._judge_laggy(context, readings, seconds)
 
-    def _note_places(self, readings: Readings, pools: Mapping[int, Pool]) -> None:
+    def _note_places(self, context: WatchContext, readings: Readings) -> None:
         for row in readings.clients:
             place = readings.places.get(row.osd)
-            if place is not None:
-                self.pool_places.setdefault(row.pool, set()).add((place.root, place.device_class))
-        self.pool_places = {pool_id: places for pool_id, places in self.pool_places.items()
-                            if pool_id in pools}
+            if place is not None and (row.read.number or row.write.number):
+                self._served.setdefault(row.pool, {})[place.kind] = context.now
+        # Another rule may have moved a pool.
+        self._served = {pool_id: {kind: at for kind, at in served.items()
+                                  if max(served.values()) - at <= SERVED_SECONDS}
+                        for pool_id, served in self._served.items()
+                        if pool_id in context.osdmap.pools}
+
+    def is_on_disks(self, pool_id: int) -> bool:
+        """Whether OSDs of the class hdd serve the pool."""
+        return any(device_class == 'hdd' for _, device_class in self._served.get(pool_id, ()))
 
     def _others_on_osds(self) -> Dict[int, float]:
-        rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self.pool_places
+        rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self._served
                  for latency in [self.pools.latency(pool_id)]}
         # There are few combinations of places, and may be many pools.
+        places = {pool_id: frozenset(served) for pool_id, served in self._served.items()}
         rates_by_places: Dict[FrozenSet[Tuple[str, str]], float] = {}
-        for pool_id, places in self.pool_places.items():
-            key = frozenset(places)
+        for pool_id, key in places.items():
             rates_by_places[key] = rates_by_places.get(key, 0.0) + rates[pool_id]
         return {pool_id: max(0.0, sum(rate for key, rate in rates_by_places.items()
-                                      if places & key) - rates[pool_id])
-                for pool_id, places in self.pool_places.items()}
+                                      if own & key) - rates[pool_id])
+                for pool_id, own in places.items()}
 
     def _add_loads(self, readings: Readings) -> None:
         """Loads are read for a part of the time in which something is slow, and kept in between."""
@@ -489,12 +495,6 @@ def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, f
     if min(grown) < 0:
         return None
     return grown[0] / (end - begin), grown[1] / (end - begin)
-
-
-def _on_disks(readings: Readings) -> Set[int]:
-    places = readings.places
-    return {row.pool for row in readings.clients
-            if row.osd in places and places[row.osd].device_class == 'hdd'}
 
 
 def _holds(number: int, is_known: bool) -> Optional[bool]:

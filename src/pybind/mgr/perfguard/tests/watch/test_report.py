@@ -16,7 +16,7 @@ from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
 from perfguard.tables import time_text
-from perfguard.watch import report
+from perfguard.watch import report, state
 from perfguard.watch.laggy import LOAD, NO_MECHANISM
 from perfguard.watch.pools import DAILY
 from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
@@ -800,3 +800,22 @@ def test_pools_on_the_same_osds_share_what_these_serve() -> None:
     del cluster.pools[2]
     cluster.turn()
     assert report.pool_uses(cluster.watch, cluster.context(), OPTIONS)[0].others == 0.0
+
+
+def test_a_pool_that_another_rule_has_moved_is_not_on_its_old_osds(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, 'SERVED_SECONDS', 60.0)
+    osds = Osds(8)
+    osds.places = {osd: place._replace(device_class='hdd') for osd, place in osds.places.items()}
+    osds.run(10)
+    assert osds.watch.is_on_disks(1)
+    osds.places = {osd: place._replace(device_class='ssd') for osd, place in osds.places.items()}
+    osds.run(60)
+    assert osds.watch.is_on_disks(1)
+    osds.run(5)
+    assert not osds.watch.is_on_disks(1)
+    # An idle pool stays where it was.
+    osds.turn({'clients': ()})
+    osds.now += 600.0
+    osds.turn({'clients': ()})
+    assert osds.watch.others_rates == {1: 0.0}
