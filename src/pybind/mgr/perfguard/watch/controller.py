@@ -4,8 +4,7 @@ import logging
 import math
 import threading
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
-                    Tuple)
+from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
@@ -78,6 +77,37 @@ class Watched:
     hosts: Mapping[int, str] = field(default_factory=dict)
 
 
+class _Document:
+    """A document in the store that may change with each turn. It is written once its gist changes,
+    and otherwise at an interval: each write takes a mon some milliseconds."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._gist: object = None
+        self._looked_at = 0.0
+
+    def loaded(self, now: float, gist: object) -> None:
+        """`gist`: of what an earlier mgr has stored."""
+        self._gist, self._looked_at = gist, now
+
+    def age(self, now: float) -> float:
+        """Seconds since it was written, or was as it is stored."""
+        return now - self._looked_at
+
+    def save(self, now: float, gist: object, interval: float,
+             contents: Callable[[], Json]) -> None:
+        if gist == self._gist and self.age(now) < interval:
+            return
+        self._gist, self._looked_at = gist, now
+        document = contents()
+        if document != (self._store.get(self._name) or {}):
+            if document:
+                self._store.put(self._name, document)
+            else:
+                self._store.remove(self._name)
+
+
 class Watching:
     """Once every stats period:
 
@@ -101,13 +131,10 @@ class Watching:
         self._note = note
         self._watch = WatchState(threading.Lock())
         self._announcer = report.Announcer()
-        self._saved: object = None
-        #: Chronically slow OSDs when CHRONIC_DOCUMENT was written, and when that was.
-        self._chronic: Tuple[Set[int], float] = (set(), 0.0)
-        #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.
-        self._usual: Tuple[Set[str], float] = (set(), 0.0)
-        #: The stored provisional baselines, and when they were stored.
-        self._provisional: Tuple[Dict[str, Dict[str, float]], float] = ({}, 0.0)
+        self._alarms = _Document(store, WATCH_DOCUMENT)
+        self._chronic = _Document(store, CHRONIC_DOCUMENT)
+        self._usual = _Document(store, USUAL)
+        self._provisional = _Document(store, PROVISIONAL)
         self._updated: Optional[float] = None
         #: When a probe last affected client latency.
         self._probed = -math.inf
@@ -135,9 +162,9 @@ class Watching:
         if isinstance(usual, dict):
             self._watch.norms.from_json(usual.get('osds'))
             self._watch.pools.load_spreads(usual.get('pools'), pool_settings(options))
-        self._usual = (_subjects(self._usual_document()), now)
+        self._usual.loaded(now, _subjects(self._usual_document()))
         self._watch.pools.load_provisional(self._store.get(PROVISIONAL), pool_settings(options))
-        self._provisional = (self._watch.pools.provisional_to_json(), now)
+        self._provisional.loaded(now, _kinds(self._watch.pools.provisional_to_json()))
         document = self._store.get(WATCH_DOCUMENT)
         try:
             self._watch.load(document, now)
@@ -145,8 +172,8 @@ class Watching:
             self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', 'cannot read %s: %r' % (WATCH_DOCUMENT, error)))
-        self._saved = _gist(document or self._document())
-        self._chronic = (set(self._watch.slow.chronic.standing), now)
+        self._alarms.loaded(now, _gist(self._document()))
+        self._chronic.loaded(now, set(self._watch.slow.chronic.standing))
 
     @property
     def osd_counts(self) -> Mapping[int, PgCounts]:
@@ -206,10 +233,8 @@ class Watching:
             self._failed_turns.note(error)
             self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
                                    failure=self._failure)
-        self._save(set(view.osdmap.pools))
-        self._save_chronic(now)
-        self._save_usual(now)
-        self._save_provisional(now)
+        self._save(now)
+        self._save_baselines(set(view.osdmap.pools))
 
     def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
         """That pools have become slower, with what changed at that time. If nothing did, steps that
@@ -233,11 +258,24 @@ class Watching:
     def _document(self) -> Json:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}
 
-    def _save(self, pools: Set[int]) -> None:
+    def _save(self, now: float) -> None:
         document = self._document()
-        if _gist(document) != self._saved:
-            self._store.put(WATCH_DOCUMENT, document)
-            self._saved = _gist(document)
+        self._alarms.save(now, _gist(document), math.inf, lambda: document)
+        chronic = self._watch.slow.chronic
+        self._chronic.save(now, set(chronic.standing), CANDIDATE_SECONDS if chronic.has_candidates
+                           else CHRONIC_SECONDS, self._watch.chronic_to_json)
+        if self._usual.age(now) >= FIRST_USUAL_SECONDS:
+            usual = self._usual_document()
+            self._usual.save(now, _subjects(usual), USUAL_SECONDS, lambda: usual)
+        provisional = self._watch.pools.provisional_to_json()
+        self._provisional.save(now, _kinds(provisional), REWRITE_SECONDS, lambda: provisional)
+
+    def _usual_document(self) -> Json:
+        """Without parts of which nothing is known."""
+        parts = {'osds': self._watch.norms.to_json(), 'pools': self._watch.pools.spreads_to_json()}
+        return {name: part for name, part in parts.items() if part}
+
+    def _save_baselines(self, pools: Set[int]) -> None:
         # An OSDMap without pools may be the initial, empty one.
         for pool_id in self._stored - pools if pools else ():
             self._store.remove(BASELINES + str(pool_id))
@@ -247,47 +285,6 @@ class Watching:
         if grown is not None:
             self._store.put(BASELINES + str(grown[0]), grown[1])
             self._stored.add(grown[0])
-
-    def _save_chronic(self, now: float) -> None:
-        chronic = self._watch.slow.chronic
-        standing = chronic.standing
-        written_osds, written_at = self._chronic
-        interval = CANDIDATE_SECONDS if chronic.has_candidates else CHRONIC_SECONDS
-        if standing.keys() == written_osds and now - written_at < interval:
-            return
-        self._chronic = (set(standing), now)
-        document = self._watch.chronic_to_json()
-        if document != (self._store.get(CHRONIC_DOCUMENT) or {}):
-            self._store.put(CHRONIC_DOCUMENT, document)
-
-    def _usual_document(self) -> Json:
-        return {'osds': self._watch.norms.to_json(),
-                'pools': self._watch.pools.spreads_to_json()}
-
-    def _save_usual(self, now: float) -> None:
-        before, looked_at = self._usual
-        passed = now - looked_at
-        if passed < FIRST_USUAL_SECONDS:
-            return
-        document = self._usual_document()
-        subjects = _subjects(document)
-        if subjects == before and passed < USUAL_SECONDS:
-            return
-        self._usual = (subjects, now)
-        if document != self._store.get(USUAL) and (subjects or before):
-            self._store.put(USUAL, document)
-
-    def _save_provisional(self, now: float) -> None:
-        before, written_at = self._provisional
-        document = self._watch.pools.provisional_to_json()
-        if document == before or (_kinds(document) == _kinds(before)
-                                  and now - written_at < REWRITE_SECONDS):
-            return
-        self._provisional = (document, now)
-        if document:
-            self._store.put(PROVISIONAL, document)
-        else:
-            self._store.remove(PROVISIONAL)
 
     def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
@@ -336,19 +333,16 @@ def _pool_clients(watch: WatchState, context: WatchContext,
     return pool_clients
 
 
-def _subjects(usual: Json) -> Set[str]:
+def _subjects(usual: Json) -> Set[Tuple[str, str]]:
     """OSDs and pools that the document knows something of."""
-    return {'osd.' + osd for osd in usual['osds']} | {'pool ' + pool for pool in usual['pools']}
+    return {(kind, key) for kind, part in usual.items() for key in part}
 
 
 def _kinds(provisional: Json) -> Dict[str, Set[str]]:
     return {pool: set(kinds) for pool, kinds in provisional.items()}
 
 
-def _gist(document: Any) -> Any:
+def _gist(document: Json) -> Json:
     """The document without texts, which change with every turn."""
-    if isinstance(document, dict) and isinstance(document.get('slow'), dict):
-        return {**document, 'slow': sorted((osd, bool(row.get('part')))
-                                           for osd, row in document['slow'].items()),
-                'laggy_last': (document.get('laggy_last') or ())[:4]}
-    return document
+    return {**document, 'laggy_last': (document['laggy_last'] or ())[:4],
+            'slow': sorted((osd, row['part']) for osd, row in document['slow'].items())}

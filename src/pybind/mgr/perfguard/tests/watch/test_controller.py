@@ -436,7 +436,9 @@ def test_a_baseline_is_removed_with_its_pool() -> None:
 @pytest.mark.parametrize('document', [
     None, [], {}, 5, 'x', [[]], [[1, 2]], {'slow': 5, 'laggy_since': 'x', 'latency': 7},
     {'slow': {'0': {'since': {}, 'why': 3}}, 'latency': [[[1], 'reads', 1.0]]},
-    {'laggy_since': NAN}, {'latency': [[1, {}, 1.0]]}, [[NAN] * 6], [[10 ** 400] * 6]])
+    {'laggy_since': NAN}, {'latency': [[1, {}, 1.0]]}, {'slow': {'0': 5}},
+    {'slow': {}, 'laggy_last': 5}, {'slow': {}, 'laggy_last': {'osd': 3}}, [[NAN] * 6],
+    [[10 ** 400] * 6]])
 def test_documents_of_a_wrong_shape(name: str, document: Any) -> None:
     driver = Watched()
     Store(driver.kv).put(name, document)
