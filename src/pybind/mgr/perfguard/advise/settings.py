@@ -47,15 +47,28 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
             and (entry.section in ('global', 'osd') or entry.section.startswith('osd.'))]
 
 
-def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
-    """The value of an option for an OSD in the configuration database, or else the release's
-    default.
+def entry_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
+    """The entry of the configuration database that applies to an OSD.
 
     The most specific section wins, and within a section the entry with a mask.
     """
-    candidates = [(_rank(entry), entry.value) for entry in inventory.config or ()
-                  if entry.name == name and _concerns(entry, osd)]
-    return max(candidates)[1] if candidates else inventory.defaults.get(name)
+    return max((entry for entry in inventory.config or ()
+                if entry.name == name and _concerns(entry, osd)),
+               key=lambda entry: (_rank(entry), entry.value), default=None)
+
+
+def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
+    """The value of an option for an OSD in the configuration database, or else the release's
+    default."""
+    entry = entry_of(inventory, osd, name)
+    return inventory.defaults.get(name) if entry is None else entry.value
+
+
+def correction(inventory: Inventory, osd: OsdFacts, name: str, value: str) -> str:
+    """The command that sets an option of an OSD, in the place of the entry that applies to it: an
+    entry of a less specific section would have no effect."""
+    entry = entry_of(inventory, osd, name)
+    return 'ceph config set %s %s %s' % ('osd' if entry is None else entry.who, name, value)
 
 
 def _rank(entry: ConfigEntry) -> Tuple[int, bool]:
@@ -106,17 +119,18 @@ def debug_levels(facts: Facts) -> Optional[Seen]:
 
 
 def memory_target(facts: Facts) -> Optional[Seen]:
-    small: Dict[int, float] = {}
+    small: List[Tuple[float, OsdFacts]] = []
     for osd in facts.inventory.osds:
         target = number(value_of(facts.inventory, osd, 'osd_memory_target'))
         if osd.store == 'bluestore' and target is not None and target < LEAST_MEMORY_TARGET:
-            small[osd.osd] = target
+            small.append((target, osd))
     if not small:
         return None
-    smallest = min(small, key=lambda osd: (small[osd], osd))
+    lowest, smallest = min(small, key=lambda row: (row[0], row[1].osd))
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
-        osds_text(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[smallest]), smallest),
-        'ceph config set osd osd_memory_target %d' % LEAST_MEMORY_TARGET)
+        osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
+        bytes_text(lowest), smallest.osd),
+        correction(facts.inventory, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
 
 
 def memory_overcommitted(facts: Facts) -> Optional[Seen]:
@@ -138,13 +152,12 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
 
 
 def cut_off(facts: Facts) -> Optional[Seen]:
-    low = [osd.osd for osd in facts.inventory.osds
+    low = [osd for osd in facts.inventory.osds
            if value_of(facts.inventory, osd, 'osd_op_queue') == WPQ
            and value_of(facts.inventory, osd, 'osd_op_queue_cut_off') == 'low']
-    return Seen('osd_op_queue_cut_off is low for %s, which schedule with wpq' % osds_text(low)
-                if len(low) > 1 else
-                'osd_op_queue_cut_off is low for %s, which schedules with wpq' % osds_text(low),
-                'ceph config set osd osd_op_queue_cut_off high') if low else None
+    return Seen('osd_op_queue_cut_off is low for %s, which %s with wpq' % (
+        osds_text(osd.osd for osd in low), 'schedules' if len(low) == 1 else 'schedule'),
+        correction(facts.inventory, low[0], 'osd_op_queue_cut_off', 'high')) if low else None
 
 
 def _mclock(facts: Facts) -> List[OsdFacts]:
