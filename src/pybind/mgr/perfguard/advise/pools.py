@@ -309,7 +309,7 @@ def scrub_behind(facts: Facts) -> Optional[Seen]:
     if not summaries:
         return None
     # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
-    scrub_limits = [number(value_of(facts.inventory, osd, SCRUBS)) for osd in facts.inventory.osds]
+    scrub_limits = [number(value_of(facts, osd, SCRUBS)) for osd in facts.inventory.osds]
     higher_limit = '<one more than now>'
     if scrub_limits and None not in scrub_limits:
         higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The advice: input and output of the rules as frozen data, its JSON, and its text for people."""
 import enum
+import functools
 import textwrap
 from dataclasses import dataclass, field
-from typing import Callable, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import Inventory, OsdFacts, StandbyMgr
-from ..cluster.types import Json
+from ..cluster.types import ConfigEntry, Json
 from ..errors import HealthChecks, warning
 from ..tables import plural, time_text
 
@@ -42,6 +44,14 @@ class Facts:
     slow_alone: Optional['SlowAlone'] = None
     #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
     drives: Optional[Mapping[str, DriveHealth]] = None
+
+    @functools.cached_property
+    def options(self) -> Mapping[Tuple[str, str], Sequence[ConfigEntry]]:
+        """The configuration database by section and option; OSDs with mclock have an entry each."""
+        entries: Dict[Tuple[str, str], List[ConfigEntry]] = {}
+        for entry in self.inventory.config or ():
+            entries.setdefault((entry.section, entry.name), []).append(entry)
+        return entries
 
     def main_drives(self) -> List[Tuple[OsdFacts, DriveHealth]]:
         """OSDs with the SMART data of their main drives, as far as there is any."""

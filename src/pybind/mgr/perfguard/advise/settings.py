@@ -6,7 +6,7 @@ Options in the ceph.conf of an OSD's host are not known here.
 from statistics import median
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from ..cluster.inventory import Inventory, OsdFacts
+from ..cluster.inventory import OsdFacts
 from ..cluster.types import ConfigEntry
 from ..tables import bytes_text, listed, osds_text, pgs, plural
 from .report import Facts, Seen
@@ -47,38 +47,34 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
             and (entry.section in ('global', 'osd') or entry.section.startswith('osd.'))]
 
 
-def entry_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
+def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
     """The entry of the configuration database that applies to an OSD.
 
     The most specific section wins, and within a section the entry with a mask.
     """
-    return max((entry for entry in inventory.config or ()
-                if entry.name == name and _concerns(entry, osd)),
-               key=lambda entry: (_rank(entry), entry.value), default=None)
+    entries_of_osd = [(rank, bool(entry.mask), entry.value, entry)
+                      for rank, section in enumerate(('global', 'osd', 'osd.%d' % osd.osd))
+                      for entry in facts.options.get((section, name), ())
+                      if _covers(entry.mask, osd)]
+    return max(entries_of_osd)[-1] if entries_of_osd else None
 
 
-def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
+def value_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[str]:
     """The value of an option for an OSD in the configuration database, or else the release's
     default."""
-    entry = entry_of(inventory, osd, name)
-    return inventory.defaults.get(name) if entry is None else entry.value
+    entry = entry_of(facts, osd, name)
+    return facts.inventory.defaults.get(name) if entry is None else entry.value
 
 
-def correction(inventory: Inventory, osd: OsdFacts, name: str, value: str) -> str:
+def correction(facts: Facts, osd: OsdFacts, name: str, value: str) -> str:
     """The command that sets an option of an OSD, in the place of the entry that applies to it: an
     entry of a less specific section would have no effect."""
-    entry = entry_of(inventory, osd, name)
+    entry = entry_of(facts, osd, name)
     return 'ceph config set %s %s %s' % ('osd' if entry is None else entry.who, name, value)
 
 
-def _rank(entry: ConfigEntry) -> Tuple[int, bool]:
-    return ({'global': 0, 'osd': 1}.get(entry.section, 2), bool(entry.mask))
-
-
-def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
-    if entry.section not in ('global', 'osd', 'osd.%d' % osd.osd):
-        return False
-    kind, _, name = entry.mask.partition(':')
+def _covers(mask: str, osd: OsdFacts) -> bool:
+    kind, _, name = mask.partition(':')
     return not kind or name == {'class': osd.device_class, 'host': osd.host,
                                 'root': osd.root}.get(kind)
 
@@ -121,7 +117,7 @@ def debug_levels(facts: Facts) -> Optional[Seen]:
 def memory_target(facts: Facts) -> Optional[Seen]:
     small: List[Tuple[float, OsdFacts]] = []
     for osd in facts.inventory.osds:
-        target = number(value_of(facts.inventory, osd, 'osd_memory_target'))
+        target = number(value_of(facts, osd, 'osd_memory_target'))
         if osd.store == 'bluestore' and target is not None and target < LEAST_MEMORY_TARGET:
             small.append((target, osd))
     if not small:
@@ -130,7 +126,7 @@ def memory_target(facts: Facts) -> Optional[Seen]:
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
         osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
         bytes_text(lowest), smallest.osd),
-        correction(facts.inventory, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
+        correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
 
 
 def memory_overcommitted(facts: Facts) -> Optional[Seen]:
@@ -139,7 +135,7 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
         if osd.hostname and osd.memory_bytes and osd.store == 'bluestore':
             hosts.setdefault(osd.hostname, []).append(osd)
     for host, osds in sorted(hosts.items()):
-        targets = sum(number(value_of(facts.inventory, osd, 'osd_memory_target')) or 0
+        targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0
                       for osd in osds)
         memory = osds[0].memory_bytes or 0
         if targets > MEMORY_SHARE * memory:
@@ -153,16 +149,16 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
 
 def cut_off(facts: Facts) -> Optional[Seen]:
     low = [osd for osd in facts.inventory.osds
-           if value_of(facts.inventory, osd, 'osd_op_queue') == WPQ
-           and value_of(facts.inventory, osd, 'osd_op_queue_cut_off') == 'low']
+           if value_of(facts, osd, 'osd_op_queue') == WPQ
+           and value_of(facts, osd, 'osd_op_queue_cut_off') == 'low']
     return Seen('osd_op_queue_cut_off is low for %s, which %s with wpq' % (
         osds_text(osd.osd for osd in low), 'schedules' if len(low) == 1 else 'schedule'),
-        correction(facts.inventory, low[0], 'osd_op_queue_cut_off', 'high')) if low else None
+        correction(facts, low[0], 'osd_op_queue_cut_off', 'high')) if low else None
 
 
 def _mclock(facts: Facts) -> List[OsdFacts]:
     return [osd for osd in facts.inventory.osds
-            if value_of(facts.inventory, osd, 'osd_op_queue') == MCLOCK]
+            if value_of(facts, osd, 'osd_op_queue') == MCLOCK]
 
 
 def power_saving(facts: Facts) -> Optional[Seen]:
@@ -181,7 +177,7 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
     the kind."""
     for kind, (lowest, highest) in CAPACITIES.items():
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
-        capacities = {osd.osd: number(value_of(facts.inventory, osd, option))
+        capacities = {osd.osd: number(value_of(facts, osd, option))
                       for osd in _mclock(facts) if osd.rotational is kind}
         measured = {osd: iops for osd, iops in capacities.items() if iops is not None}
         sane = [iops for iops in measured.values() if lowest <= iops <= highest]
@@ -217,7 +213,7 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
     if not scheduled:
         return None
     # The limits are only reset in releases that have this option.
-    overridden = value_of(facts.inventory, scheduled[0], OVERRIDE) == 'true'
+    overridden = value_of(facts, scheduled[0], OVERRIDE) == 'true'
     return _cleared(entries(facts, *SLEEPS, *(() if overridden else LIMITS)))
 
 
