@@ -12,19 +12,20 @@ import math
 import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
+from .slow_parts import crowded
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
-                       CROWD_PART, EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS,
-                       JUDGE_SECONDS, LASTING_SECONDS, LEAST_EPISODES, LEAST_LASTING_SECONDS,
-                       LEAST_SHARE, LEAST_SLOW_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS,
-                       MOST_BASELINE, NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS,
-                       PEERS_SHARES, RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
+                       EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS, JUDGE_SECONDS,
+                       LASTING_SECONDS, LEAST_EPISODES, LEAST_LASTING_SECONDS, LEAST_SHARE,
+                       LEAST_SLOW_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS, MOST_BASELINE,
+                       NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS, PEERS_SHARES, RECENT_MEMORY,
+                       RECENT_SLOW_SECONDS, REPORTED_RATIO)
 from .types import Chronic, Flow, OsdReading
 
 #: Maximum number of OSDs that are stored.
@@ -199,7 +200,7 @@ class ChronicOsds:
         intervals = _intervals(reading, findings, windows, baselines)
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
                 **_worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)}
-        crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
+        crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
         for osd, (seconds, _) in intervals.items():
             if osd not in crowd:
                 count = self._counts.get(osd)
@@ -250,7 +251,8 @@ class ChronicOsds:
                             if osd in places and count.is_chronic(self._scale, recent)}
             if any(not self._counts[osd].raised for osd in chronic_osds):
                 shares = self._shares_by_class(places, recent)
-                for osd in chronic_osds - _crowd(chronic_osds, self._counts, places):
+                for osd in chronic_osds - crowded(chronic_osds, self._counts.keys() & places.keys(),
+                                                  places):
                     count = self._counts[osd]
                     if not count.raised and self._stands_out(
                             osd, shares.get(places[osd].kind, []), recent):
@@ -388,18 +390,3 @@ def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: fl
     instant = finding._replace(comparison=comparison,
                                allowance=own_allowance * max(finding.allowance * burst, noise))
     return [instant] if instant.over(CHRONIC_RATIO) else []
-
-
-def _crowd(slow: Collection[int], judged: Collection[int],
-           places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
-    members: Dict[Tuple[str, str], int] = {}
-    for osd in judged:
-        if osd in places:
-            key = places[osd].kind
-            members[key] = members.get(key, 0) + 1
-    slow_by_class: Dict[Tuple[str, str], Set[int]] = {}
-    for osd in slow:
-        slow_by_class.setdefault(places[osd].kind, set()).add(osd)
-    return {osd for key, osds in slow_by_class.items()
-            if len(osds) > max(1.0, CROWD_PART * members.get(key, 0)) for osd in osds}

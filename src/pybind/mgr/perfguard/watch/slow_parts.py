@@ -108,18 +108,22 @@ def _sizes(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
             RACK: len({place.rack for place in of_class if place.rack})}
 
 
+def crowded(slow: Iterable[int], judged: Iterable[int],
+            places: Mapping[int, OsdPlace]) -> Set[int]:
+    """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
+    everyone = by_class(judged, places)
+    return {osd for key, osds in by_class(slow, places).items()
+            if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))) for osd in osds}
+
+
 def too_many(slow: AbstractSet[int], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with so many of them that they are not reported one by one."""
-    crowd: Set[int] = set()
+    """The slow OSDs of classes with too many of them to report them one by one. Those of shared
+    parts that are slow as a whole do not count."""
     if len(slow) < 2:
-        return crowd
+        return set()
     single = slow - set().union(*whole_parts(slow, judged, places).values())
-    everyone = by_class(judged, places)
-    for key, osds in by_class(single, places).items():
-        if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))):
-            crowd |= osds
-    return crowd
+    return crowded(single, judged, places)
 
 
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
