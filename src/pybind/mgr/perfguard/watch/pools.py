@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency of each pool, and its baseline."""
+import functools
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import (Any, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (Any, Collection, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import ClientOps, Document
 from ..errors import InvalidValue
@@ -519,7 +520,8 @@ class BadLimit(InvalidValue):
     """latency_limits_ms is invalid; the message names the reason."""
 
 
-def latency_limits_ms(text: str) -> Dict[str, float]:
+@functools.lru_cache(maxsize=4)  # each pool asks for its limit in each turn
+def latency_limits_ms(text: str) -> Mapping[str, float]:
     """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadLimit."""
     targets: Dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(','))):
