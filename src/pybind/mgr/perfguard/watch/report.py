@@ -10,7 +10,7 @@ from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..options import Options
-from ..tables import are, osds_text, pgs_are, time_text
+from ..tables import are, listed, osds_text, pgs_are, time_text
 from .causes import ClientShare, LikelyCause
 from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
@@ -320,6 +320,8 @@ SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
 #: Kinds of events by health check; the cluster log contains them as well.
 EVENT_KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY_CHECK: 'latency'}
+#: Kinds of operations of pools that become slow, or fast again, in one turn with an event each.
+POOL_EVENTS = 10
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
@@ -536,10 +538,24 @@ class Announcer:
                  if key not in now.keys() | chronic}
         self._reported = {
             **{key: problem for key, problem in self._reported.items() if key in now}, **begun}
-        return [Event(EVENT_KINDS[problem.check], _begin(problem, watch, context), problem.why)
-                for problem in begun.values()] + \
-            [Event(EVENT_KINDS[problem.check], *_end(problem, watch, context))
-             for problem in ended.values()]
+        return [
+            *_bounded([Event(EVENT_KINDS[problem.check], _begin(problem, watch, context),
+                             problem.why) for problem in begun.values()]),
+            *_bounded([Event(EVENT_KINDS[problem.check], *_end(problem, watch, context))
+                       for problem in ended.values()])]
+
+
+def _bounded(events: List[Event]) -> List[Event]:
+    """With one event for many pools: an outage makes all of them slow at once, and each line of the
+    cluster log displaces one of another daemon."""
+    of_pools = [event for event in events if event.kind == EVENT_KINDS[LATENCY_CHECK]]
+    if len(of_pools) <= POOL_EVENTS:
+        return events
+    others = [event for event in events if event.kind != EVENT_KINDS[LATENCY_CHECK]]
+    return others + [
+        Event(EVENT_KINDS[LATENCY_CHECK],
+              listed([event.what for event in of_pools], between='; '),
+              listed([event.why for event in of_pools], between='; '))]
 
 
 def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem]:

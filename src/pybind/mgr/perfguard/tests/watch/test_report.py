@@ -819,3 +819,20 @@ def test_a_pool_that_another_rule_has_moved_is_not_on_its_old_osds(
     osds.now += 600.0
     osds.turn({'clients': ()})
     assert osds.watch.others_rates == {1: 0.0}
+
+
+@pytest.mark.parametrize('number', [5, 250])
+def test_an_outage_of_many_pools_is_one_event(number: int) -> None:
+    osds = Osds(8)
+    osds.pools = {pool: Pool(pool, 'p%d' % pool, False, 3, 2, 0, 64, 64, 64)
+                  for pool in range(number)}
+    slow = [(pool, kind, osds.now) for pool in range(number) for kind in ('reads', 'writes')]
+    for rows, what in ((slow, ' are slower than their baseline'),
+                       ([], ' are back at their baseline')):
+        setattr(osds.watch.pools, 'slow', lambda rows=rows: rows)
+        events = [event for event in osds.announcer.events(osds.watch, osds.context())
+                  if event.kind == 'latency']
+        assert len(events) == (2 * number if number == 5 else 1)
+        assert events[0].what.startswith('reads of pool p0' + what)
+        if number == 250:
+            assert events[0].what.endswith('and 495 more') and len(events[0].why) < 500
