@@ -144,10 +144,11 @@ def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
 
 
 def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[PoolRow, ...]:
-    slow = {(pool, kind) for pool, kind, _ in watch.pools.slow()}
-    return tuple(_pool(watch, context, options, pool, tuple(sorted(
-        kind for pool_id, kind in slow if pool_id == pool.id)))
-        for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id))
+    slow: Dict[int, List[str]] = {}
+    for pool_id, kind, _ in watch.pools.slow():
+        slow.setdefault(pool_id, []).append(kind)
+    return tuple(_pool(watch, context, options, pool, tuple(slow.get(pool.id, ())))
+                 for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id))
 
 
 def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool,
