@@ -230,6 +230,8 @@ def _condition(case: PgCase) -> List[Cause]:
     """Causes in the state of the PG itself."""
     state, causes = case.answers.state, []
     evidence = {'state': '+'.join(sorted(state)), 'acting': list(case.place.acting)}
+    if case.primary < 0:
+        return [Cause(Code.INACTIVE, 'no OSD serves it', evidence)]
     if state & {'peering', 'activating', 'creating'}:
         causes.append(Cause(Code.PEERING, 'it is peering', evidence))
     elif state and 'active' not in state:

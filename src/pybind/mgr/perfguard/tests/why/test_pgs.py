@@ -107,6 +107,7 @@ CASES = [
     # Regardless of its origin.
     (replace(IDLE, answers=PgAnswers(frozenset({'peering'}))), Code.PEERING),
     (replace(IDLE, answers=PgAnswers(frozenset({'down'}))), Code.INACTIVE),
+    (replace(IDLE, place=Placement((), ())), Code.INACTIVE),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'laggy'}))), Code.LAGGY),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'wait'}))), Code.LEASES),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'undersized'}))), Code.DEGRADED),
