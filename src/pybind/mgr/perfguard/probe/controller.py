@@ -565,7 +565,7 @@ class Probing:
         """What is borrowed from the cluster."""
         if not isinstance(self._run, ProbeRun) or self._record is None:
             return []
-        return probe_rows(self._run.resources, self._record.started)
+        return probe_rows(self._run.resources, self._record.created)
 
     def stop(self, why: str) -> None:
         """End the active run, unless it is already cleaning up."""

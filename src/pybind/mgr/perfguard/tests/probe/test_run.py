@@ -506,6 +506,8 @@ def test_scrubs_pause_during_the_run_only() -> None:
     cluster = driver.cluster
     driver.run_until(lambda: driver.state(1) == 'running')
     assert {'noscrub', 'nodeep-scrub', 'nosnaptrim'} <= cluster.flags
+    assert {row.since for row in driver.loop.probing.held} == {
+        driver.loop.probed().known(1).created}
     held = {row.what: row.restore for row in driver.loop.probing.held}
     assert held['flag nodeep-scrub'] == 'ceph osd unset nodeep-scrub'
     assert 'flag noscrub' not in held, 'an operator has set it'
