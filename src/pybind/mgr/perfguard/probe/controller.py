@@ -173,9 +173,6 @@ class Probing:
         self._take_over(now, record_from_json(document['record']), document['site'])
 
     def _take_over(self, now: float, record: RunRecord, resources: Any) -> None:
-        if resources is None and self._history.get(record.id) is not None:
-            self._store.remove(JOURNAL)
-            return
         self._record = record
         if resources is None:
             # A bench continues without its mgr.
@@ -534,7 +531,9 @@ class Probing:
                              results=run.in_order(), conditions=tuple(run.met),
                              counted=run.counted())
         self._ended = now
-        self._file(record, 'probe %d is %s' % (record.id, state), message)
+        # Else an earlier mgr has ended the run, and failed before it removed the journal.
+        if self._history.get(record.id) is None:
+            self._file(record, 'probe %d is %s' % (record.id, state), message)
         self._record = None
         self._store.remove(JOURNAL)
 

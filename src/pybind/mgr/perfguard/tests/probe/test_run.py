@@ -125,6 +125,27 @@ def _crashed(order: RunOrder, at: int, lag: int) -> bool:
     return True
 
 
+@pytest.mark.parametrize('name', ORDERS)
+def test_a_record_survives_a_crash_before_its_journal_is_removed(name: str) -> None:
+    driver = begun(ORDERS[name])
+    journal: Dict[str, str] = {}
+    for _ in range(60):
+        if driver.busy:
+            journal = driver.kv.get_store_prefix('probing/')
+            driver.turn()
+    jobs = driver.loop.probed().details(1)['jobs']
+    assert journal and jobs and not driver.busy
+    driver.kv.data.update(journal)
+    driver.restart()
+    driver.turn()
+    driver.finish()
+    assert driver.state(1) == 'done' and driver.loop.probed().details(1)['jobs'] == jobs
+    assert driver.cluster.is_untouched()
+    driver.restart()
+    driver.turn()
+    assert not driver.busy and driver.state(1) == 'done'
+
+
 @pytest.mark.parametrize('behaviour, state, why', [
     ('dies', 'failed', 'Killed'), ('missing', 'failed', 'cannot start'),
     ('refused', 'failed', 'no connection'), ('deaf', 'failed', 'was killed'),
