@@ -134,8 +134,12 @@ class Probing:
         return None if self._run is None or self._record is None else self._record.id
 
     def affects_latency(self, now: float, stats_period: float) -> bool:
-        """Whether a probe may affect what the OSDs report now: reports are late."""
-        return self.busy or now - self._ended < EFFECT_PERIODS * stats_period
+        """Whether a probe may affect what the OSDs report now: reports are late. A clean-up that
+        lasts waits for mons, OSDs or an operator, for days perhaps; the watch learns meanwhile."""
+        if self._run is not None and (self._run.state != CLEANING
+                                      or now - self._cleaning_since <= LEFT_SECONDS):
+            return True
+        return now - self._ended < EFFECT_PERIODS * stats_period
 
     def loaded(self, now: float, stats_period: float) -> Touched:
         """The OSDs and pools of which the present reports may contain operations of a probe."""

@@ -408,6 +408,8 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     status = driver.loop.status()
     assert status['probe']['state'] == 'cleaning'
     assert any('probe 1 of' in reason for reason in status['reasons'])
+    # It waits for the mons, perhaps for days; the watch must learn meanwhile.
+    assert driver.busy and not driver.affects_latency
     assert refused_errno(driver, IN_POOL) == 16
     driver.cluster.reply.clear()
     driver.run(70)
