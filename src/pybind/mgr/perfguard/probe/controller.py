@@ -362,10 +362,10 @@ class Probing:
     def _abandon(self, record: RunRecord, now: float) -> str:
         """Give up a clean-up, which prevents all other probes."""
         run = self._run
-        if not isinstance(run, ProbeRun) or record is not self._record:
+        if run is None or record is not self._record:
             raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
                           % (record.id, record.state))
-        if run.state != CLEANING:
+        if not isinstance(run, ProbeRun) or run.state != CLEANING:
             raise Refused(errno.EBUSY, 'probe %d is %s ("probe cancel" stops it)'
                           % (record.id, run.state))
         return self._abandoned(run, now)

@@ -643,6 +643,8 @@ def test_a_bench_is_not_stopped_but_no_other_begun() -> None:
     cluster = Benching()
     driver = ProbeDriver(cluster)
     driver.give(STORE)
+    assert str(refusal(driver, RunId('probe cancel --force', 1))) == (
+        'probe 1 is running ("probe cancel" stops it)')
     driver.give(RunId('probe cancel', 1))
     assert driver.busy
     driver.finish(10)
