@@ -180,11 +180,16 @@ def check_wrong_bytes(place: Place, engine: str, bs: int) -> None:
     assert names_of(place) == []
 
 
-def wait_for(worker: Worker, kind: str, state: str = '') -> None:
+def wait_for(worker: Worker, kind: str, state: str) -> None:
     for line in worker.each_line():
-        if line['type'] == kind and line.get('state', '') == state:
+        if line['type'] == kind and line['state'] == state:
             return
     raise AssertionError('the worker ended')
+
+
+def wait_until_it_measures(worker: Worker) -> None:
+    wait_for(worker, 'step', 'run')
+    time.sleep(1.0)
 
 
 def test_ends_on_request(place: Place) -> None:
@@ -195,7 +200,7 @@ def test_ends_on_request(place: Place) -> None:
 def check_ends(place: Place, engine: str, how: str) -> None:
     with Worker(place.cluster, a_request(place, a_job('randwrite', runtime=20.0),
                                          engine=engine)) as worker:
-        wait_for(worker, 'progress')
+        wait_until_it_measures(worker)
         begin = time.monotonic()
         if how == 'cancel':
             worker.tell({'cancel': 'slow ops'})
@@ -216,7 +221,7 @@ def check_ends(place: Place, engine: str, how: str) -> None:
 
 def test_killed_then_swept(place: Place) -> None:
     with Worker(place.cluster, a_request(place, a_job('randwrite', runtime=20.0))) as worker:
-        wait_for(worker, 'progress')
+        wait_until_it_measures(worker)
         worker.process.kill()
         worker.process.wait()
     assert len(names_of(place)) == OBJECTS
@@ -250,7 +255,7 @@ def check_hanging(place: Place, engine: str) -> None:
                         engine=engine, limit_seconds=limit)
     try:
         with Worker(place.cluster, request) as worker:
-            wait_for(worker, 'progress')
+            wait_until_it_measures(worker)
             place.cluster.stop(hangs)
             lines = worker.lines()
         seconds = time.monotonic() - begin

@@ -48,13 +48,6 @@ class Tally:
         row[1] += length
         row[2] += latency_ns
 
-    def second(self, number: int) -> Tuple[int, int]:
-        """Operations and bytes of a second; the first one is 0."""
-        if number >= len(self.rows):
-            return 0, 0
-        ios, length, _ = self.rows[number]
-        return ios, length
-
     def direction(self, ended_ns: int) -> Direction:
         """`ended_ns`: when the stream sent its last operation.
 
@@ -166,9 +159,6 @@ class PythonStream:
     @property
     def ended(self) -> bool:
         return self._ended_ns is not None
-
-    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
-        return (self.read if is_read else self.write).second(number)
 
     def free(self) -> None:
         """Nothing to do: callbacks reference what they need."""
@@ -303,9 +293,6 @@ class EngineStream(Protocol):
     def stop(self) -> None:
         """Send no further operation."""
 
-    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
-        """Operations and bytes of a second of the measurement."""
-
     def result(self) -> StreamResult: ...
 
     def free(self) -> None:
@@ -336,13 +323,6 @@ class Streams:
         """Why a stream ended before its time; '' if none did."""
         return next(('%d failed operations; first error: %s' % (stream.errors, stream.first_error)
                      for stream in self._streams if stream.errors >= ERRORS_MAX), '')
-
-    def second(self, number: int) -> Tuple[int, int, int, int]:
-        """Of a second of the measurement: reads, bytes read, writes, bytes written."""
-        reads = [stream.second(True, number) for stream in self._streams]
-        writes = [stream.second(False, number) for stream in self._streams]
-        return (sum(row[0] for row in reads), sum(row[1] for row in reads),
-                sum(row[0] for row in writes), sum(row[1] for row in writes))
 
     def results(self) -> List[StreamResult]:
         return [stream.result() for stream in self._streams]

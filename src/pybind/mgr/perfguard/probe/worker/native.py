@@ -5,7 +5,7 @@ import errno
 import os
 import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional
 
 from ..histogram import BUCKETS
 from ..types import RANDOM, Job, JobStep, Stream, StreamResult
@@ -167,10 +167,6 @@ class _NativeStream:
     def free(self) -> None:
         if not self.in_flight:
             self._library.core_free(self._stream)
-
-    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
-        rows = self.seen.tally[is_read].rows
-        return rows[3 * number], rows[3 * number + 1]
 
     @property
     def first_error(self) -> str:

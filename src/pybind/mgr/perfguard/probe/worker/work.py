@@ -82,9 +82,6 @@ CANCELLED_DRAIN_SECONDS = 1.0
 #: Shortest pause between two checks: they use CPU time that the probe needs.
 LEAST_SECONDS = 0.0005
 
-#: Number of a second of the measured time; reads, bytes read, writes, bytes written.
-Progress = Callable[[int, Tuple[int, int, int, int]], None]
-
 
 class Stepping:
     """Runs the streams of one step, at most until `stop_at` (time.monotonic)."""
@@ -93,19 +90,13 @@ class Stepping:
         self._streams, self._timing, self._stop_at, self._input = streams, timing, stop_at, commands
         self._cut_short = ''
 
-    def run(self, measured: Callable[[], None], progress: Progress) -> StepResult:
+    def run(self, measured: Callable[[], None]) -> StepResult:
         """`measured` is called when the ramp is over."""
         self._streams.pace()
         self._until(self._timing.measure_ns)
         before = used()
         measured()
-        number = 0
-        while self._goes_on():
-            second_ns = self._timing.measure_ns + (number + 1) * 1_000_000_000
-            self._until(min(second_ns, self._timing.end_ns))
-            if time.monotonic_ns() >= second_ns:
-                progress(number, self._streams.second(number))
-                number += 1
+        self._until(self._timing.end_ns)
         self._streams.stop()
         busy = between(before, used(), self._streams.engine == PYTHON_ENGINE)
         self._drain()
@@ -310,8 +301,7 @@ class Work:
         if step.job.ramp_time:
             self._output.say('step', index=index, state='ramp')
         stepping = Stepping(streams, timing, self._stop_at, self._input)
-        result = stepping.run(lambda: self._output.say('step', index=index, state='run'),
-                              lambda number, row: self._progress(index, number, row))
+        result = stepping.run(lambda: self._output.say('step', index=index, state='run'))
         self._output.say('result', index=index, result=encode(
             result if self._request.meeting else _without_counts(result)))
         if self._input.cancelled.is_set():
@@ -326,11 +316,6 @@ class Work:
         if self._core is not None:
             return native_streams(self._core, step, payload, timing, seed)
         return python_streams(ioctx, step, payload, timing, seed)
-
-    def _progress(self, index: int, number: int, row: Tuple[int, int, int, int]) -> None:
-        reads, read_bytes, writes, write_bytes = row
-        self._output.say('progress', index=index, second=number + 1, read_ios=reads,
-                         read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
 
 
 def _without_counts(result: StepResult) -> StepResult:

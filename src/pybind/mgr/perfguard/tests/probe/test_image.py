@@ -79,8 +79,7 @@ def test_reads_return_what_the_prefill_and_writes_wrote(librbd: FakeLibrbd) -> N
         image.prefill(stream.objects, mixed.job.object_bytes, payload, timing().end_ns / SECOND_NS,
                       lambda: False)
     streams = python_streams(image, mixed, payload, timing(), 1)
-    result = Stepping(streams, timing(), timing().end_ns / SECOND_NS, Input()).run(
-        lambda: None, lambda number, row: None)
+    result = Stepping(streams, timing(), timing().end_ns / SECOND_NS, Input()).run(lambda: None)
     assert [stream.read.ios + stream.write.ios for stream in result.streams] == [16, 16]
     assert not any(stream.errors or stream.corrupt for stream in result.streams)
     librbd.content[:4096] = bytes(4096)

@@ -198,8 +198,9 @@ def test_the_depth_is_kept(fake, rw):
     assert (result.errors, result.corrupt, result.unfinished) == (0, 0, 0)
     assert (result.read.ios, result.write.ios) == (number(fake, 'reads'), number(fake, 'writes'))
     assert result.read.ios + result.write.ios == 1005
-    assert streams.second(0) == (result.read.ios, result.read.bytes, result.write.ios,
-                                 result.write.bytes)
+    for direction in (result.read, result.write):
+        assert sum(second.ios for second in direction.seconds) == direction.ios
+        assert sum(second.bytes for second in direction.seconds) == direction.bytes
     if rw == 'randrw':
         assert 0.65 < result.read.ios / 1005 < 0.75
     latency = (result.read if result.read.ios else result.write).latency
