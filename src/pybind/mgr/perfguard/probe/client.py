@@ -229,14 +229,14 @@ def _sweep_left(request: WorkerRequest, work: Measuring, run: int) -> None:
 
 
 def _sweep(request: WorkerRequest, run: int) -> None:
-    """Remove the objects of a run; an interrupt ends this."""
+    """Remove the objects of a run of the same jobs, by their names, since a pool may have too many
+    objects to list them. An interrupt ends this."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    naming = request.naming
+    assert request.naming is not None
     objects_left = _swept(replace(
         request, mode=SWEEP, prefix=run_prefix(run), steps=(), meeting='',
-        naming=naming if naming is not None and naming.run == run else None,
-        limit_seconds=CLIENT_SWEEP_SECONDS))
+        naming=replace(request.naming, run=run), limit_seconds=CLIENT_SWEEP_SECONDS))
     if objects_left != 0:
         _say_left(run, objects_left)
 

@@ -16,6 +16,7 @@ from perfguard.errors import Refused
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
+from perfguard.probe.meeting import Meeting
 from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
@@ -441,6 +442,22 @@ def test_two_hosts_have_one_result(together: Callable[..., List[int]], tmp_path:
     assert 'this process writes the result' in capsys.readouterr().err
     assert not any(stream.read.counts for step in record.results for stream in step.streams)
     assert expect(record, 'ssd', Layout(3)) == (), 'the figures are those of one client'
+
+
+def test_objects_of_a_host_that_has_died_are_removed_by_their_names(
+        together: Callable[..., List[int]], monkeypatch: Any) -> None:
+    """All hosts have the same jobs. To list a pool may take hours."""
+    dead, leave = client.FIRST_RUN + 7, Meeting.leave
+
+    def leave_a_dead_host(self: Meeting, why: str, now: float) -> bool:
+        self.dead = (dead,) if self.leads else ()
+        return leave(self, why, now)
+
+    monkeypatch.setattr(Meeting, 'leave', leave_a_dead_host)
+    assert together() == [0, 0]
+    run, _, sweep = (child.sent[0] for child in TogetherChild.children)
+    assert (sweep['mode'], sweep['prefix']) == (SWEEP, 'perfguard-probe-%d-' % dead)
+    assert sweep['naming'] == {**run['naming'], 'run': dead}
 
 
 def test_a_worker_that_fails_ends_the_probe_of_all(together: Callable[..., List[int]],
