@@ -19,7 +19,7 @@ from ..options import Options
 from ..store import Store
 from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
-from .expectations import Layout, layout_of
+from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded, limit_seconds
 from .osd_bench import BENCH, StoreRun
 from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
@@ -596,7 +596,7 @@ class Probing:
             places=self._places, layouts=self._layouts, caches=self._caches)
 
     def _update_places(self, observation: Observation) -> None:
-        """Only if the OSDMap or CRUSH has changed: this considers each OSD for each pool."""
+        """Only if the OSDMap or CRUSH has changed: this considers each OSD for each rule."""
         key = (observation.osdmap.epoch, observation.crush_version)
         if key == self._placed:
             return
@@ -606,8 +606,7 @@ class Probing:
             osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
                              crush.class_of(osd.id))
             for osd in observation.osdmap.osds.values() if osd.is_up_and_in}
-        self._layouts = {pool.name: layout_of(pool, observation)
-                         for pool in observation.osdmap.pools.values()}
+        self._layouts = layouts_of(observation)
 
 
 def _pool_conditions(drafted: ProbeDraft, observation: Observation) -> Dict[str, Any]:

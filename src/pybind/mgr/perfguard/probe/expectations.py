@@ -5,9 +5,8 @@ The figures are published by practitioners (Mark Nelson's and Clyso's published 
 tests of 2023 and 2024, the Ceph performance pages of yourcmc.ru): ranges, not limits. They are of
 one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up.
 """
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import Pool
 from ..observation import Observation
 from ..tables import plural
 from ..watch.peers import median
@@ -80,18 +79,28 @@ class Layout(NamedTuple):
         return self.tib * self.data_chunks / chunks if chunks else self.tib / self.replicas
 
 
-def layout_of(pool: Pool, observation: Observation) -> Layout:
-    """The layout of a pool, on which it depends what is expected of the pool."""
-    weights = {osd: observation.crush.weight_of(pool.crush_rule, osd)
-               for osd in observation.osdmap.osds}
+def layouts_of(observation: Observation) -> Dict[str, Layout]:
+    """Pool -> its layout, on which it depends what is expected of the pool."""
+    # A hundred pools may share a rule with a thousand OSDs.
+    by_rule: Dict[int, Layout] = {}
+    layouts: Dict[str, Layout] = {}
+    for pool in observation.osdmap.pools.values():
+        rule = pool.crush_rule
+        if rule not in by_rule:
+            by_rule[rule] = _layout_of_rule(rule, observation)
+        layouts[pool.name] = by_rule[rule]._replace(
+            data_chunks=pool.data_shards, coding_chunks=pool.size - pool.data_shards) \
+            if pool.erasure else by_rule[rule]._replace(replicas=pool.size)
+    return layouts
+
+
+def _layout_of_rule(rule: int, observation: Observation) -> Layout:
+    """Without the redundancy, which is that of the pool."""
+    weights = {osd: observation.crush.weight_of(rule, osd) for osd in observation.osdmap.osds}
     osds = [osd for osd, weight in weights.items() if weight > 0.0]
     classes = {observation.crush.class_of(osd) for osd in osds}
-    common = Layout(len(osds), device_class=classes.pop() if len(classes) == 1 else '',
-                    tib=sum(weights[osd] for osd in osds))
-    if pool.erasure:
-        return common._replace(data_chunks=pool.data_shards,
-                               coding_chunks=pool.size - pool.data_shards)
-    return common._replace(replicas=pool.size)
+    return Layout(len(osds), device_class=classes.pop() if len(classes) == 1 else '',
+                  tib=sum(weights[osd] for osd in osds))
 
 
 # ---- What is expected
