@@ -116,6 +116,12 @@ class Expected(NamedTuple):
     range: Range
     #: In bytes a second, not in operations.
     linear: bool
+    #: "at depth 128 from 6 OSDs"
+    how: str
+
+    def median_of(self, repetitions: Sequence[Repetition]) -> float:
+        return median(sorted(repetition.bytes_per_second if self.linear else repetition.iops
+                             for repetition in repetitions))
 
 
 def expected_of(layout: Layout) -> Tuple[Expected, ...]:
@@ -124,9 +130,7 @@ def expected_of(layout: Layout) -> Tuple[Expected, ...]:
     if figures is None or not layout.osds:
         return ()
     keys = [_key(direction, *shape) for shape in SHAPES for direction in (READ, WRITE)]
-    return tuple(Expected(key, expected.range, expected.linear) for key in keys
-                 for expected in [_expected_range(key, figures[key.direction], layout)]
-                 if expected is not None)
+    return tuple(filter(None, (_expected(key, figures[key.direction], layout) for key in keys)))
 
 
 def _key(direction: str, bs: int, iodepth: int) -> Key:
@@ -148,9 +152,7 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
             if key.direction == expected.key.direction and not job.rate_iops and (
                     job.rw, job.bs, job.iodepth * job.numjobs, job.ioengine) == (
                     shape.rw, shape.bs, shape.iodepth, shape.ioengine):
-                return record.id, median(sorted(
-                    repetition.bytes_per_second if expected.linear else repetition.iops
-                    for repetition in repetitions))
+                return record.id, expected.median_of(repetitions)
     return None
 
 
@@ -182,15 +184,6 @@ def _deep_factor(layout: Layout, direction: str) -> float:
 
 # ---- Whether a run has shown it
 
-
-class _ExpectedRange(NamedTuple):
-    range: Range
-    #: In bytes a second, not in operations.
-    linear: bool
-    #: "at depth 128 from 6 OSDs"
-    how: str
-
-
 class Expectation(NamedTuple):
     """What was expected of one job in one direction (on one OSD)."""
     label: str
@@ -221,12 +214,11 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
     if figures is None:
         return Expectation(name, NO_EXPECTATION, 'no expected values for device class %s'
                            % (device_class or '(none)'))
-    expected = _expected_range(key, figures[key.direction], layout)
+    expected = _expected(key, figures[key.direction], layout)
     if expected is None:
         return Expectation(name, NO_EXPECTATION, 'expected values exist for 4 KiB at iodepth 1 and '
                            '128, and for 4 MiB at iodepth 16 on disks')
-    value = median(sorted(repetition.bytes_per_second if expected.linear else repetition.iops
-                          for repetition in repetitions))
+    value = expected.median_of(repetitions)
     verdict = judged(value, expected.range)
     why = '%s; %s: %s to %s %s' % (
         _amount(value, expected.linear), device_class, _amount(expected.range.low, expected.linear),
@@ -237,24 +229,24 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
     return Expectation(name, verdict, why)
 
 
-def _expected_range(key: Key, figures: Figures, layout: Layout) -> Optional[_ExpectedRange]:
+def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
     job = key.job
     depth = job.iodepth * job.numjobs
     if job.rate_iops or job.rw in READING & WRITING:
         return None
     if job.bs >= LINEAR_BYTES and depth >= LINEAR_DEPTH and figures.linear is not None:
-        return _ExpectedRange(figures.linear.times(_linear_factor(key, layout, depth)), True,
-                              _from(layout, key))
+        return Expected(key, figures.linear.times(_linear_factor(key, layout, depth)), True,
+                        _from(layout, key))
     if job.bs != SMALL_BYTES or (depth != 1 and depth < DEEP):
         return None
     erasure_coded = layout.data_chunks and key.direction == WRITE
     if depth == 1:
         # One operation at a time: the number of OSDs makes no difference.
-        return _ExpectedRange(
-            figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False, 'at iodepth 1')
+        return Expected(key, figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False,
+                        'at iodepth 1')
     deep = figures.deep.times(_deep_factor(layout, key.direction))
-    return _ExpectedRange(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
-                          'at depth %d %s' % (depth, _from(layout, key)))
+    return Expected(key, _bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
+                    'at depth %d %s' % (depth, _from(layout, key)))
 
 
 def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
