@@ -174,6 +174,8 @@ Names = Mapping[Tuple[Optional[int], int], Tuple[str, ...]]
 #: Names to try for each name to find, as a multiple of what the share of the PGs requires: the last
 #: PG to get a name takes longest.
 TRIES_MARGIN = 3.0
+#: Time that one try takes on a slow CPU.
+TRY_SECONDS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,15 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
                 raise BadJob(too_few(osd, len(pgs), count, pg_num))
     return Naming(run_id, tuple(objects_by_size.items()), pool_id, pg_num,
                   tuple((osd, tuple(pgs)) for osd, pgs in led.items()))
+
+
+def names_seconds(naming: Naming) -> float:
+    """How long `names_of` may take."""
+    fewest_pgs = min((len(pgs) for _, pgs in naming.led), default=0)
+    if not fewest_pgs:
+        return 0.0
+    count = sum(count for _, count in naming.wanted)
+    return TRY_SECONDS * TRIES_MARGIN * count * naming.pg_num / fewest_pgs
 
 
 def names_of(naming: Naming) -> Names:

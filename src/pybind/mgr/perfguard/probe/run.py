@@ -18,7 +18,7 @@ from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
 from .child import Child
 from .limits import disturbances
-from .placement import Naming
+from .placement import Naming, names_seconds
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
                         leftovers, pool_named)
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 POOL_SECONDS = 60.0
 #: Seconds over its limit after which a worker is killed.
 GRACE_SECONDS = 2.0
-#: Seconds for one sweep.
+#: Seconds for one sweep, after it has found the names of the objects.
 SWEEP_SECONDS = 20.0
 #: Seconds after which a cancelled worker is killed: it takes about 10 to clean up.
 CANCEL_SECONDS = 20.0
@@ -105,7 +105,8 @@ class ProbeRun:
         self._sweeps = Sweeps(spec is None, resources.cursor)
         #: The result of the last sweep.
         self._part: Optional[SweepPart] = None
-        self._sweep_began = 0.0
+        #: When it must have ended.
+        self._sweep_ends = 0.0
         #: When the clean-up continues, and the length of its last pause.
         self._again_at, self._pause = 0.0, 0.0
         # ---- Results
@@ -422,8 +423,11 @@ class ProbeRun:
     def _sweep(self, now: float) -> None:
         if not self._manager.key and not self._has_user():
             return
-        self._sweeping, self._part, self._sweep_began = True, None, now
-        if not self._start(self._request(SWEEP, SWEEP_SECONDS, self.resources.naming)):
+        naming = self.resources.naming
+        # A sweep whose time ends before it has all names would never remove one.
+        limit = SWEEP_SECONDS + (names_seconds(naming) if naming is not None else 0.0)
+        self._sweeping, self._part, self._sweep_ends = True, None, now + limit + 2 * GRACE_SECONDS
+        if not self._start(self._request(SWEEP, limit, naming)):
             self._sweeps.failed(now)
 
     def _has_user(self) -> bool:
@@ -442,7 +446,7 @@ class ProbeRun:
         status = child.ended(now)
         self._listen(child)
         if status is None:
-            if now - self._sweep_began > SWEEP_SECONDS + 2 * GRACE_SECONDS:
+            if now > self._sweep_ends:
                 child.kill()
             return
         if self._part is not None:

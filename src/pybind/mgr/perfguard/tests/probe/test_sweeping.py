@@ -6,8 +6,12 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
+from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
+from perfguard.probe.placement import naming_of, naming_to_json, names_seconds
 from perfguard.probe.resources import LEFT_CHECK, SweepPart, Sweeps
+from perfguard.probe.run import SWEEP_SECONDS
+from perfguard.probe.types import Target
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children
 from ..test_store import written_by_a_newer_version
@@ -85,6 +89,17 @@ def test_nothing_is_listed_where_the_names_are_known() -> None:
     driver.turn()
     driver.finish()
     assert driver.cluster.is_untouched() and not driver.cluster.listed
+
+
+def test_a_sweep_has_time_to_find_the_names_of_all_objects() -> None:
+    """For many objects of an OSD that leads few PGs, that takes longer than to remove them."""
+    naming = naming_of(1, parse_jobs(None, {**WORDS, 'size': '16m', 'nrfiles': '1024'}, None),
+                       Target('osd', osds=(3,)), {'1.%x' % pg: 3 for pg in range(32)}, 1, 32768)
+    driver = orphaned(naming=naming_to_json(naming))
+    driver.run_until(lambda: len(driver.cluster.workers) == 2)
+    request = driver.cluster.workers[1].request
+    assert request is not None and request.naming == naming
+    assert request.limit_seconds == SWEEP_SECONDS + names_seconds(naming) > 50.0
 
 
 def test_a_run_that_no_worker_was_started_for_is_not_swept_after() -> None:
