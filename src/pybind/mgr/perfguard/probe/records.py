@@ -74,24 +74,17 @@ def slimmed(record: RunRecord) -> RunRecord:
     directions = sum(len(result.streams) * (step.job.reads + step.job.writes)
                      for step, result in record.done)
     points = max(MIN_POINTS, min(MAX_POINTS, RUN_POINTS // max(1, directions)))
+
+    def thin(direction: Direction) -> Direction:
+        return replace(direction, seconds=thinned(direction.seconds, points))
+
     return replace(
         record,
         steps=tuple(replace(step, streams=tuple(stream._replace(objects=())
                                                 for stream in step.streams))
                     for step in record.steps),
-        results=tuple(replace(result, streams=tuple(_thin_stream(stream, points)
-                                                    for stream in result.streams))
-                      for result in record.results),
+        results=tuple(result.with_directions(thin) for result in record.results),
         conditions=record.conditions[-MAX_TEXTS:], messages=record.messages[-MAX_TEXTS:])
-
-
-def _thin_stream(stream: StreamResult, points: int) -> StreamResult:
-    return replace(stream, read=_thin_direction(stream.read, points),
-                   write=_thin_direction(stream.write, points))
-
-
-def _thin_direction(direction: Direction, points: int) -> Direction:
-    return replace(direction, seconds=thinned(direction.seconds, points))
 
 
 def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:

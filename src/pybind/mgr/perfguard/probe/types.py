@@ -4,8 +4,8 @@
 A run is a list of steps, which run one after the other. A step is one job (in fio's sense), done by
 one or more concurrent streams, each with its own objects and queue depth.
 """
-from dataclasses import dataclass
-from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import PROBE_NAMESPACE
 from ..errors import InvalidValue
@@ -163,6 +163,12 @@ class StepResult:
     engine: str = ''
     #: Why the step ended early; '' if it did not.
     cut_short: str = ''
+
+    def with_directions(self, change: Callable[[Direction], Direction]) -> 'StepResult':
+        """With a change of each direction of each stream."""
+        return replace(self, streams=tuple(
+            replace(stream, read=change(stream.read), write=change(stream.write))
+            for stream in self.streams))
 
 
 class Counted(NamedTuple):

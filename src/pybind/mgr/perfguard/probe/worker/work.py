@@ -15,7 +15,7 @@ from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, 
 
 from ...codec import encode
 from ..placement import all_names, named
-from ..types import RBD, BadJob, JobStep, StepResult
+from ..types import RBD, BadJob, Direction, JobStep, StepResult
 from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
@@ -303,7 +303,7 @@ class Work:
         stepping = Stepping(streams, timing, self._stop_at, self._input)
         result = stepping.run(lambda: self._output.say('step', index=index, state='run'))
         self._output.say('result', index=index, result=encode(
-            result if self._request.meeting else _without_counts(result)))
+            result if self._request.meeting else result.with_directions(_without_counts)))
         if self._input.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:
@@ -318,10 +318,8 @@ class Work:
         return python_streams(ioctx, step, payload, timing, seed)
 
 
-def _without_counts(result: StepResult) -> StepResult:
-    return replace(result, streams=tuple(replace(
-        stream, read=replace(stream.read, counts=()), write=replace(stream.write, counts=()))
-        for stream in result.streams))
+def _without_counts(direction: Direction) -> Direction:
+    return replace(direction, counts=())
 
 
 def _on_image(request: WorkerRequest) -> bool:
