@@ -455,7 +455,8 @@ class Probing:
                 return
             words = next(schedule.words for schedule in settings.schedules if schedule.name == name)
             order = order_of_words(dict(words), name)
-            waiting = ScheduledOrder(order) if self._scheduled.order != order else self._scheduled
+            # With the job of an earlier turn, if that was for this order.
+            waiting = self._scheduled if self._scheduled.order == order else ScheduledOrder(order)
             self._scheduled = ScheduledOrder()
             try:
                 drafted = self._drafted(order, observation, view, options, moving)

@@ -52,6 +52,13 @@ def parse_number(word: str, text: str) -> int:
     return int(digits)
 
 
+def number_between(word: str, text: str, low: int, high: int) -> int:
+    """An argument of a command that is no option of a job."""
+    if text.isascii() and text.isdigit() and len(text) < 6 and low <= int(text) <= high:
+        return int(text)
+    raise BadJob('%s is %r: must be a number from %d to %d' % (word, text, low, high))
+
+
 def size_text(size: int) -> str:
     """As fio takes it: 4k, 64m, 4097."""
     for unit in ('t', 'g', 'm', 'k'):

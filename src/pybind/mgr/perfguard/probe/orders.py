@@ -17,8 +17,8 @@ from ..options import Options
 from ..tables import plural
 from ..watch.stop_conditions import MUTED_BY, Touched, stop_conditions
 from . import limits as budgets
-from .jobs import (MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of,
-                   remarks)
+from .jobs import (MAX_REPEAT, check_target, default_repeat, number_between, parse_jobs, plan_steps,
+                   profile_of, remarks)
 from .limits import Budget, blocked_io, over_limit, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
@@ -128,16 +128,6 @@ def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
     return RunOrder(trigger=trigger, **fields)
 
 
-def count_of(word: str, text: Optional[str], default: int, highest: int) -> int:
-    """A number from 1 to `highest`; raises Refused otherwise."""
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= highest):
-        raise Refused(errno.EINVAL, '%s is %r: must be a number from 1 to %d'
-                      % (word, text, highest))
-    return int(text)
-
-
 #: Default and maximum number of replicas in the pool that a probe creates.
 REPLICAS, MOST_REPLICAS = 3, 10
 #: Repetitions of a bench of the stores.
@@ -218,7 +208,8 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
                       'neither profile nor jobs')
     profile = 'store' if order.store else profile_of(order.profile, order.words, order.job_file)
     usual = STORE_REPEAT if order.store else default_repeat(profile)
-    repeat = count_of('repeat', order.repeat, usual, MAX_REPEAT)
+    repeat = usual if order.repeat is None else number_between(
+        'repeat', order.repeat, 1, MAX_REPEAT)
     if order.by_host and not order.scale:
         raise Refused(errno.EINVAL, '--by_host applies only to --scale')
     pool = _pool(order, view)
@@ -273,7 +264,8 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
 
 
 def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> Target:
-    replicas = count_of('replicas', order.replicas, REPLICAS, MOST_REPLICAS)
+    replicas = REPLICAS if order.replicas is None else number_between(
+        'replicas', order.replicas, 1, MOST_REPLICAS)
     if replicas == 1 and not order.consent:
         raise Refused(errno.EPERM, 'a pool with one replica loses its objects with their OSD: add '
                       '--yes-i-really-mean-it to confirm')

@@ -18,6 +18,7 @@ from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
 from .compare import NothingInCommon, RunComparison, compare
+from .jobs import number_between
 from .records import RunHistory, RunRecord, differences
 from .stats import JobWords, job_words
 from .types import BadJob
@@ -63,19 +64,13 @@ def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
     times = {**SCHEDULE_DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
     try:
         when = window(times['begin_time'], times['end_time'],
-                      _number('begin_weekday', times['begin_weekday'], 0, 6),
-                      _number('end_weekday', times['end_weekday'], 0, 7) % 7)
+                      number_between('begin_weekday', times['begin_weekday'], 0, 6),
+                      number_between('end_weekday', times['end_weekday'], 0, 7) % 7)
     except BadWindow as reason:
         raise BadJob(str(reason)) from None
-    every = _number('every_days', times['every_days'], 1, MAX_DAYS)
+    every = number_between('every_days', times['every_days'], 1, MAX_DAYS)
     probe = tuple(sorted((word, text) for word, text in words.items() if word not in TIME_WORDS))
     return Schedule(name, probe, when, tuple(times.items()), every)
-
-
-def _number(word: str, text: str, low: int, high: int) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 6 and low <= int(text) <= high:
-        return int(text)
-    raise BadJob('%s is %r: must be a number from %d to %d' % (word, text, low, high))
 
 
 def schedule_to_json(schedule: Schedule) -> Json:
