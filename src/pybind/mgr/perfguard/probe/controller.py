@@ -304,7 +304,7 @@ class Probing:
             setting=setting_of(self._cluster.release(),
                                0 if drafted.order.store else drafted.pg_num,
                                self._cluster.config_entries(),
-                               self._cluster.drives(drafted.osds_at_work(observation)).values(),
+                               self._cluster.drives(drafted.osds_at_work).values(),
                                '' if drafted.order.store else self._cluster.mgr_host(),
                                drafted.redundancy),
             **_pool_conditions(drafted, observation))
@@ -315,9 +315,9 @@ class Probing:
             pool_name = own_pool(run) if drafted.pool is None else drafted.pool.name
             resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
-            osds = drafted.osds_at_work(observation)
+            osds = drafted.osds_at_work
             spec = RunSpec(drafted.steps(), drafted.naming(run),
-                           tuple(osds if len(osds) <= MOST_COUNTED else drafted.target.osds),
+                           osds if len(osds) <= MOST_COUNTED else drafted.target.osds,
                            limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num,
                            drafted.order.hold_scrub)
             self._run = self._probe_run(resources, spec, now)
@@ -615,7 +615,7 @@ def _pool_conditions(drafted: ProbeDraft, observation: Observation) -> Dict[str,
     if drafted.pool is None:
         return {}
     clients = observation.clients.pools.get(drafted.pool.id)
-    return {'osds': len(drafted.osds_at_work(observation)),
+    return {'osds': len(drafted.osds_at_work),
             'beside': round(clients.rate + clients.others_rate, 1) if clients else 0.0}
 
 

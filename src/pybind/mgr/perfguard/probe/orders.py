@@ -146,6 +146,8 @@ class ProbeDraft:
     #: None: the run creates one.
     pool: Optional[Pool]
     pg_num: int
+    #: The OSDs that are probed one by one; else all under the rule of the pool.
+    osds_at_work: Tuple[int, ...]
     budget: Budget
     #: Why the run must not begin now.
     refusals: Tuple[str, ...]
@@ -168,14 +170,6 @@ class ProbeDraft:
 
     def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)
-
-    def osds_at_work(self, observation: Observation) -> List[int]:
-        """The OSDs that are probed one by one; else all under the pool's rule, or all in CRUSH."""
-        if self.target.osds:
-            return list(self.target.osds)
-        weights = observation.crush.weights()
-        return sorted(osd for osd in observation.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
-            self.pool is None or observation.crush.weight_of(self.pool.crush_rule, osd) > 0.0))
 
     def placing(self, view: View) -> Optional[Callable[[], Naming]]:
         """A function for the tool thread, because it considers each PG of the pool: BadJob if a
@@ -224,7 +218,8 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
                       '%s uses object_hash %d' % (
                           pool.name, pool.object_hash))
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
-    osds = _osds_of(rule, observation)
+    under_rule = _osds_under(rule, observation)
+    osds = [osd for osd in under_rule if observation.osdmap.osds[osd].is_up_and_in]
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(osds))
     if not order.store:
         check_target(jobs, target)
@@ -235,7 +230,8 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
                 *_no_room(cluster, options, pool, spent),
                 *_crowded(cluster, observation, target, pool, osds, spent))
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
-    return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
+    return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num,
+                      target.osds or under_rule, spent, refusals, preview)
 
 
 def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: View) -> Naming:
@@ -293,10 +289,11 @@ def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optio
     return default if default in rules else None
 
 
-def _osds_of(rule: Optional[int], observation: Observation) -> List[int]:
-    """The OSDs that a pool with this rule uses; all for an unknown rule."""
-    return [osd.id for osd in observation.osdmap.osds.values() if osd.is_up_and_in
-            and (rule is None or observation.crush.weight_of(rule, osd.id) > 0.0)]
+def _osds_under(rule: Optional[int], observation: Observation) -> Tuple[int, ...]:
+    """The OSDs that a pool with this rule may use; for an unknown rule, all that have a weight."""
+    crush, osds = observation.crush, sorted(observation.osdmap.osds)
+    weights = crush.weights() if rule is None else {osd: crush.weight_of(rule, osd) for osd in osds}
+    return tuple(osd for osd in osds if weights.get(osd, 0.0) > 0.0)
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:

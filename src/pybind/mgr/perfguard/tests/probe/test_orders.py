@@ -185,6 +185,8 @@ def test_an_own_pool_fits_the_osds_of_its_rule(default_rule: int, pg_num: int,
     setattr(cluster, 'osd_space', lambda: space)
     given = drafted(RunOrder(words={**WORDS, 'size': '1g', 'nrfiles': '256'}), cluster)
     assert given.pg_num == pg_num
+    # Drives of other OSDs must not make the run incomparable with its baseline.
+    assert len(given.osds_at_work) == (3 if pg_num == 32 else len(cluster.toys))
     assert bool(given.refusals) == full and 'osd.2' in ''.join(given.refusals or ['osd.2'])
 
 
