@@ -13,7 +13,6 @@ import rados
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
-from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
 from qa.lib.crowd import fill
 from qa.lib.guard import CALM, FAST_CONF, Guard
@@ -36,8 +35,6 @@ WRITTEN_SECONDS = 60.0
 #: Two passes that find nothing lie 12 s apart; a machine that has other things to do takes longer.
 CLEAN_SECONDS = 60.0
 STRAY_OBJECTS = 40
-#: Of one worker that lists the pool, and of all together.
-SWEEP_SECONDS = 4.0
 LISTING_SECONDS = 120.0 + OBJECTS / 2000
 
 
@@ -101,8 +98,7 @@ def test_a_killed_probe_is_cleaned_up_by_name(probes: Probes) -> None:
     assert probes.wait_state(probes.begin(**LONG, runtime='1', pool=POOL), 'done')
 
 
-def test_objects_of_unknown_names_are_found_by_a_listing_that_resumes(probes: Probes) -> None:
-    """Each worker has a few seconds; the next one continues at its cursor."""
+def test_objects_of_unknown_names_are_found_by_a_listing(probes: Probes) -> None:
     cluster, run = probes.cluster, 9999
     prefix = '%s%d-' % (PROBE_PREFIX, run)
     with cluster.rados().open_ioctx(POOL) as ioctx:
@@ -111,19 +107,13 @@ def test_objects_of_unknown_names_are_found_by_a_listing_that_resumes(probes: Pr
             ioctx.write_full('%s4096-%d' % (prefix, number), bytes(64))
     user = PROBE_PREFIX + str(run)
     key = probe_key(cluster, user, POOL)
-    removed = cursor = sweeps = 0
     begin = time.monotonic()
-    while cursor < SLICES:
-        request = WorkerRequest(POOL, prefix, 'client.' + user, key, mon_host(cluster), SWEEP,
-                                limit_seconds=SWEEP_SECONDS, cursor=cursor)
-        with Worker(cluster, request_to_json(request)) as worker:
-            cleaned, = (line for line in worker.lines() if line['type'] == 'cleaned')
-        assert cleaned['left'] == 0 and cleaned['cursor'] > cursor, cleaned
-        removed, cursor, sweeps = removed + cleaned['removed'], cleaned['cursor'], sweeps + 1
-        assert time.monotonic() - begin < LISTING_SECONDS
-    print('listed %d objects of others in %d sweeps, %.0f s' % (
-        OBJECTS, sweeps, time.monotonic() - begin))
-    assert removed == STRAY_OBJECTS and left(cluster) == 0
+    request = WorkerRequest(POOL, prefix, 'client.' + user, key, mon_host(cluster), SWEEP,
+                            limit_seconds=LISTING_SECONDS)
+    with Worker(cluster, request_to_json(request)) as worker:
+        cleaned, = (line for line in worker.lines() if line['type'] == 'cleaned')
+    print('listed %d objects of others in %.0f s' % (OBJECTS, time.monotonic() - begin))
+    assert (cleaned['removed'], cleaned['left']) == (STRAY_OBJECTS, 0) and left(cluster) == 0
 
 
 def test_a_clean_up_that_cannot_succeed_is_abandoned(probes: Probes) -> None:

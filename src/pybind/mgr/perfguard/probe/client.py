@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
 #: Assumed number of replicas of the pool, for the time that the run may take.
 REPLICAS = 3
-CLIENT_SWEEP_SECONDS = 120.0
+#: Seconds to remove objects by their names, and to look for them in all that a pool has.
+CLIENT_SWEEP_SECONDS, CLIENT_LISTING_SECONDS = 120.0, 86400.0
 #: Seconds over its limit after which the worker is killed, and seconds between two checks of it.
 CLIENT_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -85,8 +86,6 @@ class Measuring:
         self.messages: List[str] = []
         #: Number of objects that are not removed; None: not known.
         self.left: Optional[int] = None
-        #: How far a sweep has come, and its end.
-        self.cursor = self.total = 0
         #: Objects may have been written.
         self.began = False
         self._cancelled = False
@@ -146,7 +145,6 @@ class Measuring:
             self.results.append(step_result(line['result']))
         elif kind == 'cleaned':
             self.left = int(line['left'])
-            self.cursor, self.total = int(line.get('cursor', 0)), int(line.get('total', 0))
         elif kind == 'error':
             self.messages.append(str(line['message']))
 
@@ -312,20 +310,12 @@ def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
 
 
 def _swept(request: WorkerRequest) -> Optional[int]:
-    """Remove the objects of a run, in as many sweeps as its pool takes. Returns how many are left;
-    None: not known."""
-    while True:
-        work = Measuring(request)
-        work.wait()
-        for text in work.messages:
-            say(text)
-        if work.left != 0 or work.messages:
-            return work.left or None
-        if work.cursor >= work.total:
-            return 0
-        if work.cursor <= request.cursor:
-            return None
-        request = replace(request, cursor=work.cursor)
+    """Remove the objects of a run. Returns how many are left; None: not known."""
+    work = Measuring(request)
+    work.wait()
+    for text in work.messages:
+        say(text)
+    return work.left if work.left or not work.messages else None
 
 
 def _number(objects_left: Optional[int]) -> str:
@@ -366,7 +356,7 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 
 def _clean(args: argparse.Namespace) -> int:
     """Remove the objects of a run that was killed."""
-    objects_left = _swept(_request(args, args.clean, SWEEP, CLIENT_SWEEP_SECONDS))
+    objects_left = _swept(_request(args, args.clean, SWEEP, CLIENT_LISTING_SECONDS))
     say('objects left: %s' % _number(objects_left))
     return 0 if objects_left == 0 else 1
 

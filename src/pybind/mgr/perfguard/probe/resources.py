@@ -477,8 +477,8 @@ def pool_named(view: View, name: str) -> Optional[Pool]:
 
 
 # ---- When objects that a run left in an operator's pool are removed, and until when.
-# A pass covers all names that the run may have written, or the whole pool where these are not
-# known. A sweep is the part of a pass that one worker does; the next one continues at its cursor.
+# A pass covers all names that the run may have written. A sweep is the part of a pass that one
+# worker does; the next one continues at its cursor.
 
 #: Seconds between two passes. After a sweep without progress the pause doubles, up to the maximum.
 PAUSE_SECONDS = 5.0

@@ -43,7 +43,7 @@ class WorkerRequest:
     #: Determines the names of the objects of the steps or of the sweep; None: the steps contain the
     #: names, and a sweep lists the pool.
     naming: Optional[Naming] = None
-    #: Where an earlier sweep ended: the number of a name, or of a slice of the pool.
+    #: Where an earlier sweep ended: the number of a name.
     cursor: int = 0
     #: The object at which several hosts have met to measure at the same time; '': one measures
     #: alone. Before each step the worker waits for {"begin": index}, and its results have counts.

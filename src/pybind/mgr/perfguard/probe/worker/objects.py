@@ -3,14 +3,12 @@
 
 With ioengine=rbd, ranges of an image take their place.
 """
-import ctypes
 import errno
 import functools
 import itertools
 import random
 import threading
 import time
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_void_p
 from typing import (Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional,
                     Sequence, Tuple)
 from zlib import crc32
@@ -18,8 +16,7 @@ from zlib import crc32
 import rados
 
 from ..types import JobStep
-from ..wire import WorkerRequest
-from .connection import LIBRARY, conf_path, failed, settings
+from .connection import failed
 from .protocol import Cancelled, Failed, words
 
 #: Sends one operation with this callback of its completion.
@@ -290,126 +287,10 @@ def sweep_names(ioctx: Any, names: Iterable[str], cursor: int, deadline: float) 
     return Swept(cleaned.removed, cleaned.left, cursor + cleaned.gone)
 
 
-def sweep_slices(ioctx: Any, listed: Callable[[int], List[str]], slices: int, prefix: str,
-                 cursor: int, deadline: float) -> Swept:
-    """Remove the objects of the pool's namespace whose name begins so, from slice `cursor` on."""
-    begin, removed = cursor, 0
-    while cursor < slices and time.monotonic() < deadline:
-        try:
-            names = _in_time(functools.partial(listed, cursor), deadline)
-        except Failed:
-            if cursor == begin:
-                raise
-            break
-        cleaned = remove(ioctx, [name for name in names if name.startswith(prefix)], deadline)
-        removed += cleaned.removed
-        if cleaned.left:
-            return Swept(removed, cleaned.left, cursor)
-        cursor += 1
-    return Swept(removed, 0, cursor)
-
-
-def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
-    """Raises Failed after the deadline: a listing waits for an OSD that hangs without limit."""
-    names: List[List[str]] = []
-    errors: List[Exception] = []
-
-    def do() -> None:
-        try:
-            names.append(call())
-        except Exception as e:
-            errors.append(e)
-
-    thread = threading.Thread(target=do, daemon=True)
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
-    if errors:
-        raise errors[0]
-    if not names:
-        raise Failed(errno.ETIMEDOUT, 'could not list the objects in time')
-    return names[0]
-
-
-# ---- Listing a pool in slices, so that a listing can be resumed. librados' Python binding lists a
-# pool from its start only; the C API has slices. Objects are searched for in this way only if their
-# names are not known: "perfguard-probe --clean" has only the number of the run.
-
-#: Of the hash space of any pool: some 250,000 of a thousand million objects each.
-SLICES = 4096
-#: Names that one call asks for.
-CHUNK = 512
-
-
-class _Item(Structure):
-    _fields_ = [('length', c_size_t), ('name', POINTER(ctypes.c_char)),
-                ('space_length', c_size_t), ('space', POINTER(ctypes.c_char)),
-                ('locator_length', c_size_t), ('locator', POINTER(ctypes.c_char))]
-
-
-class Listing:
-    """Lists objects, with its own connection. Raises Failed."""
-
-    def __init__(self, request: WorkerRequest) -> None:
-        self._namespace = request.namespace.encode()
-        self._rados = _library()
-        self._ioctx = c_void_p()
-        cluster = c_void_p()
-        self._check(self._rados.rados_create2(byref(cluster), b'ceph', request.entity.encode(),
-                                              c_size_t(0)))
-        conf = conf_path(request)
-        if conf:
-            self._check(self._rados.rados_conf_read_file(cluster, conf.encode()))
-        for name, value in settings(request).items():
-            self._check(self._rados.rados_conf_set(cluster, name.encode(), value.encode()))
-        self._check(self._rados.rados_connect(cluster))
-        self._check(self._rados.rados_ioctx_create(cluster, request.pool.encode(),
-                                                   byref(self._ioctx)))
-        self._rados.rados_ioctx_set_namespace(self._ioctx, self._namespace)
-
-    def slice(self, number: int) -> List[str]:
-        """Names of the namespace in one of SLICES; waits as long as an OSD hangs."""
-        rados, ioctx = self._rados, self._ioctx
-        first, last = (c_void_p(begin(ioctx)) for begin in (
-            rados.rados_object_list_begin, rados.rados_object_list_end))
-        at, end = (c_void_p(rados.rados_object_list_begin(ioctx)) for _ in range(2))
-        rados.rados_object_list_slice(ioctx, first, last, c_size_t(number), c_size_t(SLICES),
-                                      byref(at), byref(end))
-        names: List[str] = []
-        buffer = (_Item * CHUNK)()
-        try:
-            while rados.rados_object_list_cursor_cmp(ioctx, at, end) < 0:
-                objects = self._check(rados.rados_object_list(
-                    ioctx, at, end, c_size_t(CHUNK), None, c_size_t(0), buffer, byref(at)))
-                names += [_text(found_object.name, found_object.length)
-                          for found_object in buffer[:objects]
-                          if found_object.space[:found_object.space_length] == self._namespace]
-                rados.rados_object_list_free(c_size_t(objects), buffer)
-        finally:
-            for cursor in (first, last, at, end):
-                rados.rados_object_list_cursor_free(ioctx, cursor)
-        return names
-
-    @staticmethod
-    def _check(returned: int) -> int:
-        if returned < 0:
-            raise Failed(returned, 'could not list the objects: %s' % words(returned))
-        return returned
-
-
-def _text(data: Any, length: int) -> str:
-    return bytes(data[:length]).decode(errors='surrogateescape')
-
-
-def _library() -> Any:
+def names_with(ioctx: Any, prefix: str) -> List[str]:
+    """The objects of the pool and namespace whose names begin so. The listing waits without limit
+    for an OSD that hangs. Raises Failed."""
     try:
-        rados = ctypes.CDLL(LIBRARY)
-        for name in ('rados_object_list_begin', 'rados_object_list_end'):
-            getattr(rados, name).restype = c_void_p
-        rados.rados_object_list_slice.restype = None
-        rados.rados_ioctx_set_namespace.restype = None
-        rados.rados_object_list_cursor_free.restype = None
-        rados.rados_object_list_cursor_cmp.restype = c_int
-        rados.rados_conf_set.argtypes = [c_void_p, c_char_p, c_char_p]
-    except (AttributeError, OSError) as e:
-        raise Failed(2, 'could not list the objects: %s' % e)
-    return rados
+        return [entry.key for entry in ioctx.list_objects() if entry.key.startswith(prefix)]
+    except rados.Error as e:
+        raise failed(e, 'could not list the objects')

@@ -20,8 +20,8 @@ from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
-from .objects import (OBJECTS_LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept,
-                      prefill, remove, sweep_names, sweep_slices)
+from .objects import (OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, Swept, names_with, prefill,
+                      remove, sweep_names)
 from .protocol import GONE, Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
@@ -144,6 +144,8 @@ CLEANING_SHARE = 0.1
 CLEANING_SECONDS_MAX = 10.0
 #: Maximum time to remove the objects.
 CLEANING_SECONDS = 10.0
+#: The same in a sweep, once it has the names; its limit may be for a long listing.
+REMOVING_SECONDS_MAX = 120.0
 #: Additional time for the second pass.
 SECOND_PASS_SECONDS = 0.5
 
@@ -210,12 +212,10 @@ class Work:
     def _swept(self, ioctx: Any) -> Tuple[Swept, int]:
         """The result, and the cursor at which the sweep is complete."""
         request = self._request
-        if request.naming is not None:
-            names = list(all_names(request.naming))
-            return sweep_names(ioctx, names, request.cursor, self._stop_at), len(names)
-        listing = self._unless_cancelled(lambda: Listing(request))
-        return sweep_slices(ioctx, listing.slice, SLICES, request.prefix, request.cursor,
-                            self._stop_at), SLICES
+        names = list(all_names(request.naming)) if request.naming is not None else \
+            self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
+        until = min(self._stop_at, time.monotonic() + REMOVING_SECONDS_MAX)
+        return sweep_names(ioctx, names, request.cursor, until), len(names)
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> int:
         """Remove the objects. Returns how many are left."""

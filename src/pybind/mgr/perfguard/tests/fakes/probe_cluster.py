@@ -21,8 +21,6 @@ from .driver import OPTIONS, Driver
 
 #: (pool, namespace, name)
 Object = Tuple[str, str, str]
-#: Of a pool, when it is listed.
-SLICES = 4
 #: What is there before any probe, and has to be there after it.
 FOREIGN_OBJECTS: Set[Object] = {
     ('rep', '', 'perfguard-probe-1-4096-0'), ('rep', NAMESPACE, 'mine'), ('rep', '', 'x')}
@@ -50,8 +48,6 @@ class ProbeCluster(FakeCluster):
         self.before_command: Dict[str, Any] = {}
         #: Objects cannot be removed.
         self.stuck = False
-        #: Slices of pools that were listed.
-        self.listed: List[int] = []
         #: PGs of the pools of runs that backfill.
         self.moving = 0
         #: Such PGs that the balancer has moved -> their OSD.
@@ -259,21 +255,15 @@ class FakeWorker:
                {'type': 'end', 'state': 'cancelled' if self.cancelled else 'done'}]
 
     def _sweep(self, request: WorkerRequest) -> Iterator[List[Any]]:
-        """By name, or where the names are not known a quarter of the pool at a time."""
         yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
         self.status = 0
         if self.cluster.stuck:
             yield [{'type': 'cleaned', 'removed': 0, 'left': 2, 'cursor': 0, 'total': 2}]
             return
-        if request.naming is not None:
-            names, cursor, total = set(all_names(request.naming)), 1, 1
-        else:
-            everything = sorted(name for _, space, name in self.cluster.objects)
-            cursor, total = request.cursor + 1, SLICES
-            names = set(everything[request.cursor::SLICES])
-            self.cluster.listed.append(request.cursor)
-        yield [{'type': 'cleaned', 'removed': self._remove(request, names), 'left': 0,
-                'cursor': cursor, 'total': total}, {'type': 'end', 'state': 'done'}]
+        assert request.naming is not None, 'the mgr never lists a pool'
+        removed = self._remove(request, set(all_names(request.naming)))
+        yield [{'type': 'cleaned', 'removed': removed, 'left': 0, 'cursor': 1, 'total': 1},
+               {'type': 'end', 'state': 'done'}]
 
     def _remove(self, request: WorkerRequest, names: Optional[Set[str]] = None) -> int:
         mine = {each for each in self.cluster.objects if each[:2] == (request.pool, NAMESPACE)

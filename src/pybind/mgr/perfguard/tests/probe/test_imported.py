@@ -6,7 +6,7 @@ import socket
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping
 
 import pytest
 
@@ -331,18 +331,14 @@ def test_what_a_killed_run_has_left_is_swept(argv: List[str], monkeypatch: Any) 
         SWEEP, 'perfguard-probe-%d-' % client.FIRST_RUN)
 
 
-@pytest.mark.parametrize('cursors, left, status', [((20, 64), '0', 0), ((20, 20), 'unknown', 1)])
-def test_a_pool_that_takes_long_to_list_is_swept_to_its_end(
-        cursors: Tuple[int, ...], left: str, status: int, argv: List[str], monkeypatch: Any,
-        capsys: Any) -> None:
-    class Slow(FakeChild):
-        def lines(self) -> List[Dict[str, Any]]:
-            cursor = cursors[len(self.requests) - 1]
-            return [{'type': 'cleaned', 'removed': 1, 'left': 0, 'cursor': cursor, 'total': 64}]
-
-    monkeypatch.setattr(client, 'Child', Slow)
+@pytest.mark.parametrize('lines, left, status', [
+    ([{'type': 'cleaned', 'left': 0}], '0', 0), ([{'type': 'cleaned', 'left': 2}], '2', 1),
+    ([{'type': 'error', 'message': 'no connection'}], 'unknown', 1),
+    ([{'type': 'error', 'message': 'late'}, {'type': 'cleaned', 'left': 0}], 'unknown', 1)])
+def test_what_a_sweep_has_left_is_told(lines: List[Dict[str, Any]], left: str, status: int,
+                                       argv: List[str], monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(FakeChild, 'lines_', lines)
     assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == status
-    assert [request['cursor'] for request in FakeChild.requests] == [0, 20]
     assert 'objects left: ' + left in capsys.readouterr().err
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's parts without a cluster: offsets, payload, queue depth, time limits, protocol."""
 import collections
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
+from types import SimpleNamespace
 from typing import Any, Deque, Dict, List
 
 import pytest
+import rados
 
 from perfguard.codec import encode
 from perfguard.probe import worker
@@ -20,8 +20,8 @@ from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Targ
 from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
 from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
-from perfguard.probe.worker.objects import (SLICES, Batch, Cleaned, Payload, Swept, prefill, remove,
-                                            sweep_names, sweep_slices)
+from perfguard.probe.worker.objects import (Batch, Cleaned, Payload, Swept, names_with, prefill,
+                                            remove, sweep_names)
 from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 from perfguard.probe.worker.work import Stepping, Used, between
 
@@ -335,30 +335,11 @@ def test_removing_does_not_wait_for_what_hangs(clock, monkeypatch):
     assert set(ioctx.objects) == ioctx.hangs
 
 
-FOREIGN = 1_000_000
-
-
 class Crowded(Prompt):
-    """A pool with a million objects of others beside the run's."""
-
-    def __init__(self):
-        super().__init__()
-        self.foreign = FOREIGN
-        self.listed = []
+    """A pool with very many objects of others beside the run's."""
 
     def list_objects(self):
         raise AssertionError('nothing is looked for')
-
-    def slice(self, number):
-        """One of 4,096: 244 objects of others, and what there is of the run's."""
-        self.listed.append(number)
-        mine = sorted(self.objects)
-        return ['other-%d-%d' % (number, each) for each in range(self.foreign // SLICES)] \
-            + [name for name in mine if hash_of(name) % SLICES == number]
-
-
-def hash_of(name):
-    return int(hashlib.sha256(name.encode()).hexdigest(), 16)
 
 
 def test_objects_are_removed_by_name_however_many_others_there_are():
@@ -368,7 +349,7 @@ def test_objects_are_removed_by_name_however_many_others_there_are():
     ioctx.objects['other'] = b''
     names = list(all_names(naming))
     assert sweep_names(ioctx, names, 0, time.monotonic() + 5) == Swept(4, 0, 4)
-    assert set(ioctx.objects) == {'other'} and not ioctx.listed
+    assert set(ioctx.objects) == {'other'}
 
 
 def test_names_of_osds_are_the_same_for_the_sweep():
@@ -400,62 +381,18 @@ def test_a_sweep_continues_where_the_last_one_stopped(clock, monkeypatch):
     assert sweep_names(ioctx, names, 300, clock.monotonic() + 30) == Swept(89, 0, 600)
 
 
-def test_a_listing_of_a_million_objects_continues_slice_by_slice(clock):
-    ioctx = Crowded()
-    ioctx.objects = {PREFIX + str(number): b'' for number in range(50)}
-    ioctx.objects.update({'x' + PREFIX + '0': b'', PREFIX[:-1]: b''})
-
-    def listed(number):
-        clock.advance(0.5)
-        return ioctx.slice(number)
-
-    cursor = sweeps = removed = 0
-    while cursor < SLICES:
-        swept = sweep_slices(ioctx, listed, SLICES, PREFIX, cursor, clock.monotonic() + 300)
-        # A slice whose listing takes the rest of the time is listed again.
-        assert swept.cursor > cursor
-        cursor, sweeps, removed = swept.cursor, sweeps + 1, removed + swept.removed
-    assert sweeps > 5 and removed == 50
-    assert sorted(set(ioctx.listed)) == list(range(SLICES))
-    assert set(ioctx.objects) == {'x' + PREFIX + '0', PREFIX[:-1]}
+def test_a_run_of_unknown_names_is_looked_for():
+    mine = [PREFIX + '4096-0', PREFIX + '4096-1']
+    entries = [SimpleNamespace(key=name) for name in (*mine, 'x' + PREFIX + '0', PREFIX[:-1])]
+    assert names_with(SimpleNamespace(list_objects=lambda: entries), PREFIX) == mine
 
 
-def test_an_object_that_is_left_keeps_the_sweep_at_its_slice(clock):
-    ioctx = Crowded()
-    ioctx.objects = {PREFIX + '0': b'', PREFIX + '1': b''}
-    number = hash_of(PREFIX + '0') % SLICES
-    ioctx.hangs = {PREFIX + '0'}
+def test_a_listing_that_fails():
+    def list_objects():
+        raise rados.OSError('no', errno=13)
 
-    def listed(each):
-        if each == number:
-            clock.advance(300.0)
-        return ioctx.slice(each)
-
-    end = number + 1
-    deadline = clock.monotonic() + 300
-    assert sweep_slices(ioctx, listed, end, PREFIX, number, deadline) == Swept(0, 1, number)
-    ioctx.hangs = set()
-    assert sweep_slices(ioctx, ioctx.slice, end, PREFIX, number, deadline + 300) == Swept(1, 0, end)
-
-
-def test_a_listing_that_hangs_keeps_what_came_before(clock):
-    ioctx = Crowded()
-    over = threading.Event()
-
-    def hangs(number):
-        if number == 3:
-            over.wait(60.0)
-        # The fourth listing has three tenths of a second, which are real ones.
-        clock.advance(33.0)
-        return ioctx.slice(number)
-
-    try:
-        deadline = clock.monotonic() + 99.3
-        assert sweep_slices(ioctx, hangs, SLICES, PREFIX, 0, deadline) == Swept(0, 0, 3)
-        with pytest.raises(Failed, match='list the objects in time'):
-            sweep_slices(ioctx, hangs, SLICES, PREFIX, 3, clock.monotonic() + 0.3)
-    finally:
-        over.set()
+    with pytest.raises(Failed, match='could not list the objects: .*EACCES'):
+        names_with(SimpleNamespace(list_objects=list_objects), PREFIX)
 
 
 def request(**fields):

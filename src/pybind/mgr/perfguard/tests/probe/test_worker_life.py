@@ -132,10 +132,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ('connect_fails', 'pool_fails', 'hangs'):
         monkeypatch.setattr(Handle, name, None)
     monkeypatch.setattr(Handle, 'objects', {})
-    modules = {name: importlib.import_module('perfguard.probe.worker.%s' % name)
-               for name in names}
-    monkeypatch.setattr(modules['work'], 'Listing', Listing)
-    yield types.SimpleNamespace(**modules)
+    yield types.SimpleNamespace(**{
+        name: importlib.import_module('perfguard.probe.worker.%s' % name) for name in names})
     for handle in Handle.made:
         handle.ioctx.close()
     Handle.made.clear()
@@ -151,16 +149,6 @@ def request(rw: str = 'randread', steps: int = 1, **fields: Any) -> WorkerReques
         pool='rbd', prefix=PREFIX, entity='client.p', key='secret', mon_host='127.0.0.1',
         steps=steps * (JobStep(job, streams),), limit_seconds=20.0, engine='python')
     return WorkerRequest(**{**given, **fields})
-
-
-class Listing:
-    """All that there is, in the first slice."""
-
-    def __init__(self, given: WorkerRequest) -> None:
-        pass
-
-    def slice(self, number: int) -> List[str]:
-        return [] if number else list(Handle.newest.ioctx.objects)
 
 
 def ran(worker: Any, given: WorkerRequest, commands: Optional[Input] = None) -> Tuple[str, Said]:
@@ -308,7 +296,7 @@ def test_a_sweep_removes_the_runs_objects_and_no_others(
     assert state == 'done' and list(Handle.newest.ioctx.objects) == ['mine']
     cleaned, = said.of('cleaned')
     assert (cleaned['removed'], cleaned['left']) == (2, 0)
-    assert cleaned['cursor'] == cleaned['total'] == worker.work.SLICES
+    assert cleaned['cursor'] == cleaned['total'] == 2
 
 
 def test_a_sweep_that_leaves_objects_has_failed(
