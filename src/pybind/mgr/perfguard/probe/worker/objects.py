@@ -225,17 +225,10 @@ OBJECT_BATCH_SECONDS = 2.0
 
 class Cleaned(NamedTuple):
     removed: int
+    #: Objects that exist and could not be removed.
     left: int
     #: Number of the first names that are certainly gone.
     gone: int = 0
-
-
-class Swept(NamedTuple):
-    removed: int
-    #: Objects that exist and could not be removed.
-    left: int
-    #: Where the next sweep continues.
-    cursor: int
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
@@ -279,12 +272,6 @@ def _finish(batch: Batch) -> None:
         batch.finish()
     except Failed:
         pass  # the caller checks which have no answer
-
-
-def sweep_names(ioctx: Any, names: Iterable[str], cursor: int, deadline: float) -> Swept:
-    """Remove objects by name, from number `cursor` on."""
-    cleaned = remove(ioctx, itertools.islice(names, cursor, None), deadline)
-    return Swept(cleaned.removed, cleaned.left, cursor + cleaned.gone)
 
 
 def names_with(ioctx: Any, prefix: str) -> List[str]:

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, TypeVar
 
 from ...codec import encode
 from ..placement import all_names, named
@@ -20,8 +20,7 @@ from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
-from .objects import (OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, Swept, names_with, prefill,
-                      remove, sweep_names)
+from .objects import OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, names_with, prefill, remove
 from .protocol import GONE, Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
@@ -204,18 +203,14 @@ class Work:
 
     def _sweep(self, ioctx: Any) -> str:
         """Remove the objects that a killed worker has left."""
-        swept, total = self._swept(ioctx)
-        self._output.say('cleaned', removed=swept.removed, left=swept.left, cursor=swept.cursor,
-                         total=total)
-        return 'failed' if swept.left else 'done'
-
-    def _swept(self, ioctx: Any) -> Tuple[Swept, int]:
-        """The result, and the cursor at which the sweep is complete."""
         request = self._request
         names = list(all_names(request.naming)) if request.naming is not None else \
             self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
         until = min(self._stop_at, time.monotonic() + REMOVING_SECONDS_MAX)
-        return sweep_names(ioctx, names, request.cursor, until), len(names)
+        cleaned = remove(ioctx, names[request.cursor:], until)
+        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left,
+                         cursor=request.cursor + cleaned.gone, total=len(names))
+        return 'failed' if cleaned.left else 'done'
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> int:
         """Remove the objects. Returns how many are left."""

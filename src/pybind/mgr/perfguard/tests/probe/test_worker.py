@@ -20,8 +20,7 @@ from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Targ
 from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
 from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
-from perfguard.probe.worker.objects import (Batch, Cleaned, Payload, Swept, names_with, prefill,
-                                            remove, sweep_names)
+from perfguard.probe.worker.objects import Batch, Cleaned, Payload, names_with, prefill, remove
 from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 from perfguard.probe.worker.work import Stepping, Used, between
 
@@ -348,7 +347,7 @@ def test_objects_are_removed_by_name_however_many_others_there_are():
     ioctx.objects = {name: b'' for name in all_names(naming)}
     ioctx.objects['other'] = b''
     names = list(all_names(naming))
-    assert sweep_names(ioctx, names, 0, time.monotonic() + 5) == Swept(4, 0, 4)
+    assert remove(ioctx, names, time.monotonic() + 5) == Cleaned(4, 0, 4)
     assert set(ioctx.objects) == {'other'}
 
 
@@ -375,10 +374,10 @@ def test_a_sweep_continues_where_the_last_one_stopped(clock, monkeypatch):
         finish(batch)
 
     monkeypatch.setattr(Batch, 'finish', passes)
-    assert sweep_names(ioctx, names, 0, clock.monotonic() + 30) == Swept(511, 89, 300)
+    assert remove(ioctx, names, clock.monotonic() + 30) == Cleaned(511, 89, 300)
     ioctx.hangs = set()
     ioctx.waiting.clear()
-    assert sweep_names(ioctx, names, 300, clock.monotonic() + 30) == Swept(89, 0, 600)
+    assert remove(ioctx, names[300:], clock.monotonic() + 30) == Cleaned(89, 0, 300)
 
 
 def test_a_run_of_unknown_names_is_looked_for():
