@@ -20,7 +20,7 @@ from ..store import Store
 from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
 from .expectations import Layout, layouts_of
-from .limits import AffectedClients, Loaded, limit_seconds
+from .limits import AffectedClients, Loaded
 from .osd_bench import BENCH, StoreRun
 from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                      ignores_clients, order_of_words, reasons, words_of_order)
@@ -30,7 +30,7 @@ from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPA
 from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
-from .run import ProbeRun, RunSpec
+from .run import ProbeRun
 from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
                        health_check, schedule_of, schedule_to_json)
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
@@ -44,9 +44,6 @@ Run = Union[ProbeRun, StoreRun]
 #: Documents in the store: the active run with its resources; schedules and baselines.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
-#: Maximum number of OSDs of a pool whose counters are read before and after a probe of it: each
-#: answers with a few kB, which the mgr parses.
-MOST_COUNTED = 200
 #: Report periods after a run in which the OSDs still report its operations.
 EFFECT_PERIODS = 3.0
 #: Seconds for which client operations are read without those of probes, from each turn in which a
@@ -193,8 +190,9 @@ class Probing:
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
 
-    def _probe_run(self, resources: RunResources, spec: Optional[RunSpec], now: float) -> ProbeRun:
-        return ProbeRun(self._cluster, self._keep, resources, spec, now, self._tools,
+    def _probe_run(self, resources: RunResources, drafted: Optional[ProbeDraft],
+                   now: float) -> ProbeRun:
+        return ProbeRun(self._cluster, self._keep, resources, drafted, now, self._tools,
                         self._may_write)
 
     def close(self) -> None:
@@ -315,12 +313,7 @@ class Probing:
             pool_name = own_pool(run) if drafted.pool is None else drafted.pool.name
             resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
-            osds = drafted.osds_at_work
-            spec = RunSpec(drafted.steps(), drafted.naming(run),
-                           osds if len(osds) <= MOST_COUNTED else drafted.target.osds,
-                           limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num,
-                           drafted.order.hold_scrub)
-            self._run = self._probe_run(resources, spec, now)
+            self._run = self._probe_run(resources, drafted, now)
         self._note(Event('probe', 'probe %d of %s' % (run, drafted.target.key),
                          'requested by %s' % drafted.order.trigger))
         return {**drafted.preview, 'dry_run': False, 'id': run}

@@ -132,6 +132,9 @@ def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
 REPLICAS, MOST_REPLICAS = 3, 10
 #: Repetitions of a bench of the stores.
 STORE_REPEAT = 1
+#: Maximum number of OSDs of a pool whose counters are read before and after a probe of it: each
+#: answers with a few kB, which the mgr parses.
+MOST_COUNTED = 200
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class ProbeDraft:
             if pool.erasure else plural(pool.size, 'replica')
 
     def steps(self) -> Tuple[JobStep, ...]:
+        """Without names of objects."""
         return plan_steps(self.jobs, self.target, self.repeat)
 
     def placing(self, view: View) -> Optional[Callable[[], Naming]]:
@@ -176,11 +180,17 @@ class ProbeDraft:
         chosen OSD leads too few of them. None: that need not be known."""
         if self.pool is None or not self.target.osds or self.refusals:
             return None
-        return partial(_naming, 0, self.jobs, self.target, self.pool, view)
+        return partial(self.naming, 0, self.pool, view)
 
-    def naming(self, run: int) -> Callable[[Pool, View], Naming]:
-        """The function that names the objects, for ProbeRun's Plan."""
-        return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
+    def naming(self, run: int, pool: Pool, view: View) -> Naming:
+        """What names the objects of the run. Raises BadJob."""
+        primaries = view.primaries(pool.id) if self.target.osds else None
+        return naming_of(run, self.jobs, self.target, primaries, pool.id, pool.pg_num)
+
+    @property
+    def counted_osds(self) -> Tuple[int, ...]:
+        """The OSDs whose counters show where the operations went."""
+        return self.osds_at_work if len(self.osds_at_work) <= MOST_COUNTED else self.target.osds
 
 
 def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
@@ -232,11 +242,6 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
     return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num,
                       target.osds or under_rule, spent, refusals, preview)
-
-
-def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: View) -> Naming:
-    primaries = view.primaries(pool.id) if target.osds else None
-    return naming_of(run, jobs, target, primaries, pool.id, pool.pg_num)
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:

@@ -6,7 +6,6 @@ the cluster is journalled first (resources.py). A run of an earlier mgr is clean
 way.
 """
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set,
                     Tuple)
@@ -17,7 +16,8 @@ from ..cluster.types import NO_OSD, Pool, Signals
 from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
 from .child import Child
-from .limits import disturbances
+from .limits import disturbances, limit_seconds
+from .orders import ProbeDraft
 from .placement import Naming, names_seconds
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
@@ -51,29 +51,14 @@ TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
 
 
-@dataclass(frozen=True)
-class RunSpec:
-    """What a run does."""
-    #: Without names of objects; a function computes their Naming, or raises BadJob.
-    steps: Tuple[JobStep, ...]
-    naming: Callable[[Pool, View], Naming]
-    #: OSDs whose counters show where the operations went.
-    osds: Tuple[int, ...]
-    #: For how long the worker may run.
-    limit_seconds: float
-    replicas: int
-    pg_num: int
-    hold_scrub: bool = False
-
-
 class ProbeRun:
     """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows."""
 
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
-                 resources: RunResources, spec: Optional[RunSpec], now: float,
+                 resources: RunResources, draft: Optional[ProbeDraft], now: float,
                  tools: ToolThread, is_active: Callable[[], bool]) -> None:
-        """`spec`: None: the run only completes the clean-up of an earlier mgr. `is_active`: whether
-        this mgr still is the active one."""
+        """`draft`: None: the run only completes the clean-up of an earlier mgr. `is_active`:
+        whether this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
         self._tools = tools
@@ -86,9 +71,9 @@ class ProbeRun:
         self._placed_by: object = None
         self._reading: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved = ''
-        self._manager = ResourceManager(cluster, keep, resources, spec is None)
-        self._counts = OpCounters(cluster, spec.osds if spec is not None else ())
-        self._spec = spec
+        self._manager = ResourceManager(cluster, keep, resources, draft is None)
+        self._counts = OpCounters(cluster, draft.counted_osds if draft is not None else ())
+        self._draft = draft
         #: All times are seconds since the run began; only the record and the journal have dates.
         self._began = self._now = now
         #: When the worker must have ended, and when it has to hear of this mgr.
@@ -97,12 +82,12 @@ class ProbeRun:
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
-        self._clean = spec is not None
+        self._clean = draft is not None
         self._worked = False
         #: When the worker was cancelled.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
-        self._sweeps = Sweeps(spec is None, resources.cursor)
+        self._sweeps = Sweeps(draft is None, resources.cursor)
         #: The result of the last sweep.
         self._part: Optional[SweepPart] = None
         #: When it must have ended.
@@ -118,7 +103,7 @@ class ProbeRun:
         self._loaded: Tuple[object, Touched] = (None, NOTHING)
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
-        self.outcome, self.message = ('', '') if spec is not None else (
+        self.outcome, self.message = ('', '') if draft is not None else (
             FAILED, 'the mgr that began the probe failed or stopped')
         self.met: Dict[str, None] = {}
         self.finished = False
@@ -244,11 +229,12 @@ class ProbeRun:
 
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
-        assert self._spec is not None
+        draft = self._draft
+        assert draft is not None
         if not self.resources.user:
             try:
-                self._manager.make(view, self._spec.replicas, self._spec.pg_num)
-                if self._spec.hold_scrub:
+                self._manager.make(view, draft.target.replicas, draft.pg_num)
+                if draft.order.hold_scrub:
                     self._manager.set_flags(view)
             except CannotMake as error:
                 self._fail(str(error))
@@ -269,7 +255,8 @@ class ProbeRun:
             return
         if self._naming is None:
             # Primaries of all PGs: about 20 us per PG.
-            self._naming = self._tools.submit(partial(self._spec.naming, pool, view), first=True)
+            self._naming = self._tools.submit(
+                partial(draft.naming, self.resources.run, pool, view), first=True)
         if self._naming is None or not self._naming.done:
             return
         try:
@@ -277,11 +264,11 @@ class ProbeRun:
         except BadJob as error:
             self._fail(str(error))
             return
-        self.steps = self._spec.steps
+        self.steps = draft.steps()
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
                            for osd, pgs in naming.led for pg in pgs}
-        limit = self._spec.limit_seconds
+        limit = limit_seconds(draft.budget)
         if not self._manager.note(stage=RUNNING, pool_id=pool.id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,
                                   naming=None if self.resources.own else naming):
@@ -305,12 +292,12 @@ class ProbeRun:
         self._child.send(request_to_json(request))
         return True
 
-    def _request(self, mode: str, limit_seconds: float, naming: Optional[Naming]) -> WorkerRequest:
+    def _request(self, mode: str, limit: float, naming: Optional[Naming]) -> WorkerRequest:
         conf, hosts = self._cluster.connection()
         resources = self.resources
         return WorkerRequest(
             resources.pool, resources.prefix, resources.entity, self._manager.key, hosts, mode,
-            conf, steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
+            conf, steps=self.steps if mode == RUN else (), limit_seconds=limit,
             silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval),
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
@@ -409,7 +396,7 @@ class ProbeRun:
 
     def _swept_clean(self, now: float) -> bool:
         """Whether no object of this run is left in the operator's pool."""
-        if not self.resources.worker_ends or self._clean and self._spec is not None \
+        if not self.resources.worker_ends or self._clean and self._draft is not None \
                 and not self._sweeping:
             return True
         if self._child is not None:
