@@ -471,7 +471,8 @@ def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]
 
 
 def _ago(context: WatchContext, since: float) -> str:
-    return '%.0f s' % (context.now - since)
+    # Another mgr, whose clock was ahead, may have noted when it began.
+    return '%.0f s' % max(0.0, context.now - since)
 
 
 def _late_text(latency: PoolPerformance, kind: str) -> str:

@@ -836,3 +836,10 @@ def test_an_outage_of_many_pools_is_one_event(number: int) -> None:
         assert events[0].what.startswith('reads of pool p0' + what)
         if number == 250:
             assert events[0].what.endswith('and 495 more') and len(events[0].why) < 500
+
+
+def test_a_problem_that_an_mgr_with_a_fast_clock_has_noted_ends_after_no_negative_time() -> None:
+    osds = Osds(8)
+    osds.announcer.load([[SLOW, 'osd.3', osds.now + 3600.0]])
+    event, = osds.announcer.events(osds.watch, osds.context())
+    assert (event.what, event.why) == ('osd.3 is no longer slow', 'after 0 s')
