@@ -44,6 +44,9 @@ CLEAR_PERIODS = 3.0
 UNKNOWN_SECONDS = 300.0
 #: Time after which a slow OSD is no longer a reason to learn no baselines.
 ACCEPT_SECONDS = 86400.0
+#: Share of the OSDs that may have become slow meanwhile: among 1,000, some always have, and they
+#: hardly change the latency of a pool.
+FEW_SLOW_SHARE = 0.01
 #: Maximum age of what is known of the threads of an OSD.
 PRESSURE_AGE_SECONDS = 60.0
 #: Time after which a pool is no longer on OSDs of a root and class, if others serve it.
@@ -179,7 +182,9 @@ class WatchState:
                 self.norms.forget_others(context.osdmap.osds)
                 self.norms.take_places(readings.places)
                 if quiet:
-                    self.norms.update(readings.clients, self.pools.read_baselines())
+                    slow = self._newly_slow(context.now)
+                    self.norms.update([row for row in readings.clients if row.osd not in slow],
+                                      self.pools.read_baselines())
                 self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
@@ -322,10 +327,13 @@ class WatchState:
                 and not counts.laggy + counts.wait and not context.signals.slow_ops
                 and not context.signals.recovery_bytes_per_second
                 and not self.laggy.raised
-                and not any(verdict.slow and context.now - verdict.since < ACCEPT_SECONDS
-                            for verdict in self.slow.verdicts.values())
+                and len(self._newly_slow(context.now)) <= FEW_SLOW_SHARE * len(self.places)
                 and not any(context.now - part.since < ACCEPT_SECONDS
                             for part in self.slow.parts()))
+
+    def _newly_slow(self, now: float) -> Set[int]:
+        return {osd for osd, verdict in self.slow.verdicts.items()
+                if verdict.slow and now - verdict.since < ACCEPT_SECONDS}
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""

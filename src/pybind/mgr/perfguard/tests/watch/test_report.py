@@ -843,3 +843,16 @@ def test_a_problem_that_an_mgr_with_a_fast_clock_has_noted_ends_after_no_negativ
     osds.announcer.load([[SLOW, 'osd.3', osds.now + 3600.0]])
     event, = osds.announcer.events(osds.watch, osds.context())
     assert (event.what, event.why) == ('osd.3 is no longer slow', 'after 0 s')
+
+
+@pytest.mark.parametrize('number, learned', [(40, False), (120, True)])
+def test_one_slow_osd_of_many_prevents_no_baseline(number: int, learned: bool) -> None:
+    """Among 1,000 OSDs, one has nearly always become slow within the last day."""
+    osds = Osds(number)
+    osds.slow, osds.idle = {3: 5.0}, False
+    osds.run(180)
+    assert SLOW in osds.checks
+    osds.idle = True
+    osds.run(120)
+    assert (1 in osds.watch.pools.read_baselines()) == learned
+    assert 3 not in osds.watch.norms.norms(), 'its latency is not usual'
