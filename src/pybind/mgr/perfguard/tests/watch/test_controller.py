@@ -587,10 +587,10 @@ def test_no_baseline_is_learned_while_a_campaign_moves_pgs() -> None:
 def test_no_baseline_is_learned_while_a_probe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Watched()
     driver.osds.factor = 1.5
-    monkeypatch.setattr(Probing, 'busy', True)
+    monkeypatch.setattr(Probing, 'affects_latency', lambda self, now, period: True)
     driver.minutes(30)
     assert driver.pool['read_baseline_ms'] == 1.0 and driver.pool['read_ms'] == 1.5
-    monkeypatch.setattr(Probing, 'busy', False)
+    monkeypatch.setattr(Probing, 'affects_latency', lambda self, now, period: False)
     driver.minutes(30)
     assert driver.pool['read_baseline_ms'] == 1.5
 
