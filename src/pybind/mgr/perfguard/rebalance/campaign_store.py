@@ -463,10 +463,13 @@ class LedStore:
         """The mapping of each list of documents, and texts on what cannot be read."""
         lost = []
         for name in self._store.names(LED_PREFIX):
+            document = self._store.get(name)
+            if document is None:
+                continue  # the store has set it aside, or it is one of a newer perfguard
             try:
                 number = int(name[len(LED_PREFIX):])
                 self._contents[number] = decode(
-                    Annotated[Mapping[str, Led], BY_PG], self._store.get(name) or {})
+                    Annotated[Mapping[str, Led], BY_PG], document)
             except (Malformed, ValueError):
                 self._store.refuse(name)
                 lost.append(name)

@@ -13,7 +13,7 @@ from perfguard.rebalance.campaign_store import MOST_LED, SMALL_LED, CampaignStor
 from perfguard.rebalance.change import Led
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
-from perfguard.store import Store
+from perfguard.store import STORE_VERSION, Store
 
 from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import MemoryKv
@@ -100,6 +100,19 @@ def test_a_document_that_cannot_be_read_loses_its_pgs_only() -> None:
     campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
     assert lost == ['led/000001'] and campaign is not None
     assert campaign.ahead == dict(list(ahead.items())[MOST_LED:])
+
+
+def test_documents_of_a_newer_version_stay() -> None:
+    """An mgr of that version continues its campaign once it is active again."""
+    kv = MemoryKv()
+    CampaignStore(Store(kv), lambda: 0.0).save(with_ahead(
+        campaign_of(1, Phase.PINNED, 1.7e9), {'1.1': led(1)}))
+    for key in ('campaign/head', 'led/000001/head'):
+        kv.data[key] = kv.data[key].replace(
+            '"version": %d' % STORE_VERSION, '"version": %d' % (STORE_VERSION + 1))
+    newer, store = dict(kv.data), Store(kv)
+    assert CampaignStore(store, lambda: 0.0).load() == (None, [])
+    assert kv.data == newer and {'campaign', 'led/000001'} <= store.foreign
 
 
 def test_a_document_that_is_missing_is_reported() -> None:
