@@ -155,6 +155,8 @@ class ChangePreviews:
         self._outdated, self._outdated_since = 0, 0.0
         #: Why the last one failed; '': none has, or the result is final.
         self.failure = ''
+        #: The result if no further one is computed.
+        self._given_up: Optional[NoFuture] = None
 
     def outlook(self, change: Change, observation: Observation) -> Optional[Outlook]:
         """None: it is being computed, or will be computed again. A result is never used in the turn
@@ -163,6 +165,8 @@ class ChangePreviews:
         if change != self._change:
             self.forget()
             self._change = change
+        if self._given_up is not None:
+            return self._given_up
         preview = self._preview
         if preview is None:
             if not 0.0 < self._due - observation.now <= PREVIEW_SECONDS:
@@ -174,7 +178,7 @@ class ChangePreviews:
         self._preview = None
         outlook = preview.job.result()
         if isinstance(outlook, NoFuture):
-            return self._failed(outlook, preview, observation.now)
+            return self._failed(outlook, observation.now)
         if not same_placement(preview.seen, observation):
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
             # are pinned, so this is repeated.
@@ -183,17 +187,18 @@ class ChangePreviews:
             self._outdated += 1
             if self._outdated >= OUTDATED_TIMES \
                     and observation.now - self._outdated_since >= OUTDATED_SECONDS:
-                return NoFuture('OSDs, pools or upmaps have changed during each of %d computations'
-                                % self._outdated)
+                self._given_up = NoFuture('OSDs, pools or upmaps have changed during each of %d '
+                                          'computations' % self._outdated)
+                return self._given_up
             self._begin(change, observation)
             return None
         self._preview, self._failures, self._outdated, self.failure = preview, 0, 0, ''
         return renewed(outlook, preview.seen.osdmap, observation.osdmap, observation.placement,
                        change)
 
-    def _failed(self, no_future: NoFuture, preview: _Preview, now: float) -> Optional[Outlook]:
+    def _failed(self, no_future: NoFuture, now: float) -> Optional[Outlook]:
         if self._failures + 1 >= PREVIEW_TIMES:
-            self._preview, self.failure = preview, ''
+            self._given_up, self.failure = no_future, ''
             return no_future
         self._failures += 1
         self.failure, self._due = no_future.reason, now + PREVIEW_SECONDS
@@ -204,7 +209,7 @@ class ChangePreviews:
         another CRUSH map."""
         if self._preview is not None:
             self._preview.job.cancelled = True
-        self._preview = self._change = None
+        self._preview = self._change = self._given_up = None
         self._failures, self._due, self._outdated, self.failure = 0, 0.0, 0, ''
 
     def _begin(self, change: Change, observation: Observation) -> None:

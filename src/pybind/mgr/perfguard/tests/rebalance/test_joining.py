@@ -271,6 +271,31 @@ def test_a_map_that_changes_all_the_time_ends_the_campaign(
     assert 'have changed during each' in str(driver.loop.published.events)
 
 
+def test_an_accepted_change_is_made_although_the_map_changes_all_the_time(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator has accepted that its effects are not known."""
+    monkeypatch.setattr('perfguard.rebalance.turn_inputs.OUTDATED_SECONDS', 5.0)
+    driver = Driver(waiting())
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: Any) -> Any:
+        calls.append(cluster.epoch)
+        if len(calls) == 1:
+            return NoFuture('no answer from the mons')
+        found = real(*args)
+        if not cluster.toys[8].crush_weight and len(calls) <= 2 * OUTDATED_TIMES:
+            pgid = sorted(cluster.pg)[len(calls)]
+            cluster.add_upmap(pgid, cluster.pg[pgid].data[0], 6)
+        return found
+
+    setattr(cluster, 'outlook', outlook)
+    assert not driver.order('expand', weight='1.0', accept=RISKS)['one_epoch']
+    driver.run_until(lambda: cluster.toys[8].crush_weight == 1.0)
+    assert len(calls) == 1 + OUTDATED_TIMES and not cluster.moved
+    driver.run_to('PINNED')
+    assert 'have changed during each' in str(driver.loop.published.events)
+
+
 def test_accepting_a_risk_computes_nothing_again() -> None:
     driver = Driver(waiting())
     driver.options = replace(driver.options, max_unpinnable_ratio=0.0)
