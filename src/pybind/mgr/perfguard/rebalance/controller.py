@@ -102,8 +102,7 @@ class RebalanceController:
         lost = self.campaigns.load()
         self._forget()
         self._auto_expand.load(self._context.store.get(LAST_CLEAN))
-        self._crush_orders.load()
-        return lost + self.plans.load() + self.replacing.load(
+        return lost + self._crush_orders.load() + self.plans.load() + self.replacing.load(
             self._context.clock()) + self.awaiting.load()
 
     def resumed(self) -> None:

@@ -11,8 +11,8 @@ import errno
 from dataclasses import replace
 from functools import partial
 from shlex import quote
-from typing import (Callable, Collection, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import (Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, Document, OsdMap, PoolRule, Space
@@ -58,10 +58,10 @@ class CrushOrders:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
-        #: Records of drains; None: not read yet.
-        self._known: Optional[Dict[int, Drained]] = None
-        #: New OSDs of the active expansion, and of those that were rolled back; None: as above.
-        self._added: Optional[Dict[int, Added]] = None
+        #: Records of drains.
+        self._records: Dict[int, Drained] = {}
+        #: New OSDs of the active expansion, and of those that were rolled back.
+        self._added: Dict[int, Added] = {}
 
     def previewing(self, observation: Observation, change: Change) -> Callable[[], Outlook]:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
@@ -93,7 +93,7 @@ class CrushOrders:
                           self._cluster.osd_space() if space is None else space,
                           self._drained(observation), {
                               osd: dict(record.uneven)
-                              for osd, record in self._records().items() if record.uneven},
+                              for osd, record in self._records.items() if record.uneven},
                           undone=self._undone(observation.osdmap),
                           removing=observation.orchestrating.removing)
 
@@ -310,7 +310,7 @@ class CrushOrders:
         moves = None if undone is None else undone.moves_back(observation)
         crush_map = self._before(observation) if moves is None else b''
         inventory = OrderFacts(observation.osdmap, observation.crush, self._cluster.osd_space(), {
-            osd: record.weight for osd, record in self._records().items()},
+            osd: record.weight for osd, record in self._records.items()},
             shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
         pins = dict(pins)  # the loop's own changes meanwhile
@@ -377,7 +377,7 @@ class CrushOrders:
         if preview.change.drained:
             weights = observation.crush.weights()
             # A rollback that continues an earlier one finds tiny weights.
-            self._put_drained({**self._records(), **{osd: Drained(
+            self._put_drained({**self._records, **{osd: Drained(
                 weights[osd], observation.osdmap.osds[osd].uuid
                 if osd in observation.osdmap.osds else '',
                 tuple(sorted(observation.crush.uneven.get(osd, {}).items())))
@@ -386,7 +386,7 @@ class CrushOrders:
 
     def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
         """`order`: None for a rollback. Its OSDs count as new again, if they did before."""
-        added = self._additions()
+        added = self._added
         if order is None:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
                              for osd, record in added.items()})
@@ -403,20 +403,24 @@ class CrushOrders:
         self._store.remove(CRUSH_BEFORE)
         self._store.remove(CRUSH_BASE)
 
-    def load(self) -> None:
-        """Load the records, which another mgr may have changed."""
-        self._known = self._added = None
+    def load(self) -> List[str]:
+        """Load the records, which another mgr may have changed; returns texts on what cannot be
+        read."""
+        self._records, drained_errors = self._store.load(DRAINED, Dict[int, Drained], {})
+        self._added, added_errors = self._store.load(ADDED, Dict[int, Added], {})
+        return ['the drained OSDs (%s)' % error for error in drained_errors] + [
+            'the new OSDs (%s)' % error for error in added_errors]
 
     def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
         """Record these weights for `undrain`, with the new devices of the OSDs."""
-        records = self._records()
+        records = self._records
         new = {osd: Drained(weight, osdmap.osds[osd].uuid) for osd, weight in weights.items()}
         if any(records.get(osd) != record for osd, record in new.items()):
             self._put_drained({**records, **new})
 
     def replace_devices(self, osds: Collection[int]) -> None:
         """The devices of these OSDs must not be filled again."""
-        self._put_added({osd: record for osd, record in self._additions().items()
+        self._put_added({osd: record for osd, record in self._added.items()
                          if osd not in osds})
 
     def forget_drains(self, observation: Observation, campaign: Optional[Campaign],
@@ -429,7 +433,7 @@ class CrushOrders:
         `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
         whether this mgr owns the journal.
         """
-        records, added = self._records(), self._additions()
+        records, added = self._records, self._added
         if not records and not added:
             return
         weights, changing = observation.crush.weights(), _changing(campaign)
@@ -457,46 +461,32 @@ class CrushOrders:
         not if it was destroyed.
         """
         weights, osds = observation.crush.weights(), observation.osdmap.osds
-        return {osd: record.weight for osd, record in self._records().items()
+        return {osd: record.weight for osd, record in self._records.items()
                 if weights.get(osd, 1.0) <= DRAINED_WEIGHT
                 and not (weights[osd] == 0.0 and osd in osds and record.uuid
                          and osds[osd].uuid != record.uuid and not osds[osd].has_led)}
 
-    def _records(self) -> Dict[int, 'Drained']:
-        if self._known is None:
-            records: Dict[int, Drained] = {}
-            self._known = self._store.load(DRAINED, Dict[int, Drained], records)[0]
-        return self._known
-
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
-        if records == self._known:
-            return
-        if records:
-            self._store.put(DRAINED, encode(records, Dict[int, Drained]))
-        else:
-            self._store.remove(DRAINED)
-        self._known = records
+        if records != self._records:
+            self._store_records(DRAINED, encode(records, Dict[int, Drained]))
+            self._records = records
 
     def _undone(self, osdmap: OsdMap) -> FrozenSet[int]:
         """OSDs that were new before an expansion that was rolled back, with the same devices."""
-        return frozenset(osd for osd, record in self._additions().items() if record.undone
+        return frozenset(osd for osd, record in self._added.items() if record.undone
                          and record.uuid and osd in osdmap.osds
                          and osdmap.osds[osd].uuid == record.uuid)
 
-    def _additions(self) -> Dict[int, 'Added']:
-        if self._added is None:
-            records: Dict[int, Added] = {}
-            self._added = self._store.load(ADDED, Dict[int, Added], records)[0]
-        return self._added
-
     def _put_added(self, records: Dict[int, 'Added']) -> None:
-        if records == self._additions():
-            return
-        if records:
-            self._store.put(ADDED, encode(records, Dict[int, Added]))
+        if records != self._added:
+            self._store_records(ADDED, encode(records, Dict[int, Added]))
+            self._added = records
+
+    def _store_records(self, name: str, document: Document) -> None:
+        if document:
+            self._store.put(name, document)
         else:
-            self._store.remove(ADDED)
-        self._added = records
+            self._store.remove(name)
 
 
 def _refuse_limit(order: Order, why: str) -> None:

@@ -110,6 +110,7 @@ def test_records_of_drains_that_make_no_sense_are_kept_aside(document: Any) -> N
     driver = Driver()
     Store(driver.kv).put('drained', document)
     driver.restart()
+    assert 'drained OSDs' in driver.loop._store.interrupted
     driver.run(2)
     with pytest.raises(Refused):
         driver.order('undrain', 'osd.3')
@@ -121,6 +122,7 @@ def test_records_of_expansions_that_make_no_sense_are_kept_aside(document: Any) 
     driver = Driver()
     Store(driver.kv).put('added', document)
     driver.restart()
+    assert 'new OSDs' in driver.loop._store.interrupted
     driver.run(2)
     assert any(key.startswith('damaged/added') for key in driver.kv.data)
 
