@@ -28,7 +28,7 @@ from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import out_osds
 from ..upmap.shares import backfill_bytes, weights_of
 from .capacity import Stand, max_avail
-from .change import Change, FirstMoves
+from .change import Change, Details, FirstMoves
 from .moves import Move, move_between, release_move
 from .orders import Order
 from .pool_change import all_pgs
@@ -315,59 +315,8 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
                          deviation=deviation, max_movement=movement)
 
 
-@dataclass(frozen=True)
-class PoolBalance:
-    pool: str
-    #: Greatest distance of an OSD from its share, in PGs.
-    deviation_before: float
-    deviation_after: float
-    #: As Ceph computes MAX AVAIL, and the OSD that limits it; None: OSDs have not reported.
-    max_avail_before: Optional[int]
-    max_avail_after: Optional[int]
-    limited_by_before: Optional[int]
-    limited_by_after: Optional[int]
-
-
-@dataclass(frozen=True)
-class NewBalance:
-    """The end state of a balance."""
-    key: ClassVar[str] = 'balance'
-    moves_first: ClassVar[bool] = True
-    follows_change: ClassVar[bool] = True
-    pins_at_once: ClassVar[int] = 0
-    required_share: ClassVar[float] = 1.0
-    by: str
-    deviation: float
-    max_movement: float
-    #: Shards that may move, that move, and that would move without the limit.
-    limit_shards: int
-    shards: int
-    wanted_shards: int
-    #: PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
-    upmaps_before: int
-    upmaps_changed: int
-    upmaps: int
-    pools: Tuple[PoolBalance, ...]
-    #: Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
-    load_before: Tuple[float, float]
-    load_after: Tuple[float, float]
-    left_out: Mapping[str, str]
-    #: Why the built-in balancer would undo it; '': it would not.
-    undone: str = ''
-
-    def risks(self) -> Sequence[Risk]:
-        return [Risk(Code.BALANCER_UNDOES, self.undone)] if self.undone else []
-
-    def as_json(self) -> Document:
-        return {**{name: value for name, value in vars(self).items()
-                   if name not in ('pools', 'upmaps', 'left_out')}, 'moves_first': True,
-                'upmaps_after': self.upmaps, 'pools': [dict(vars(row)) for row in self.pools],
-                'left_out': [{'pool': pool, 'reason': why}
-                             for pool, why in self.left_out.items()]}
-
-
 def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
-                    future: Future) -> Tuple[BalanceChange, NewBalance, FirstMoves]:
+                    future: Future) -> Tuple[BalanceChange, Details, FirstMoves]:
     """The change, and its effects on the present mapping of all PGs. Raises Refused."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
@@ -384,13 +333,25 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
               if pool_of(pgid) in change.pools}
     after = upmaps - moves.pins.keys() | {
         pgid for pgid, pin in moves.pins.items() if pin.leads_to}
-    return replace(change, shards=evened.moved), NewBalance(
-        BYTES if change.by_bytes else PGS, change.deviation, change.max_movement,
-        math.floor(change.max_movement * sum(len(pg.acting) for pgid, pg in all_pgs(future)
-                                             if pool_of(pgid) in change.pools)),
-        evened.moved, evened.wanted, len(upmaps), len(upmaps & moves.pins.keys()), len(after),
-        tuple(_of_pool(pool, evened, observation, space) for pool in pools),
-        _ends(evened, 0), _ends(evened, 1), left_out, _undone(change, pools, observation)), moves
+    undone = _undone(change, pools, observation)
+    shown: Document = {
+        'by': BYTES if change.by_bytes else PGS, 'deviation': change.deviation,
+        'max_movement': change.max_movement,
+        # Shards that may move, that move, and that would move without the limit.
+        'limit_shards': math.floor(change.max_movement * sum(
+            len(pg.acting) for pgid, pg in all_pgs(future) if pool_of(pgid) in change.pools)),
+        'shards': evened.moved, 'wanted_shards': evened.wanted,
+        # PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
+        'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),
+        'upmaps_after': len(after),
+        # Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
+        'load_before': _ends(evened, 0), 'load_after': _ends(evened, 1),
+        'undone': undone, 'moves_first': True,
+        'pools': [_of_pool(pool, evened, observation, space) for pool in pools],
+        'left_out': [{'pool': pool, 'reason': why} for pool, why in left_out.items()]}
+    return replace(change, shards=evened.moved), Details(
+        'balance', shown, moves_first=True, follows_change=True, upmaps=len(after),
+        risks=(Risk(Code.BALANCER_UNDOES, undone),) if undone else ()), moves
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
@@ -438,11 +399,15 @@ def _undone(change: BalanceChange, pools: Sequence[Pool], observation: Observati
 
 
 def _of_pool(pool: Pool, evened: Evened, observation: Observation,
-             space: Mapping[int, Space]) -> PoolBalance:
+             space: Mapping[int, Space]) -> Document:
+    """The greatest distance of an OSD from its share, in PGs; and MAX AVAIL as Ceph computes it,
+    with the OSD that limits it (None: OSDs have not reported)."""
     before, after = evened.deviations[pool.id]
-    now = max_avail(pool, Stand(observation.crush, space), observation.osdmap.full_ratio)
-    later = max_avail(pool, Stand(observation.crush, {
-        osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
-        for osd, row in space.items()}), observation.osdmap.full_ratio)
-    return PoolBalance(pool.name, before, after, now and now[0], later and later[0],
-                       now and now[1], later and later[1])
+    later = {osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
+             for osd, row in space.items()}
+    (avail_before, osd_before), (avail_after, osd_after) = (
+        max_avail(pool, Stand(observation.crush, rows), observation.osdmap.full_ratio)
+        or (None, None) for rows in (space, later))
+    return {'pool': pool.name, 'deviation_before': before, 'deviation_after': after,
+            'max_avail_before': avail_before, 'max_avail_after': avail_after,
+            'limited_by_before': osd_before, 'limited_by_after': osd_after}

@@ -154,7 +154,7 @@ class CampaignOrders:
         # Pins that it takes over move as well, for the change before.
         if preview.required_bytes is not None and not self._campaigns.pins:
             campaign = replace(campaign, bill=campaign.bill.requiring(preview.required_bytes))
-        if preview.follows_change:
+        if preview.details.follows_change:
             campaign = replace(campaign, target='crush')
         if not preview.in_tranches(order, observation):
             campaign = self._accepting_pins(campaign, preview.most_pins, observation)

@@ -10,8 +10,7 @@ WANTED for its next part.
 import enum
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import (Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Protocol,
-                    Sequence, Tuple)
+from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Future, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, PoolSetting, Space, UpmapEntry
@@ -67,37 +66,23 @@ class FirstMoves:
     moves: Mapping[str, Move]
 
 
-class Details(Protocol):
+@dataclass(frozen=True)
+class Details:
     """What a preview shows of a change besides its pins."""
-
-    @property
-    def key(self) -> str:
-        """Of as_json in the preview; also that of the order."""
-
-    @property
-    def moves_first(self) -> bool:
-        """Its PGs are released without having been pinned in the epoch of a change."""
-
-    @property
-    def follows_change(self) -> bool:
-        """Its PGs end where the change leads them, whatever the target."""
-
-    @property
-    def pins_at_once(self) -> int:
-        """Of a change whose PGs move first: pins, or upmaps, in one epoch of the change."""
-
-    @property
-    def upmaps(self) -> int:
-        """PGs that an upmap keeps in place at the end."""
-
-    @property
-    def required_share(self) -> float:
-        """Share (0 to 1) of the moves that the change itself requires; others are for the
-        balance."""
-
-    def risks(self) -> Sequence[Risk]: ...
-
-    def as_json(self) -> Document: ...
+    #: The key of `shown` in the preview, and the verb of the order; '': nothing is shown.
+    key: str = ''
+    shown: Document = field(default_factory=dict)
+    #: Its PGs are released without having been pinned in the epoch of a change.
+    moves_first: bool = False
+    #: Its PGs end where the change leads them, whatever the target.
+    follows_change: bool = False
+    #: Of a change whose PGs move first: pins, or upmaps, in one epoch of the change.
+    pins_at_once: int = 0
+    #: PGs that an upmap keeps in place at the end.
+    upmaps: int = 0
+    #: Share (0 to 1) of the moves that the change itself requires; others are for the balance.
+    required_share: float = 1.0
+    risks: Tuple[Risk, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,11 +154,6 @@ class Change:
     def untouched(self) -> bool:
         """No part of it was made yet."""
         return self.stage is ChangeStage.WANTED
-
-    @property
-    def intermediate(self) -> bool:
-        """A pool has an intermediate CRUSH rule, or may have it."""
-        return False
 
     # ---- its effect
 

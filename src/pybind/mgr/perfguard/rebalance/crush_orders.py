@@ -31,10 +31,10 @@ from .least_moves import least_moves
 from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, check_names, map_back,
                      waiting, weights_back)
-from .pg_num import (NewPgNum, at_the_end, check_pg_num, of_autoscaler, pg_num_ordered, pgs_made,
-                     step_to)
+from .pg_num import (at_the_end, check_pg_num, of_autoscaler, pg_num_details, pg_num_ordered,
+                     pgs_made, step_to)
 from .pool_change import first_moves, overfull, refuse_incomplete
-from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
+from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
 from .preview import Preview, preview_of, weighed
 from .types import Bounds, PinRecord
 from .whole_map import MapChange
@@ -213,13 +213,12 @@ class CrushOrders:
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if fewest_moves is None else bounds,
                              upmaps_max=order.upmaps_max)
-        named = new_rule(change, observation.osdmap, crush, fewest_moves)
-        change = replace(change, rule_name=named.wanted, found_rule=named.found,
-                         via=named.via or '')
+        change = with_names(change, observation.osdmap, crush)
+        details = rule_details(change, observation.osdmap, crush, fewest_moves)
         risks = overfull(planned.moves.values(), inventory.space, observation.osdmap.nearfull_ratio)
-        return Preview(change, planned, outlook=None if named.moves_first else outlook,
-                       risks=tuple(risks), details=named,
-                       warnings=tuple(filter(None, (named.weaker,))))
+        return Preview(change, planned, outlook=None if details.moves_first else outlook,
+                       risks=tuple(risks), details=details,
+                       warnings=tuple(risk.text for risk in details.risks))
 
     def _prepare_pg_num(self, order: Order, observation: Observation,
                         inventory: OrderFacts) -> Preview:
@@ -245,7 +244,7 @@ class CrushOrders:
                        Join(first.pins, first.unpinnable, first.moves),
                        risks=(*of_autoscaler(pool), *overfull(
                             first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
-                       details=NewPgNum(pool.name, pool.pg_num, pg_num),
+                       details=pg_num_details(pool, pg_num),
                        pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _prepare_balance(self, order: Order, observation: Observation,

@@ -18,11 +18,11 @@ from shlex import quote
 from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future
-from ..cluster.types import NO_OSD, Json, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
+from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs
-from .change import Change, ChangeStage, LeftSetting, NextPart
+from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .pool_change import PoolChange, all_pgs
 from .risks import Risk
 from .types import Action, SetPoolPgs
@@ -340,23 +340,9 @@ def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
     return pgs_by_osd
 
 
-@dataclass(frozen=True)
-class NewPgNum:
-    """Another pg_num for a pool. The PGs move before the pool gets the last pgp_num."""
-    key: ClassVar[str] = 'pg_num'
-    moves_first: ClassVar[bool] = True
-    follows_change: ClassVar[bool] = True
-    pins_at_once: ClassVar[int] = 0
-    required_share: ClassVar[float] = 1.0
-    upmaps: ClassVar[int] = 0
-    pool: str
-    found: int
-    wanted: int
-
-    def risks(self) -> Sequence[Risk]:
-        return ()
-
-    def as_json(self) -> Json:
-        return {'pool': self.pool, 'from': self.found, 'to': self.wanted,
-                'splits': max(0, self.wanted - self.found),
-                'merges': max(0, self.found - self.wanted), 'moves_first': True}
+def pg_num_details(pool: Pool, pg_num: int) -> Details:
+    """The PGs move before the pool gets the last pgp_num."""
+    return Details('pg_num', {
+        'pool': pool.name, 'from': pool.pg_num, 'to': pg_num,
+        'splits': max(0, pg_num - pool.pg_num), 'merges': max(0, pool.pg_num - pg_num),
+        'moves_first': True}, moves_first=True, follows_change=True)

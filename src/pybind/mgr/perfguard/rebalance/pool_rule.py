@@ -17,17 +17,17 @@ Each step follows from the OSDMap, so an interrupted step is repeated for the re
 import errno
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import ClassVar, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, Outlook
-from ..cluster.types import Json, OsdMap, OsdSet, Pool, PoolRule, Space
+from ..cluster.types import OsdMap, OsdSet, Pool, PoolRule, Space
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs_are
 from ..upmap.pins import broken_rule
 from ..upmap.semantics import out_osds
-from .change import Change, ChangeStage, LeftSetting, NextPart
+from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .least_moves import LeastMoves, with_least_moves
 from .pool_change import PoolChange, all_pgs
 from .risks import Risk
@@ -59,6 +59,7 @@ class RuleChange(PoolChange):
 
     @property
     def intermediate(self) -> bool:
+        """The pool has the intermediate rule, or may have it."""
         return bool(self.via) and self.stage is not ChangeStage.LANDED and (
             self.moves_first or self.pending)
 
@@ -226,54 +227,30 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
                 '"%s"' % command for command in _bridging_commands(pool, ordered, crush)))
 
 
-@dataclass(frozen=True)
-class NewRule:
-    """Another CRUSH rule for a pool, by names."""
-    key: ClassVar[str] = 'rule'
-    pool: str
-    found: str
-    wanted: str
-    #: The intermediate rule; None: there is none.
-    via: Optional[str]
-    #: The PGs move before the pool gets the rule.
-    moves_first: bool
-    #: PGs to pin in the epoch of the intermediate rule.
-    pins: int
-    #: Why the intermediate rule protects data less; '' if it does not.
-    weaker: str
-    #: None: the PGs end where the rule places them.
-    least: Optional[LeastMoves] = None
-
-    @property
-    def upmaps(self) -> int:
-        return 0 if self.least is None else self.least.upmaps
-
-    @property
-    def pins_at_once(self) -> int:
-        return max(self.pins, self.upmaps)
-
-    @property
-    def required_share(self) -> float:
-        return 1.0 if self.least is None else self.least.required_share
-
-    @property
-    def follows_change(self) -> bool:
-        return self.moves_first and self.least is None
-
-    def risks(self) -> Sequence[Risk]:
-        return [Risk(Code.WEAKER_RULE, self.weaker)] if self.weaker else []
-
-    def as_json(self) -> Json:
-        return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,
-                'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker,
-                'least_moves': None if self.least is None else self.least.as_json()}
+def with_names(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> RuleChange:
+    """The change with the names of its rules."""
+    pool, ordered = osdmap.pools[change.rule.pool], change.then
+    return replace(
+        change, found_rule=crush.rule_name(pool.crush_rule),
+        rule_name=crush.rule_name(change.rule.rule if ordered is None else ordered),
+        via='' if ordered is None else crush.rule_name(change.rule.rule))
 
 
-def new_rule(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
-             fewest_moves: Optional[LeastMoves] = None) -> NewRule:
-    pool = osdmap.pools[change.rule.pool]
-    final = change.rule.rule if change.then is None else change.then
-    via = None if change.then is None else crush.rule_name(change.rule.rule)
-    return NewRule(pool.name, crush.rule_name(pool.crush_rule), crush.rule_name(final), via,
-                   change.moves_first or change.then is not None, pool.pg_num if via else 0,
-                   _weaker(pool, change.rule.rule, final, crush) if via else '', fewest_moves)
+def rule_details(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
+                 fewest_moves: Optional[LeastMoves]) -> Details:
+    """`change`: as from with_names; `fewest_moves`: None: the PGs end where the rule places
+    them."""
+    pool, moves_first = osdmap.pools[change.rule.pool], change.moves_first or bool(change.via)
+    # PGs to pin in the epoch of the intermediate rule, and why that protects data less.
+    pins = pool.pg_num if change.via else 0
+    weaker = '' if change.then is None else _weaker(pool, change.rule.rule, change.then, crush)
+    upmaps = 0 if fewest_moves is None else fewest_moves.upmaps
+    return Details(
+        'rule', {'pool': pool.name, 'from': change.found_rule, 'to': change.rule_name,
+                 'via': change.via or None, 'moves_first': moves_first, 'pins': pins,
+                 'weaker': weaker,
+                 'least_moves': None if fewest_moves is None else fewest_moves.as_json()},
+        moves_first=moves_first, follows_change=moves_first and fewest_moves is None,
+        pins_at_once=max(pins, upmaps), upmaps=upmaps,
+        required_share=1.0 if fewest_moves is None else fewest_moves.required_share,
+        risks=(Risk(Code.WEAKER_RULE, weaker),) if weaker else ())

@@ -255,7 +255,7 @@ class Preview:
     #: end state is another.
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
-    details: Optional[Details] = None
+    details: Details = Details()
     #: PGs that a new pg_num makes on each OSD (pgs_made); {} for other changes.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
@@ -279,7 +279,7 @@ class Preview:
         if self.outlook is not None and options.target == 'balanced':
             assessed = replace(assessed, balanced=preview_balance(
                 self.planned, self.outlook, observation, Bounds.of(options), facts.space))
-        if self.outlook is None and not self.moves_first:
+        if self.outlook is None and not self.details.moves_first:
             return assessed
         return assessed.with_effects(facts, observation, options, rates, pg_limit)
 
@@ -301,29 +301,19 @@ class Preview:
                 'eta_basis': ''}
 
     @property
-    def moves_first(self) -> bool:
-        """Its PGs are released without having been pinned in the epoch of a change."""
-        return self.details is not None and self.details.moves_first
-
-    @property
     def most_pins(self) -> int:
         """Pins at a time, or upmaps that remain."""
-        return max(len(self.planned.pins), 0 if self.details is None else self.details.upmaps)
+        return max(len(self.planned.pins), self.details.upmaps)
 
     @property
     def required_bytes(self) -> Optional[int]:
         """Bytes that the change itself requires to move; None: not known."""
         if self.change is None or self.ordinary:
             return None
-        share = 1.0 if self.details is None else self.details.required_share
-        by_crush = share * sum(move.bytes for move in self.planned.moves.values())
+        by_crush = self.details.required_share * sum(
+            move.bytes for move in self.planned.moves.values())
         # A balanced end state may need less than what CRUSH moves, or more for the balance alone.
         return round(min(by_crush, sum(move.bytes for move in self.moves)))
-
-    @property
-    def follows_change(self) -> bool:
-        """Its PGs end where the change leads them, whatever the target."""
-        return self.details is not None and self.details.follows_change
 
     @property
     def touched(self) -> Optional[Touched]:
@@ -347,7 +337,7 @@ class Preview:
     @property
     def _pins_at_once(self) -> int:
         """Pins that must take effect together with the change."""
-        if self.details is not None and self.details.moves_first:
+        if self.details.moves_first:
             return self.details.pins_at_once
         return len(self.planned.pins) if self.entries is None else self.entries
 
@@ -377,8 +367,7 @@ class Preview:
                                   'cannot preview the CRUSH change: %s (try again; '
                                   'otherwise all PGs that it remaps peer at once, and are pinned '
                                   'afterwards)' % self.ordinary, errno.EIO))
-        if self.details is not None:
-            all_risks += self.details.risks()
+        all_risks += self.details.risks
         if self.effects is not None:
             all_risks += self.effects.risks(observation.osdmap.nearfull_ratio)
         return list(dict.fromkeys(all_risks))
@@ -407,13 +396,13 @@ class Preview:
 
     def _storm_risk(self, order: Order) -> List[Risk]:
         """Of a change that cannot be divided, with too many pins."""
-        if self.crush_map is None and self.details is None or self.bursts <= 1:
+        if self.crush_map is None and not self.details.key or self.bursts <= 1:
             return []
         pins = self._pins_at_once
         what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
                          'steps with "crushmap"') if order.verb == 'rollback' else (
             'change', 'use "--upmaps-max %d", with which more data moves' % MAX_BURST_PINS
-            if self.details is not None and self.details.upmaps == pins else
+            if self.details.upmaps == pins else
             'apply the change in several steps')
         return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
                      'the same epoch: %s; otherwise %s are pinned one epoch later: they peer '
@@ -478,7 +467,7 @@ class Preview:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {'osd.%d' % osd: weight for osd, weight in change.weights.items()},
             **dict.fromkeys(KINDS_OF_DETAILS),
-            **({} if self.details is None else {self.details.key: self.details.as_json()}),
+            **({self.details.key: self.details.shown} if self.details.key else {}),
             'one_epoch': not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
