@@ -40,6 +40,8 @@ class Future:
     crush_map: Optional[bytes] = None
     #: The other PGs of the affected pools, if requested.
     others: Mapping[str, FuturePg] = field(default_factory=dict)
+    #: The new sets of the PGs that move, if the change chooses them itself; None: CRUSH does.
+    finals: Optional[Mapping[str, OsdSet]] = None
 
     def of(self, pgid: str) -> FuturePg:
         return self.pgs[pgid] if pgid in self.pgs else self.others[pgid]

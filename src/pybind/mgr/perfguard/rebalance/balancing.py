@@ -13,7 +13,7 @@ within that, so that nothing is undone.
 import errno
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
@@ -68,8 +68,8 @@ class BalanceChange(Change):
 
     def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
-        return outlook if isinstance(outlook, NoFuture) else BalancedFuture(
-            **vars(outlook), finals=self.evened(outlook, observation, space).finals)
+        return outlook if isinstance(outlook, NoFuture) else replace(
+            outlook, finals=self.evened(outlook, observation, space).finals)
 
     def evened(self, future: Future, observation: Observation,
                space: Mapping[int, Space]) -> Evened:
@@ -97,8 +97,7 @@ class BalanceChange(Change):
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
         """All of its moves."""
-        finals = outlook.finals if isinstance(outlook, BalancedFuture) else {}
-        return moves_to(finals, outlook, observation)
+        return moves_to(outlook.finals or {}, outlook, observation)
 
     def moves_noted(self) -> Change:
         return self.settled()
@@ -127,13 +126,6 @@ class BalanceChange(Change):
         return {'pools (IDs):': ', '.join(map(str, self.pools)),
                 'deviation:': '%g' % self.deviation,
                 'movement:': '%g %%' % (100 * self.max_movement), 'shards:': str(self.shards)}
-
-
-@dataclass(frozen=True)
-class BalancedFuture(Future):
-    """The present mapping, with the sets of the PGs that move: computed by the tool thread, since
-    it takes seconds for large pools."""
-    finals: Mapping[str, OsdSet] = field(default_factory=dict)
 
 
 def _parts(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:

@@ -7,7 +7,7 @@ the others in place once the rule is changed. With a limit of upmaps, the PGs mo
 places them for which that costs the fewest shards.
 """
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -126,23 +126,17 @@ def _trades(costs: List[int], upmaps: int, moved: int) -> Tuple[Trade, ...]:
                  if costs)
 
 
-@dataclass(frozen=True)
-class LeastFuture(Future):
-    """A mapping under a new rule, with the sets of the PGs that move: computed by the tool thread,
-    since it takes seconds for a large pool."""
-    finals: Mapping[str, OsdSet] = field(default_factory=dict)
-
-
 def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observation,
                      bounds: Bounds, upmaps_max: Optional[int]) -> Outlook:
-    """The outlook with these sets."""
+    """The outlook with these sets, which takes seconds for a large pool."""
     if isinstance(outlook, NoFuture) or pool is None:
         return outlook
     fewest_moves = least_moves(outlook, pool, observation, bounds, upmaps_max)
-    # More than was ordered must not move.
-    return NoFuture('upmaps can no longer keep the PGs of pool %s in place under the new rule'
-                    % pool.name) if fewest_moves is None else LeastFuture(
-        **vars(outlook), finals=fewest_moves.finals)
+    if fewest_moves is None:
+        # More than was ordered must not move.
+        return NoFuture('upmaps can no longer keep the PGs of pool %s in place under the new rule'
+                        % pool.name)
+    return replace(outlook, finals=fewest_moves.finals)
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, observation: Observation) -> bool:

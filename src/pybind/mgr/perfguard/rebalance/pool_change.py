@@ -19,7 +19,6 @@ from ..upmap.pins import Unpinnable, plan_pin
 from ..upmap.semantics import out_osds
 from .change import Change, FirstMoves
 from .join_plan import keeps
-from .least_moves import LeastFuture
 from .moves import Move, move_between
 from .risks import Risk
 from .types import PinRecord
@@ -71,8 +70,7 @@ class PoolChange(Change):
         if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
             return None
         first = first_moves(observation.osdmap, outlook, observation.crush, pool, pins,
-                            observation.signals.pool_bytes.get(pool.id, 0),
-                            outlook.finals if isinstance(outlook, LeastFuture) else None)
+                            observation.signals.pool_bytes.get(pool.id, 0), outlook.finals)
         return first if first.pins else None
 
     def moves_noted(self) -> Change:
