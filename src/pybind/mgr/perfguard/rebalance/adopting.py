@@ -417,6 +417,7 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
     """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
+    absent, out = observation.osdmap.absent, out_osds(observation.osdmap.osds)
     result, pins, left_out, moves = Imported(), {}, {}, []
     for pgid, pg_pairs in pairs.items():
         pool = observation.osdmap.pools.get(pool_of(pgid))
@@ -424,7 +425,7 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
             ups[pool.id] = pool_up(pool.id)
         up = ups[pool.id].get(pgid) if pool is not None else None
         raw = raws.get(pgid)
-        goal = _goal(observation, pgid, up, pg_pairs, raw)
+        goal = _goal(observation, pgid, up, pg_pairs, raw, absent, out)
         if isinstance(goal, UpmapEntry) and pool is not None and up is not None:
             present = observation.osdmap.entry(pgid)
             pins[pgid] = PinRecord(present, present, raw, goal)
@@ -438,8 +439,10 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
 
 
 def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
-          pairs: List[Pair], raw: Optional[OsdSet]) -> Union[UpmapEntry, str]:
-    """The entry that leads to the OSDs of the pairs, or why there is none."""
+          pairs: List[Pair], raw: Optional[OsdSet], absent: AbstractSet[int],
+          out: FrozenSet[int]) -> Union[UpmapEntry, str]:
+    """The entry that leads to the OSDs of the pairs, or why there is none. `absent`, `out`: OSDs
+    that are down, and out."""
     pool, present = observation.osdmap.pools.get(pool_of(pgid)), observation.osdmap.entry(pgid)
     if pool is None or up is None:
         return 'the PG does not exist'
@@ -452,12 +455,12 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
     for source, target in pairs:
         if (source in final or target not in final) and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
-        if target in observation.osdmap.absent:
+        if target in absent:
             return 'osd.%d is down' % target
     if final == up:
         return IN_FORCE
     pin = plan_pin(pool, up, final, present, observation.osdmap.osds, observation.crush, raw=raw,
-                   out=out_osds(observation.osdmap.osds))
+                   out=out)
     if isinstance(pin, Unpinnable):
         return pin.reason
     drained = (set(final) - set(up)) & observation.crush.light_osds
