@@ -54,69 +54,58 @@ AMBIGUOUS = 'more than one CRUSH placement explains its upmap'
 
 @dataclass(frozen=True)
 class Adoption:
+    """The result of an order to adopt."""
     #: Pins to take over; `before` is the entry of the PG without its pin.
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: Entries that are left alone, with the reason.
     left: Mapping[str, str] = field(default_factory=dict)
     #: Entries that are part of a balanced state.
     balancing: int = 0
-
-
-@dataclass(frozen=True)
-class Adopted:
-    """The result of an order to adopt, and the movement of the releases."""
-    adoption: Adoption
+    #: The movement of the releases.
     moves: Tuple[Move, ...] = ()
-
-    @property
-    def pins(self) -> Mapping[str, PinRecord]:
-        return self.adoption.pins
 
     def risks(self) -> List[Risk]:
         """An adoption has no risks. Raises Refused if there is nothing to take over."""
-        adoption = self.adoption
-        if adoption.pins:
+        if self.pins:
             return []
         text = 'no upmap keeps data away from the OSDs where CRUSH and the balance place it'
-        if adoption.balancing:
-            text += '; %s part of a balanced state' % are(adoption.balancing, 'upmap')
-        if adoption.left:
-            pgid, reason = min(adoption.left.items())
+        if self.balancing:
+            text += '; %s part of a balanced state' % are(self.balancing, 'upmap')
+        if self.left:
             text += '; %s, such as PG %s: %s' % (
-                plural(len(adoption.left), 'unclear case'), pgid, reason)
+                plural(len(self.left), 'unclear case'), *min(self.left.items()))
         raise Refused(errno.ENOENT, text)
 
-    def still_there(self, osdmap: OsdMap) -> 'Adopted':
+    def still_there(self, osdmap: OsdMap) -> 'Adoption':
         """The result with only the pins whose entries have not changed meanwhile; raises Refused if
         none is left.
         """
-        pins = {pgid: pin for pgid, pin in self.adoption.pins.items()
-                if osdmap.entry(pgid) == pin.entry}
+        pins = {pgid: pin for pgid, pin in self.pins.items() if osdmap.entry(pgid) == pin.entry}
         if not pins:
             raise Refused(errno.EAGAIN, 'the upmaps have changed during the computation: if '
                           'another tool changes them, stop it, then try again')
-        return Adopted(replace(self.adoption, pins=pins),
-                       tuple(move for move in self.moves if move.pgid in pins))
+        return replace(self, pins=pins, moves=tuple(
+            move for move in self.moves if move.pgid in pins))
 
     def _taken(self) -> List[Document]:
         """Operators must review the entries first: an upmap that was set by hand may look like a
         pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
                                          if pair not in pin.before.items]}
-                for pgid, pin in sorted(self.adoption.pins.items())[:NAMED_PGS]]
+                for pgid, pin in sorted(self.pins.items())[:NAMED_PGS]]
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        left_out = sorted(self.adoption.left.items())
+        left_out = sorted(self.left.items())
         moves = movement_of(self.moves, 1, 1, None).as_json()
-        return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
+        return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
-                'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left_out),
+                'balancing_pgs': self.balancing, 'left_out_pgs': len(left_out),
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left_out[:NAMED_PGS]]}
 
 
 def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str],
-            unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adopted:
+            unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adoption:
     """For any thread; `own_pgids`, `unbalanced` and `raws` as in adoptable."""
     osdmap = observation.osdmap
     adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
@@ -130,7 +119,7 @@ def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str]
             ups[pool.id] = pool_up(pool.id)
         moves.append(release_move(pgid, osdmap, ups[pool.id][pgid], pin, out,
                                   observation.signals.pool_bytes.get(pool.id, 0)))
-    return Adopted(adoption, tuple(moves))
+    return replace(adoption, moves=tuple(moves))
 
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,

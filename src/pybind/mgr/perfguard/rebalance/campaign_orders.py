@@ -13,7 +13,7 @@ from ..events import Event
 from ..observation import Observation
 from ..upmap.semantics import NO_RAWS, PoolUp, Raws, lacking_osds
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from .adopting import Adopted, Imported, adopted, imported, parsed
+from .adopting import Adoption, Imported, adopted, imported, parsed
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
@@ -28,7 +28,7 @@ from .types import Phase
 
 Result = TypeVar('Result')
 #: Upmaps that become the pins of a campaign.
-Found = TypeVar('Found', Adopted, Imported)
+Found = TypeVar('Found', Adoption, Imported)
 
 
 #: Seconds for which the effects of an order that was a preview, or accepted less, serve the same
@@ -194,14 +194,14 @@ class CampaignOrders:
         hidden = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
                   if not observation.crush.light_osds.isdisjoint(osds)]
 
-        def work() -> Adopted:
+        def work() -> Adoption:
             pools = set(map(pool_of, (*observation.osdmap.upmap_items,
                                       *observation.osdmap.upmap_vectors)))
             return adopted(observation, view.pool_up, own_pgids,
                            Code.NOT_BALANCED in waiting.order.accept,
                            self._raws_behind(hidden, pools, observation, view.pool_up))
 
-        return self._begin_with(waiting, observation, lambda: work, Adopted.risks)
+        return self._begin_with(waiting, observation, lambda: work, Adoption.risks)
 
     def _import(self, waiting: WaitingOrder, observation: Observation,
                 view: View) -> Optional[Document]:

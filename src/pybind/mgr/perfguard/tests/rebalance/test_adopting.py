@@ -12,7 +12,7 @@ import pytest
 from perfguard.cluster.types import Balancing, UpmapEntry
 from perfguard.errors import Code, Refused
 from perfguard.options import Options
-from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adopted, Adoption, adoptable
+from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adoption, adoptable
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.tables import adoption
 from perfguard.rebalance.types import PinRecord
@@ -307,8 +307,8 @@ def test_what_others_change_meanwhile_is_not_taken_over() -> None:
     cluster.set_upmap(pinned[0], [])
     osdmap = cluster.map_view().osdmap
     assert view.osdmap.entry(pinned[0]) != osdmap.entry(pinned[0])
-    left = Adopted(adoption).still_there(osdmap)
-    assert set(left.adoption.pins) == set(pinned[1:])
+    left = adoption.still_there(osdmap)
+    assert set(left.pins) == set(pinned[1:])
 
 
 def test_nothing_to_adopt_is_refused_with_the_reason() -> None:
