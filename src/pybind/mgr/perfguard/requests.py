@@ -20,6 +20,7 @@ from .errors import Refused
 from .mitigation.types import Revert
 from .rebalance.campaign import Campaign
 from .rebalance.pinning import unpinned
+from .rebalance.plans import WaitingOrder
 from .rebalance.requests import Request
 from .rebalance.types import Phase
 from .store import Store
@@ -90,20 +91,11 @@ class Promised:
 
 
 @dataclass
-class PendingOrder:
+class PendingOrder(WaitingOrder):
     """One order whose command waits, and the loop's answer to it."""
-    order: Any
-    #: It was refused a moment ago, which was logged then.
-    again: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
-    #: Its job in the tool thread; None: not begun, or not needed.
-    job: Optional[AnyJob] = None
-    #: The version of CRUSH that the job is based on.
-    crush_version: int = -1
-    #: For a rollback: when the phase of the campaign began that the job is based on.
-    phase_since: float = 0.0
 
 
 class Requests:

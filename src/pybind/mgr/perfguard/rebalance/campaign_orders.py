@@ -19,7 +19,7 @@ from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .epochs import too_many
 from .orders import LOSE, Order
-from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
+from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, ground_of
 from .preview import Preview, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .risks import RISKS, Risk, of_health, refuse, risks_json
@@ -181,10 +181,12 @@ class CampaignOrders:
                 order: Order) -> Optional[Tuple[Preview, PlanGround]]:
         """The effects of an order, and the state they were computed from; None: not computed
         yet."""
-        return self._preview(waiting, observation, lambda: with_ground(
-            self._crush_orders.preparing(
-                order, observation, self._options(), self._campaigns.history.rates()),
-            observation))
+        def prepare() -> Callable[[], Tuple[Preview, PlanGround]]:
+            work = self._crush_orders.preparing(
+                order, observation, self._options(), self._campaigns.history.rates())
+            return lambda: (work(), ground_of(observation))
+
+        return self._preview(waiting, observation, prepare)
 
     def _adopt(self, waiting: WaitingOrder, observation: Observation,
                view: View) -> Optional[Document]:

@@ -81,25 +81,24 @@ class PlanOrder:
         return self.verb in (LS, SHOW)
 
 
-class WaitingOrder(Protocol):
-    """An order whose command waits, and its job."""
+@dataclass
+class WaitingOrder:
+    """An order that is carried out in a later turn, and its job in the tool thread."""
     order: Any
-    job: Optional[AnyJob]
+    #: It was refused a moment ago, which was logged then: only the state of the cluster is examined
+    #: first.
+    again: bool = False
+    #: None: not begun, or not needed.
+    job: Optional[AnyJob] = None
     #: The version of CRUSH that the job is based on.
-    crush_version: int
+    crush_version: int = -1
     #: For a rollback: when the phase of the campaign began that the job is based on.
-    phase_since: float
-    #: It was refused a moment ago: only the state of the cluster is examined first.
-    again: bool
+    phase_since: float = 0.0
 
 
 @dataclass
-class QueuedOrder:
-    """An approved plan whose campaign is about to begin, and its job."""
-    order: PlanOrder
-    job: Optional[AnyJob] = None
-    crush_version: int = -1
-    phase_since: float = 0.0
+class QueuedOrder(WaitingOrder):
+    """An approved plan, or other order that no command waits for."""
     again: bool = True
 
 
@@ -225,12 +224,6 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]
     """Texts on the features in which two changes of one order differ."""
     return ['%s %s, now %s' % (name, before.get(name) or 'none', now.get(name) or 'none')
             for name in {**before, **now} if before.get(name) != now.get(name)]
-
-
-def with_ground(prepare: Callable[[], Preview],
-                observation: Observation) -> Callable[[], Tuple[Preview, PlanGround]]:
-    """For the tool thread: the effects of an order, and their basis."""
-    return lambda: (prepare(), ground_of(observation))
 
 
 def check_name(plan: str) -> None:
