@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from shlex import quote
 from typing import (Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+                    Optional, Sequence, Set, Tuple, TypeVar, Union)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, Document, OsdMap, PoolRule, Space
@@ -50,6 +50,7 @@ CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
 NO_PINS: Mapping[str, PinRecord] = {}
+Computed = TypeVar('Computed')
 
 
 class CrushOrders:
@@ -142,16 +143,14 @@ class CrushOrders:
 
         def lose() -> Document:
             lost = lost_osds(order, facts)
-            outlook = self._cluster.shrunk(observation.osdmap, lost)
-            if isinstance(outlook, NoFuture):
-                raise _no_supposition(outlook.reason)
-            return loss_of(order, lost, outlook, observation, facts, rates).as_json()
+            future = _computed(self._cluster.shrunk(observation.osdmap, lost),
+                               'compute where PGs would be')
+            return loss_of(order, lost, future, observation, facts, rates).as_json()
 
         def grow() -> Document:
             supposed = growth(order, facts)
-            grown = self._cluster.grown(observation.osdmap, supposed.new)
-            if isinstance(grown, NoFuture):
-                raise _no_supposition(grown.reason)
+            grown = _computed(self._cluster.grown(observation.osdmap, supposed.new),
+                              'compute where PGs would be')
             future, then = grown.future, supposed.observed(observation, grown)
             there, expand = supposed.facts(facts, then), supposed.order(order)
             preview = weighed(
@@ -188,10 +187,8 @@ class CrushOrders:
         """`bounds`: PGs move no more than the rule and the balance require; None: they end where
         the rule places them."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
-        outlook = self._cluster.outlook(observation.osdmap, {}, None, True, rule)
-        if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot preview the CRUSH rule: %s (try again)'
-                          % outlook.reason)
+        outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True, rule),
+                            'preview the CRUSH rule')
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = observation.signals.pool_bytes.get(pool.id, 0)
@@ -231,9 +228,8 @@ class CrushOrders:
                           'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'
                           % (pg_num, pool.name, quote(pool.name), pg_num))
         numbers = at_the_end(pool, pg_num)
-        outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
-        if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot preview pg_num: %s (try again)' % outlook.reason)
+        outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, numbers),
+                            'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
         first = first_moves(osdmap, outlook, observation.crush,
                             replace(pool, pg_num=numbers.pg_num), {},
@@ -249,10 +245,8 @@ class CrushOrders:
 
     def _prepare_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
-        outlook = self._cluster.outlook(observation.osdmap, {}, None, True)
-        if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot read where CRUSH places the PGs: %s (try again)'
-                          % outlook.reason)
+        outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True),
+                            'read where CRUSH places the PGs')
         change, details, moves = balance_ordered(order, observation, facts.space, outlook)
         return Preview(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
 
@@ -334,10 +328,9 @@ class CrushOrders:
         weights = observation.crush.weights_towards(rules)
         if weights == {}:
             raise _nothing_to_restore(observation)
-        outlook = self._cluster.outlook(observation.osdmap, weights or {},
-                                        None if weights else crush_map)
-        if isinstance(outlook, NoFuture):
-            raise _no_rollback(outlook.reason)
+        outlook = _computed(self._cluster.outlook(
+            observation.osdmap, weights or {}, None if weights else crush_map),
+                            'preview the rollback')
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         flights = campaign.flights.in_flight.values()
         serving.update(osd for flight in flights for osd in flight.targets)
@@ -348,7 +341,7 @@ class CrushOrders:
             change = map_back(rules, inventory, serving, observation)
         preview = self._preview_of(change, observation, None if weights else crush_map, pins)
         if preview.ordinary:
-            raise _no_rollback(preview.ordinary)
+            raise _not_computed('preview the rollback', preview.ordinary)
         return preview
 
     def _before(self, observation: Observation) -> bytes:
@@ -363,9 +356,8 @@ class CrushOrders:
                     crush_map: Optional[bytes],
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
         outlook = self._cluster.outlook(observation.osdmap, change.weights, crush_map, True)
-        if isinstance(outlook, NoFuture) and crush_map is not None:
-            raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s (try again)'
-                          % outlook.reason)
+        if crush_map is not None:
+            outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))
 
     def keep(self, preview: Preview, observation: Observation) -> None:
@@ -494,12 +486,15 @@ def _refuse_limit(order: Order, why: str) -> None:
         raise Refused(errno.EINVAL, '--upmaps-max does not apply: ' + why)
 
 
-def _no_supposition(reason: str) -> Refused:
-    return Refused(errno.EIO, 'cannot compute where PGs would be: %s (try again)' % reason)
+def _computed(result: Union[Computed, NoFuture], what: str) -> Computed:
+    """The result; raises Refused if Ceph's tools have none."""
+    if isinstance(result, NoFuture):
+        raise _not_computed(what, result.reason)
+    return result
 
 
-def _no_rollback(reason: str) -> Refused:
-    return Refused(errno.EIO, 'cannot preview the rollback: %s (try again)' % reason)
+def _not_computed(what: str, reason: str) -> Refused:
+    return Refused(errno.EIO, 'cannot %s: %s (try again)' % (what, reason))
 
 
 def _nothing_to_restore(observation: Observation) -> Refused:
