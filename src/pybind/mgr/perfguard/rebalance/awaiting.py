@@ -462,11 +462,15 @@ class Awaiting:
         """Begin the campaign, unless the OSDs do not stand still."""
         record, late = self._record, self._found.late
         assert record is not None
+        before_it = campaign.id if campaign is not None and campaign.active else 0
         quiet = observation.now - max(record.appeared.values(), default=record.since)
         booting = {osd: lacks for osd, lacks in late.items()
                    if observation.now - record.appeared[osd] < BOOT_SECONDS}
         if record.option is not None and not record.option.seen:
             waits = 'waiting until %s is 0' % INITIAL_WEIGHT
+        elif record.osds and not booting and quiet >= settle and before_it:
+            # Refusals would put it off for up to an hour after the end of that campaign.
+            waits = 'expands once campaign %d has ended' % before_it
         elif record.osds and not booting and quiet >= settle:
             self._begin(record, observation, fill)
             waits = self._fill.retry.waits or 'the effects of the expansion are being computed'
@@ -479,8 +483,7 @@ class Awaiting:
             waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
                 or 'create them now'
         time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
-        after = 'once campaign %d has ended, ' % campaign.id \
-            if campaign is not None and campaign.active else ''
+        after = 'once campaign %d has ended, ' % before_it if before_it else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
                                'abort" ends the wait, which expires in %s' % (
                                    len(record.osds) or 'none',

@@ -481,10 +481,14 @@ def test_osds_wait_for_the_end_of_another_campaign() -> None:
     driver.run_to('RELEASING')
     driver.ask('pause')
     driver.cluster.add_waiting(1)
-    driver.run_until(lambda: any('wait until it has ended' in reason
+    driver.run_until(lambda: any('expands once campaign 1 has ended' in reason
                                  for reason in driver.loop.status()['reasons']))
+    for _ in range(100):
+        driver.turn(60.0)
     driver.ask('resume')
-    driver.run_until(lambda: driver.status['id'] == 2)
+    driver.run_to('DONE')
+    driver.run(10)
+    assert driver.status['id'] == 2
 
 
 def test_the_pins_of_an_aborted_campaign_are_left_to_the_operator() -> None:
