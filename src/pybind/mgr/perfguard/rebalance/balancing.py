@@ -75,8 +75,8 @@ class BalanceChange(Change):
                space: Mapping[int, Space]) -> Evened:
         """The end state, from the present mapping of all PGs. Those that are remapped stay, and
         count where they go."""
-        parts = _parts(self.pools, future, observation)
-        budget = math.floor(self.max_movement * sum(part.shards for part in parts))
+        pools = _even_pools(self.pools, future, observation)
+        budget = math.floor(self.max_movement * sum(pool.shards for pool in pools))
         arriving, leaving = backfill_bytes(observation.osdmap, observation.placement,
                                            observation.shard_bytes)
         ground = EvenGround(
@@ -84,10 +84,10 @@ class BalanceChange(Change):
                 osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
                 for osd, row in space.items()},
             observation.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
-        evened = even_out(parts, ground, budget)
+        evened = even_out(pools, ground, budget)
         # The same limit from the start might lead to other moves than those of the preview.
         return evened if evened.moved <= (self.shards or budget) \
-            else even_out(parts, ground, self.shards)
+            else even_out(pools, ground, self.shards)
 
     def same_as(self, other: Change) -> bool:
         """Others may have moved PGs since: then it may move fewer shards."""
@@ -128,7 +128,7 @@ class BalanceChange(Change):
                 'movement:': '%g %%' % (100 * self.max_movement), 'shards:': str(self.shards)}
 
 
-def _parts(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
+def _even_pools(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
     osdmap = observation.osdmap
     rows: Dict[int, List[Tuple[str, FuturePg]]] = {
         number: [] for number in pools if number in osdmap.pools}

@@ -70,15 +70,17 @@ class EvenGround(NamedTuple):
 
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
     """Move `budget` shards at most. Takes about 0.1 ms a shard."""
-    evened = _Evened(pools, on, None, None)
+    evened = _Evening(pools, on, None, None)
     moves_without_limit = evened.moved
     if moves_without_limit > budget:
         shares = [budget * moved // moves_without_limit for moved in evened.moved_alone]
-        evened = _Evened(pools, on, shares, budget)
+        evened = _Evening(pools, on, shares, budget)
     return evened.result(moves_without_limit)
 
 
-class _Evened:
+class _Evening:
+    """The moves that even out the loads, in progress; Evened is their result."""
+
     def __init__(self, pools: Sequence[EvenPool], on: EvenGround, shares: Optional[Sequence[int]],
                  budget: Optional[int]) -> None:
         """`shares`: shards that each pool may move when it is balanced alone; `budget`: in all;
@@ -88,8 +90,8 @@ class _Evened:
         room = Room(on.space, on.full)
         load: Dict[int, int] = {}
         ideal: Dict[int, float] = {}
-        for number, part in enumerate(pools):
-            size = part.mean_bytes
+        for number, even_pool in enumerate(pools):
+            size = even_pool.mean_bytes
             limits = room.of_pool(size)
             if not on.by_bytes:
                 # Of two OSDs that lack as much, the one that has less of the earlier pools.
@@ -98,7 +100,7 @@ class _Evened:
                     for osd, share in ideal.items()})
             limits = PoolRoom({**limits.more, **{
                 osd: 0 for osd, row in on.osds.items() if row.fullness}}, limits.fill)
-            level = balanced_shards(part.pool, part.pgs, on.crush, on.osds,
+            level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
                                     None if shares is None else shares[number], on.deviation,
                                     limits, near=on.deviation)
             self._levels.append(level)
@@ -112,11 +114,11 @@ class _Evened:
         #: OSD -> bytes that it gains.
         self._gained: Dict[int, int] = {}
         self._load = dict(self._begin)
-        for level, part in zip(self._levels, pools):
+        for level, even_pool in zip(self._levels, pools):
             for pg, members, origin in zip(level.pgs, level.here, level.origin):
                 for old, new in zip(origin, members):
                     if old != new:
-                        self._note(old, new, part.sizes.get(pg.pgid, 0))
+                        self._note(old, new, even_pool.sizes.get(pg.pgid, 0))
         self._checks = MOST_CHECKS
         self.moved = sum(self.moved_alone)
         self._shards = self._shards_of()
