@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The second part of a turn: requests of operators."""
 import errno
-from typing import Callable, Dict, List, Optional, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Union
 
 from ..cluster.ports import View
 from ..cluster.types import Document
@@ -15,7 +15,7 @@ from ..probe.orders import RunOrder
 from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, AnsweredOrder, PendingOrder, Promised,
-                        losses, next_request, refuse)
+                        ShutdownOrder, losses, next_request, refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -105,9 +105,6 @@ class Answering:
     def _answer(self, pending: PendingOrder, observation: Observation, view: View,
                 options: Options) -> None:
         order = pending.order
-        jobs: Dict[str, Callable[..., Optional[Document]]] = {
-            'rebalance': self._change_crush, 'probe': self._probe, 'advise': self._advise,
-            'shutdown': self._shut_down, 'why': self._explain}
         try:
             if order.job != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
@@ -115,7 +112,7 @@ class Answering:
             if begins:
                 self._jobs.shutdown.refuse()
             with as_refusal(order.verb):
-                pending.answer = jobs[order.job](pending, observation, view, options)
+                pending.answer = self._carry_out(pending, observation, view, options)
             if pending.answer is None:
                 self._requests.keep(pending)
             elif begins:
@@ -127,36 +124,34 @@ class Answering:
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
 
-    def _change_crush(self, pending: PendingOrder, observation: Observation, view: View,
-                      _: Options) -> Optional[Document]:
-        return self._jobs.rebalance.carry_out(pending, observation, view)
+    def _carry_out(self, pending: PendingOrder, observation: Observation, view: View,
+                   options: Options) -> Optional[Document]:
+        """The answer of the order's job; None: not yet. Raises Refused."""
+        jobs, order = self._jobs, pending.order
+        if order.job == 'rebalance':
+            return jobs.rebalance.carry_out(pending, observation, view)
+        if order.job == 'probe':
+            return jobs.probing.carry_out(pending, observation, view, options,
+                                          jobs.rebalance.active)
+        if order.job == 'advise':
+            return jobs.advising.carry_out(order, observation, view, jobs.rebalance.open,
+                                           jobs.untrimmed_epochs)
+        if order.job == 'why':
+            rebalance = jobs.rebalance
+            return jobs.explaining.carry_out(order, LoopState(
+                observation, options, rebalance.campaign, rebalance.pins,
+                rebalance.release_moves.moves, rebalance.shown_reasons(observation),
+                jobs.watching.watched))
+        assert order.job == 'shutdown'
+        return self._shut_down(order, observation)
 
-    def _explain(self, pending: PendingOrder, observation: Observation, _: View,
-                 options: Options) -> Optional[Document]:
-        rebalance = self._jobs.rebalance
-        return self._jobs.explaining.carry_out(pending.order, LoopState(
-            observation, options, rebalance.campaign, rebalance.pins, rebalance.release_moves.moves,
-            rebalance.shown_reasons(observation), self._jobs.watching.watched))
-
-    def _probe(self, pending: PendingOrder, observation: Observation, view: View,
-               options: Options) -> Optional[Document]:
-        return self._jobs.probing.carry_out(pending, observation, view, options,
-                                            self._jobs.rebalance.active)
-
-    def _advise(self, pending: PendingOrder, observation: Observation, view: View,
-                _: Options) -> Document:
-        return self._jobs.advising.carry_out(pending.order, observation, view,
-                                             self._jobs.rebalance.open,
-                                             self._jobs.untrimmed_epochs)
-
-    def _shut_down(self, pending: PendingOrder, observation: Observation, _: View,
-                   options: Options) -> Document:
+    def _shut_down(self, order: ShutdownOrder, observation: Observation) -> Document:
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id, jobs.rebalance.awaiting.waits)
             risks += jobs.rebalance.left_intermediate(observation.osdmap)
-            if not pending.order.sure:
+            if not order.sure:
                 refuse(risks)
             self._note(Event('request', 'shutdown', '; '.join(risks)))
             jobs.shutdown.begin(observation.now)
