@@ -115,7 +115,6 @@ class Requests:
         #: Promises that were taken and still have a note in the store.
         self._taken: List[Promised] = []
         self._queue: 'queue.Queue[PendingOrder]' = queue.Queue()
-        self._lock = threading.Lock()
         #: Held while promises are queued and their notes are stored.
         self._putting = threading.Lock()
         self._closed = False
@@ -216,13 +215,12 @@ class Requests:
         pending = self.submit(order, again)
         wake()
         pending.done.wait(REQUEST_PATIENCE_SECONDS)
-        with self._lock:
-            # An answered order is executed, even if the rest of the turn takes long.
-            if not pending.done.is_set() and pending.answer is None:
-                pending.refused = Refused(
-                    errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and %s' % (
-                        REQUEST_PATIENCE_SECONDS, _AGAIN.get(order.verb, 'try again')))
-                pending.done.set()
+        # An answered order is executed, even if the rest of the turn takes long.
+        if not pending.done.is_set() and pending.answer is None:
+            pending.refused = Refused(
+                errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and %s' % (
+                    REQUEST_PATIENCE_SECONDS, _AGAIN.get(order.verb, 'try again')))
+            pending.done.set()
         if pending.refused is not None:
             raise pending.refused.anew()
         assert pending.answer is not None
