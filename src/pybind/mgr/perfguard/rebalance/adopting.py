@@ -31,10 +31,9 @@ from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_reason
 from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, out_osds, raw_from_up,
                                with_down_osds)
-from ..tables import are, plural
+from ..tables import are, bytes_text, plural
 from .epochs import too_many
 from .moves import Move, move_between, movement_of, release_move
-from .pool_change import overfull
 from .risks import Risk
 from .types import TINY_WEIGHT, PinRecord
 
@@ -345,7 +344,7 @@ class Imported:
                           % self._left_text)
         all_risks = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
             plural(len(self.left), 'PG'), self._left_text))] if self.left else []
-        all_risks += overfull(self.moves, space, observation.osdmap.nearfull_ratio)
+        all_risks += _overfull(self.moves, space, observation.osdmap.nearfull_ratio)
         beyond = too_many(len(self.pins), options, observation.osdmap)
         if beyond:
             all_risks.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
@@ -372,6 +371,21 @@ class Imported:
                 'left_out_pgs': len(self.left),
                 'left_out': [{'pgid': pgid, 'reason': why}
                              for pgid, why in sorted(self.left.items())[:NAMED_PGS]]}
+
+
+def _overfull(moves: Sequence[Move], space: Mapping[int, Space],
+              nearfull_ratio: float) -> List[Risk]:
+    """The risk that these PGs together fill an OSD beyond nearfull."""
+    for load in movement_of(moves, 1, 1, None).osds:
+        row, gained_bytes = space.get(load.osd), load.bytes_in - load.bytes_out
+        if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
+            continue
+        if row.used_bytes + gained_bytes > nearfull_ratio * row.total_bytes:
+            return [Risk(Code.TARGET_FULL, 'not enough space: osd.%d would hold %s of %s with the '
+                         'PGs that it receives (nearfull is %d %%)' % (
+                             load.osd, bytes_text(row.used_bytes + gained_bytes),
+                             bytes_text(row.total_bytes), 100 * nearfull_ratio), errno.ENOSPC)]
+    return []
 
 
 def _osd(value: object) -> int:

@@ -31,9 +31,8 @@ from .least_moves import least_moves
 from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, check_names, map_back,
                      waiting, weights_back)
-from .pg_num import (at_the_end, check_pg_num, of_autoscaler, pg_num_details, pg_num_ordered,
-                     pgs_made, step_to)
-from .pool_change import first_moves, overfull, refuse_incomplete
+from .pg_num import (at_the_end, check_pg_num, pg_num_details, pg_num_ordered, pgs_made, step_to)
+from .pool_change import first_moves, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
 from .preview import Preview, preview_of, weighed
 from .types import Bounds, PinRecord
@@ -183,7 +182,7 @@ class CrushOrders:
         return self._preview_of(MapChange.to(rules, observation), observation, crush_map)
 
     def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
-                      inventory: OrderFacts) -> Preview:
+                      _: OrderFacts) -> Preview:
         """`bounds`: PGs move no more than the rule and the balance require; None: they end where
         the rule places them."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
@@ -212,13 +211,10 @@ class CrushOrders:
                              upmaps_max=order.upmaps_max)
         change = with_names(change, observation.osdmap, crush)
         details = rule_details(change, observation.osdmap, crush, fewest_moves)
-        risks = overfull(planned.moves.values(), inventory.space, observation.osdmap.nearfull_ratio)
         return Preview(change, planned, outlook=None if details.moves_first else outlook,
-                       risks=tuple(risks), details=details,
-                       warnings=tuple(risk.text for risk in details.risks))
+                       details=details, warnings=tuple(risk.text for risk in details.risks))
 
-    def _prepare_pg_num(self, order: Order, observation: Observation,
-                        inventory: OrderFacts) -> Preview:
+    def _prepare_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
@@ -236,10 +232,7 @@ class CrushOrders:
                             observation.signals.pool_bytes.get(pool.id, 0))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered
-        return Preview(step,
-                       Join(first.pins, first.unpinnable, first.moves),
-                       risks=(*of_autoscaler(pool), *overfull(
-                            first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
+        return Preview(step, Join(first.pins, first.unpinnable, first.moves),
                        details=pg_num_details(pool, pg_num),
                        pgs_made=pgs_made(pool, pg_num, outlook))
 

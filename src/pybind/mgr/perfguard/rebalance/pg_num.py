@@ -345,4 +345,5 @@ def pg_num_details(pool: Pool, pg_num: int) -> Details:
     return Details('pg_num', {
         'pool': pool.name, 'from': pool.pg_num, 'to': pg_num,
         'splits': max(0, pg_num - pool.pg_num), 'merges': max(0, pool.pg_num - pg_num),
-        'moves_first': True}, moves_first=True, follows_change=True)
+        'moves_first': True}, moves_first=True, follows_change=True,
+        risks=tuple(of_autoscaler(pool)))

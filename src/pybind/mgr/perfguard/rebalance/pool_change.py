@@ -7,20 +7,19 @@ not needed any longer are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import OsdMap, OsdSet, Pool, Space, UpmapEntry
-from ..errors import Code, Refused
+from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry
+from ..errors import Refused
 from ..observation import Observation
-from ..tables import bytes_text, pgs
+from ..tables import pgs
 from ..upmap.pins import Unpinnable, plan_pin
 from ..upmap.semantics import out_osds
 from .change import Change, FirstMoves
 from .join_plan import keeps
 from .moves import Move, move_between
-from .risks import Risk
 from .types import PinRecord
 
 #: Share of a pool's PGs that may be remapped when it is changed.
@@ -120,28 +119,6 @@ def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[s
     """The PGs that CRUSH would move, and where."""
     return {pgid: pg.raw for pgid, pg in future.pgs.items()
             if not keeps(pg, UpmapEntry(), osdmap.entry(pgid), out)}
-
-
-def overfull(moves: Iterable[Move], space: Mapping[int, Space],
-             nearfull_ratio: float) -> List[Risk]:
-    """The risk that these PGs together fill an OSD beyond nearfull."""
-    bytes_by_osd: Dict[int, int] = {}
-    for move in moves:
-        share = move.bytes // max(1, len(move.targets))
-        for osd in move.targets:
-            bytes_by_osd[osd] = bytes_by_osd.get(osd, 0) + share
-        for osd in move.sources:
-            bytes_by_osd[osd] = bytes_by_osd.get(osd, 0) - share
-    for osd, gained_bytes in sorted(bytes_by_osd.items()):
-        row = space.get(osd)
-        if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
-            continue
-        if row.used_bytes + gained_bytes > nearfull_ratio * row.total_bytes:
-            return [Risk(Code.TARGET_FULL, 'not enough space: osd.%d would hold %s of %s with the '
-                         'PGs that it receives (nearfull is %d %%)' % (
-                             osd, bytes_text(row.used_bytes + gained_bytes),
-                             bytes_text(row.total_bytes), 100 * nearfull_ratio), errno.ENOSPC)]
-    return []
 
 
 def all_pgs(future: Future) -> Iterator[Tuple[str, FuturePg]]:

@@ -264,8 +264,6 @@ class Preview:
     capacity: Optional[CapacityChange] = None
     #: The order; None: a rollback.
     order: Optional[Order] = None
-    #: Those that were found while the change was computed.
-    risks: Tuple[Risk, ...] = ()
 
     @property
     def moves(self) -> Sequence[Move]:
@@ -359,8 +357,7 @@ class Preview:
         in_steps = self._moved_by_weights(order, observation)
         if -(-len(in_steps) // caps(options).pgs) > STEPS_MAX:
             in_steps = []
-        all_risks = [*self.risks, *self._incomplete_risk(),
-                     *self._unpinnable_risk(options, in_steps),
+        all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_steps),
                      *self._storm_risk(order), *self._pins_risk(order, observation, options)]
         if self.ordinary:
             all_risks.append(Risk(Code.NO_PREVIEW,

@@ -272,6 +272,15 @@ def test_recommendations_that_are_refused(recommended: Any, text: str) -> None:
     assert driver.phase == 'IDLE'
 
 
+def test_an_osd_that_would_be_too_full_is_named_once() -> None:
+    driver = driver_of()
+    rows = driver.order('pg_num', 'rep', '16', dry_run=True)['osds']
+    osd = max(rows, key=lambda row: row['fill_after'] - row['fill_before'])['osd']
+    driver.cluster.sizes[osd] = round((1 << 35) / 0.849)
+    risks = driver.order('pg_num', 'rep', '16', dry_run=True)['risks']
+    assert [row['code'] for row in risks] == ['TARGET_FULL']
+
+
 def test_with_an_autoscaler_it_is_refused_unless_forced() -> None:
     driver = driver_of()
     driver.cluster.modes[1] = 'on'

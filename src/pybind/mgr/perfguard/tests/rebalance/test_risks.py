@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.change import Details
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.preview import Effects, OsdEffect, Preview
@@ -27,12 +28,12 @@ def refused(command: str, length: int, *codes: str) -> str:
 
 
 def test_all_texts_of_a_code_are_shown_and_the_code_is_accepted_once() -> None:
-    """While the PGs of a rule move, one OSD gets too full; at the end it is another one."""
+    """One of the change itself, and one of its effects."""
     view = FakeCluster().map_view()
     seen: Any = SimpleNamespace(osdmap=view.osdmap)
     first = Risk(Code.TARGET_FULL, 'osd.3 would hold 9 TiB of 10 TiB')
     preview = Preview(
-        RuleChange(), risks=(first, first),
+        RuleChange(), details=Details(risks=(first, first)),
         effects=Effects((OsdEffect(7, 10, 20, 20, 0.8, 0.9),), Eta(1.0, 1.0, 1.0), 'assumed', ()))
     risks = preview.all_risks(Order('rule'), seen, DEFAULTS)
     shown = risks_json(risks, ())
