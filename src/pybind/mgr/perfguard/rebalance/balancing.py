@@ -28,7 +28,7 @@ from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import out_osds
 from ..upmap.shares import backfill_bytes, weights_of
 from .capacity import Stand, max_avail
-from .change import Change, Details, FirstMoves
+from .change import Change, Details, Planned
 from .moves import Move, move_between, release_move
 from .orders import Order
 from .pool_change import all_pgs
@@ -95,7 +95,7 @@ class BalanceChange(Change):
             and replace(self, shards=other.shards) == other
 
     def first_moves(self, observation: Observation, outlook: Future,
-                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
         """All of its moves."""
         return moves_to(outlook.finals or {}, outlook, observation)
 
@@ -109,7 +109,7 @@ class BalanceChange(Change):
         return '' if set(self.pools) & observation.osdmap.pools.keys() else \
             'none of its pools exists any longer'
 
-    def moves_back(self, observation: Observation) -> Optional[FirstMoves]:
+    def moves_back(self, observation: Observation) -> Optional[Planned]:
         osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}
@@ -119,7 +119,7 @@ class BalanceChange(Change):
                 pin = pins[pgid] = PinRecord(led.before, led.entry)
                 moves[pgid] = release_move(pgid, osdmap, place.up, pin, out,
                                            observation.signals.pool_bytes.get(pool_of(pgid), 0))
-        return FirstMoves(pins, {}, moves)
+        return Planned(pins, {}, moves)
 
     @property
     def features(self) -> Mapping[str, str]:
@@ -163,7 +163,7 @@ def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
             and all([weights.get(osd) for osd in pg.acting]))
 
 
-def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observation) -> FirstMoves:
+def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observation) -> Planned:
     """The upmaps that lead PGs to these sets."""
     osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
     pins: Dict[str, PinRecord] = {}
@@ -181,7 +181,7 @@ def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observat
         pins[pgid] = PinRecord(present, present, None, goal.entry)
         moves[pgid] = move_between(pgid, pool, pg.acting, final,
                                    observation.signals.pool_bytes.get(pool.id, 0))
-    return FirstMoves(pins, unpinnable, moves)
+    return Planned(pins, unpinnable, moves)
 
 
 # ---- The order
@@ -308,7 +308,7 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
 
 
 def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
-                    future: Future) -> Tuple[BalanceChange, Details, FirstMoves]:
+                    future: Future) -> Tuple[BalanceChange, Details, Planned]:
     """The change, and its effects on the present mapping of all PGs. Raises Refused."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)

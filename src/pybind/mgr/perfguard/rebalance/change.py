@@ -58,12 +58,20 @@ class LeftSetting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FirstMoves:
-    """PGs that move before a pool is changed, or are all that a change moves."""
-    pins: Mapping[str, PinRecord]
-    #: PG -> why no upmap leads to its new place.
-    unpinnable: Mapping[str, Unpinnable]
-    moves: Mapping[str, Move]
+class Planned:
+    """The pins that a change requires, planned on the future mapping. Or the PGs that move before a
+    pool is changed, or that are all that a change moves."""
+    pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    #: PG -> why it will be remapped by the change, or why no upmap leads to its new place.
+    unpinnable: Mapping[str, Unpinnable] = field(default_factory=dict)
+    #: The move of the release of each pin.
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    #: Pinned PG -> the entry with which it stays where it is without a pin.
+    removed: Mapping[str, UpmapEntry] = field(default_factory=dict)
+
+    @property
+    def vectors(self) -> int:
+        return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,7 @@ class Change:
         return zlib.crc32(repr(others).encode())
 
     def first_moves(self, observation: Observation, outlook: Future,
-                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
         """The PGs that move before it is made; None: it can be made. `pins`: the present ones."""
         return None
 
@@ -299,7 +307,7 @@ class Change:
         """Why a rollback does not undo it; '' if it does."""
         return ''
 
-    def moves_back(self, observation: Observation) -> Optional[FirstMoves]:
+    def moves_back(self, observation: Observation) -> Optional[Planned]:
         """The moves that undo it, with upmaps alone; None: a rollback restores CRUSH."""
         return None
 

@@ -26,7 +26,7 @@ from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign, Rollback
 from .change import Change
 from .growth import growth
-from .join_plan import Join, bases_of, plan_join
+from .join_plan import bases_of, plan_join
 from .least_moves import least_moves
 from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, check_names, map_back,
@@ -203,8 +203,7 @@ class CrushOrders:
             finals = None if fewest_moves is None else fewest_moves.finals
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
-            first = first_moves(observation.osdmap, outlook, crush, bridged, {}, size, finals)
-            planned = Join(first.pins, first.unpinnable, first.moves)
+            planned = first_moves(observation.osdmap, outlook, crush, bridged, {}, size, finals)
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if fewest_moves is None else bounds,
@@ -227,21 +226,20 @@ class CrushOrders:
         outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, numbers),
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
-        first = first_moves(osdmap, outlook, observation.crush,
-                            replace(pool, pg_num=numbers.pg_num), {},
-                            observation.signals.pool_bytes.get(pool.id, 0))
+        planned = first_moves(osdmap, outlook, observation.crush,
+                              replace(pool, pg_num=numbers.pg_num), {},
+                              observation.signals.pool_bytes.get(pool.id, 0))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered
-        return Preview(step, Join(first.pins, first.unpinnable, first.moves),
-                       details=pg_num_details(pool, pg_num),
+        return Preview(step, planned, details=pg_num_details(pool, pg_num),
                        pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _prepare_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
         outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True),
                             'read where CRUSH places the PGs')
-        change, details, moves = balance_ordered(order, observation, facts.space, outlook)
-        return Preview(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
+        change, details, planned = balance_ordered(order, observation, facts.space, outlook)
+        return Preview(change, planned, details=details)
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:
         """The pool and its new pg_num: the autoscaler's recommendation if the order names only a
@@ -304,7 +302,7 @@ class CrushOrders:
         def work() -> Preview:
             preview = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
                 if undone is None or moves is None else Preview(
-                    replace(undone, ahead={}), Join(moves.pins, {}, moves.moves), entries=0)
+                    replace(undone, ahead={}), moves, entries=0)
             return preview.with_effects(inventory, observation, options, rates, limit)
 
         return work

@@ -22,8 +22,7 @@ from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restat
 from ..upmap.semantics import PoolUp, apply_entry, out_osds, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
-from .change import ChangeStage
-from .join_plan import Join
+from .change import ChangeStage, Planned
 from .moves import Move, move_between, movement_of
 from .pin_index import PinIndex
 from .types import Bounds, Phase, PinRecord
@@ -445,7 +444,7 @@ def _greater(a: Optional[float], b: Optional[float]) -> Optional[float]:
     return max((value for value in (a, b) if value is not None), default=None)
 
 
-def preview_balance(planned: Join, future: Future, observation: Observation, bounds: Bounds,
+def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {}) -> Balanced:
     """`future`: with all PGs of the pools that have pins; `space`: of each OSD."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
@@ -467,7 +466,7 @@ def preview_balance(planned: Join, future: Future, observation: Observation, bou
     return balanced
 
 
-def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
+def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Planned, future: Future,
               observation: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
     """The balanced end state of one pool. `rows`: its PGs; `limit`: shards that may move; `room`
     then has less, for the pools that follow."""
@@ -485,7 +484,7 @@ def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, futur
     return Balanced(moves, extra, limit, staying, result.deviation, result.limited)
 
 
-def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Join,
+def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
             observation: Observation) -> PlacedPg:
     """Upmaps of others on PGs that the change does not touch are left alone."""
     if pgid in planned.unpinnable:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread."""
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import (Callable, Container, Dict, FrozenSet, List, Mapping, Optional, Union)
 
 from ..cluster.crush import CrushRules
@@ -10,37 +10,21 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
 from ..upmap.semantics import apply_entry, out_osds
-from .change import Change
+from .change import Change, Planned
 from .moves import Move, move_between
 from .types import PinRecord
 
 NO_BASES: Mapping[str, UpmapEntry] = {}
 
 
-@dataclass(frozen=True)
-class Join:
-    """The pins that a change requires, planned on the future mapping."""
-    pins: Mapping[str, PinRecord]
-    #: PG -> why it will be remapped by the change.
-    unpinnable: Mapping[str, Unpinnable]
-    #: The move of the release of each pin.
-    moves: Mapping[str, Move]
-    #: Pinned PG -> the entry with which it stays where it is without a pin.
-    removed: Mapping[str, UpmapEntry] = field(default_factory=dict)
-
-    @property
-    def vectors(self) -> int:
-        return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
-
-
-def undersized(planned: Join, future: Future) -> List[str]:
+def undersized(planned: Planned, future: Future) -> List[str]:
     """PGs that cannot be pinned because they lack an OSD. They can be once it is back or they have
     recovered."""
     unpinnable = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
     return [pgid for pgid, pg in unpinnable if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
-def moved_by_weights(planned: Join, future: Future, osdmap: OsdMap) -> List[str]:
+def moved_by_weights(planned: Planned, future: Future, osdmap: OsdMap) -> List[str]:
     """PGs that cannot be pinned since the mons keep no upmaps under the rule of their pool."""
     pools = [pool for pool in osdmap.pools.values()
              if not future.crush.keeps_upmaps(pool.crush_rule, pool.size)]
@@ -61,14 +45,14 @@ def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
 class PlannedFuture(Future):
     """The mapping with the pins of the change, planned by the tool thread: on a large cluster this
     takes a second, in which the loop would hold the GIL."""
-    join: Join = field(default_factory=lambda: Join({}, {}, {}))
+    planned: Planned = Planned()
 
 
 def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
     """The outlook with the pins of the change, if it has a future."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
-    return PlannedFuture(**vars(outlook), join=plan_join(osdmap, outlook, change.drained))
+    return PlannedFuture(**vars(outlook), planned=plan_join(osdmap, outlook, change.drained))
 
 
 def renewed(future: Future, before: OsdMap, now: OsdMap,
@@ -89,14 +73,14 @@ def renewed(future: Future, before: OsdMap, now: OsdMap,
     if not isinstance(renewed_future, PlannedFuture):
         return renewed_future
     again = vars(plan_join(now, replace(future, pgs=moved), change.drained))
-    return replace(renewed_future, join=Join(**{
-        part: {**{pgid: value for pgid, value in planned.items() if pgid not in moved},
-               **again[part]} for part, planned in vars(renewed_future.join).items()}))
+    return replace(renewed_future, planned=Planned(**{
+        name: {**{pgid: value for pgid, value in rows.items() if pgid not in moved},
+               **again[name]} for name, rows in vars(renewed_future.planned).items()}))
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
               pool_bytes: Optional[Mapping[int, int]] = None,
-              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Join:
+              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Planned:
     """Pins which make the future up set of every PG its present acting set, order included.
 
     `bases`: pinned PG -> its entry before the campaign, which is restored if it keeps the PG in
@@ -132,7 +116,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         pins[pgid] = PinRecord(goal, entry, raw, was=None if present == goal else present)
         moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
                                    (pool_bytes or {}).get(pool.id, 0))
-    return Join(pins, unpinnable, moves, removed)
+    return Planned(pins, unpinnable, moves, removed)
 
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, osdmap: OsdMap,
@@ -169,7 +153,7 @@ def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenS
     return keeps(pg, remaining, present, out)
 
 
-def entries_with(planned: Join, future: Future, osdmap: OsdMap) -> int:
+def entries_with(planned: Planned, future: Future, osdmap: OsdMap) -> int:
     """Number of upmap entries that PGs need from the epoch of the change on."""
     out = out_osds(osdmap.osds)
     return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) + sum(

@@ -23,12 +23,12 @@ from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .bridging import bridging, hides_raw, in_both
 from .campaign import Campaign, GoalsMark, Rollback
-from .change import Change, ChangeStage, FirstMoves
+from .change import Change, ChangeStage, Planned
 from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
 from .holds import flags_settled, waiting_text
-from .join_plan import (Join, PlannedFuture, bases_of, is_given_up, moved_by_weights, plan_join,
+from .join_plan import (PlannedFuture, bases_of, is_given_up, moved_by_weights, plan_join,
                         undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
@@ -247,7 +247,7 @@ def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
     return _move_first(draft, change, outlook, moves).enter(Phase.PINNED, change.why_first)
 
 
-def _move_first(draft: Draft, change: Change, future: Future, moves: FirstMoves) -> Draft:
+def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) -> Draft:
     """Note the goals of the PGs that move."""
     # The others stay where they are by their upmaps, until the pool is changed.
     settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
@@ -274,7 +274,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
         if isinstance(change, WeightChange) else None
 
 
-def _make_smaller(draft: Draft, change: WeightChange, planned: Join,
+def _make_smaller(draft: Draft, change: WeightChange, planned: Planned,
                   future: Future) -> Optional[Draft]:
     tranche, why = _in_tranches(draft, change, planned, future)
     if tranche != change:
@@ -328,7 +328,7 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
     return reason
 
 
-def _in_tranches(draft: Draft, change: WeightChange, planned: Join,
+def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
                  future: Future) -> Tuple[WeightChange, str]:
     """The change with a smaller tranche if the present one requires too many pins, or moves too
     many PGs without a pin; and why."""
@@ -370,7 +370,7 @@ def following_tranche(draft: Draft) -> Optional[WeightChange]:
 
 def _send(draft: Draft, change: Change) -> Draft:
     outlook = draft.seen.outlook
-    planned = Join({}, {}, {})
+    planned = Planned()
     if isinstance(outlook, Future):
         planned = _planned(draft, change, outlook)
         harm = change.harmful(draft.seen, planned.unpinnable)
@@ -400,7 +400,7 @@ def _send(draft: Draft, change: Change) -> Draft:
             '%d of them with pg_upmap' % planned.vectors)
 
 
-def _accept_moving(draft: Draft, planned: Join, future: Future) -> Draft:
+def _accept_moving(draft: Draft, planned: Planned, future: Future) -> Draft:
     """Let the PGs of a small tranche move that cannot be pinned."""
     moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
     if moving > caps(draft.options).pgs or not is_divisible(draft.campaign, draft.seen.crush):
@@ -414,18 +414,18 @@ def _restores(draft: Draft, change: Change) -> bool:
     return draft.campaign.rollback.begun and not change.closing
 
 
-def _planned(draft: Draft, change: Change, outlook: Future) -> Join:
+def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     osdmap, drained = draft.seen.osdmap, change.drained
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pinned()))
     if change.moves_first:
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
             upmaps_to_remove(osdmap, outlook), UpmapEntry()))
-    return outlook.join if isinstance(outlook, PlannedFuture) else plan_join(
+    return outlook.planned if isinstance(outlook, PlannedFuture) else plan_join(
         osdmap, outlook, drained)
 
 
-def _entries(draft: Draft, planned: Join) -> int:
+def _entries(draft: Draft, planned: Planned) -> int:
     """Upmap entries to be sent."""
     return sum(draft.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
         + len(planned.removed)
@@ -450,7 +450,7 @@ def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
                             if without(entry, drained) != entry})
 
 
-def _note(draft: Draft, planned: Join, future: Future) -> Draft:
+def _note(draft: Draft, planned: Planned, future: Future) -> Draft:
     """Note and send the pins of the change."""
     pins: Dict[str, PinRecord] = {}
     actions: List[Action] = []

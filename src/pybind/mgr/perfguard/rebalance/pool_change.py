@@ -17,7 +17,7 @@ from ..observation import Observation
 from ..tables import pgs
 from ..upmap.pins import Unpinnable, plan_pin
 from ..upmap.semantics import out_osds
-from .change import Change, FirstMoves
+from .change import Change, Planned
 from .join_plan import keeps
 from .moves import Move, move_between
 from .types import PinRecord
@@ -63,7 +63,7 @@ class PoolChange(Change):
             pgs(len(unpinnable)), pool.name, self.value, pgid, unpinnable[pgid].reason)
 
     def first_moves(self, observation: Observation, outlook: Future,
-                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
         """The moves of the next pass; None after MOST_PASSES passes."""
         pool = self.pool_in(observation.osdmap)
         if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
@@ -91,7 +91,7 @@ def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
 
 def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
                 pins: Mapping[str, PinRecord], pool_bytes: int,
-                finals: Optional[Mapping[str, OsdSet]] = None) -> FirstMoves:
+                finals: Optional[Mapping[str, OsdSet]] = None) -> Planned:
     """The PGs that are not where they end, with the upmaps that lead there.
 
     `crush` and the rule of `pool` are those under which they move. `finals`: the sets of those that
@@ -112,7 +112,7 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
         pin = pins.get(pgid, PinRecord(present, present))
         records[pgid] = replace(pin, entry=present, goal=goal.entry)
         moves[pgid] = move_between(pgid, pool, pg.acting, final, pool_bytes)
-    return FirstMoves(records, unpinnable, moves)
+    return Planned(records, unpinnable, moves)
 
 
 def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[str, OsdSet]:

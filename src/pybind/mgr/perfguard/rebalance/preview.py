@@ -21,11 +21,11 @@ from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import AnyChange, Campaign, Origin
 from .capacity import CapacityChange, Stand, compared
-from .change import Details
+from .change import Details, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
-from .join_plan import (NO_BASES, Join, entries_with, is_given_up, moved_by_weights, plan_join,
+from .join_plan import (NO_BASES, entries_with, is_given_up, moved_by_weights, plan_join,
                         undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
@@ -240,7 +240,7 @@ NAMED_PGS = 50
 @dataclass(frozen=True)
 class Preview:
     change: AnyChange
-    planned: Join = Join({}, {}, {})
+    planned: Planned = Planned()
     #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None

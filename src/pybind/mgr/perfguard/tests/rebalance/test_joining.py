@@ -16,10 +16,10 @@ from perfguard.errors import Refused
 from perfguard.rebalance import campaign as campaigns
 from perfguard.rebalance.campaign import AnyChange
 from perfguard.rebalance.campaign_orders import COMPUTED_SECONDS
-from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.change import ChangeStage, Planned
 from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.draft import Draft
-from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
+from perfguard.rebalance.join_plan import PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.turn_inputs import (OUTDATED_TIMES, PREVIEW_SECONDS, PREVIEW_TIMES,
@@ -62,7 +62,7 @@ def test_a_pg_that_is_not_led_by_the_first_osd_of_its_upmap_is_not_pinned() -> N
     osdmap, rules = cluster.map_view().osdmap, cluster.crush(0)
     here = (raw[1], 5, raw[2])
 
-    def planned(up: OsdSet) -> Join:
+    def planned(up: OsdSet) -> Planned:
         return plan_join(osdmap, Future({'1.1': FuturePg(here, raw, up)}, rules))
 
     assert not planned(here).pins and not planned(here).unpinnable
