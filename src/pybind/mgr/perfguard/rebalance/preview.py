@@ -31,6 +31,7 @@ from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
+from .pinning import are_many
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .risks import Risk, risks_json
@@ -447,8 +448,7 @@ class Preview:
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
                   if why != INCOMPLETE and pgid not in few}
         number, pins = len(moving), len(self.planned.pins)
-        limit = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
-        if number <= limit:
+        if not are_many(number, pins, options):
             return []
         pgid = min(moving)
         return [Risk(Code.UNPINNABLE, '%s of %d that the change remaps cannot be pinned (limit %g '
