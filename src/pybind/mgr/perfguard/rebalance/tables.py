@@ -44,9 +44,7 @@ def rebalance_status(data: Json) -> str:
         rows.append(('time by limit', _shares_text(data['limit_shares'])))
     text = [pairs(rows), *reason_lines(data)]
     if data['unpinnable']:
-        text += ['', table(('PG', 'why it cannot be pinned'),
-                           [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
-                           left=('PG', 'why it cannot be pinned'))]
+        text += ['', _reasons(data['unpinnable'], 'why it cannot be pinned')]
         if len(data['unpinnable']) > 20:
             text.append('... and %d more' % (len(data['unpinnable']) - 20))
     return '\n'.join(text)
@@ -84,43 +82,46 @@ def eta_text(data: Json) -> str:
 
 def adoption(data: Json) -> str:
     """The result of adopt."""
-    lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "campaign status" shows the progress' % data['campaign']]
-    lines.append(pairs([
+    lines = [*_begun(data), pairs([
         ('upmaps to take over', data['pgs']),
         ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
-        ('upmaps left alone', data['left_out_pgs'])]))
-    lines += _refusals(data)
+        ('upmaps left alone', data['left_out_pgs'])]), *_refusals(data)]
     # All OSDs: one that was emptied by hand must not be overlooked among many new ones.
     lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
         (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
         for row in data['taken'][:20]], left=('PG', 'returns to')))
     if data['left_out']:
-        lines.append(table(('PG', 'why its upmap is left alone'), [
-            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
-            left=('PG', 'why its upmap is left alone')))
+        lines.append(_reasons(data['left_out'], 'why its upmap is left alone'))
     return '\n'.join(lines)
 
 
 def importing(data: Json) -> str:
     """The movement of import."""
-    lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "campaign status" shows the progress' % data['campaign']]
-    lines.append(pairs([
+    lines = [*_begun(data), pairs([
         ('PGs to move', data['pgs']),
         ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
         ('primaries that move', data['primaries_moving']),
         ('PGs whose mappings are in force', data['in_force_pgs']),
-        ('PGs left out', data['left_out_pgs'])]))
-    lines += _refusals(data)
+        ('PGs left out', data['left_out_pgs'])]), *_refusals(data)]
     if data['left_out']:
-        lines.append(table(('PG', 'why it is left out'), [
-            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
-            left=('PG', 'why it is left out')))
+        lines.append(_reasons(data['left_out'], 'why it is left out'))
     return '\n'.join(lines)
+
+
+def _begun(data: Json) -> List[str]:
+    """Text on the campaign of an order, except for a preview."""
+    what = 'is being rolled back' if data.get('verb') == 'rollback' else 'has begun'
+    return [] if data['campaign'] is None else [
+        'campaign %d %s; "campaign status" shows the progress' % (data['campaign'], what)]
+
+
+def _reasons(rows: Sequence[Json], title: str) -> str:
+    """PGs with the reason for each."""
+    return table(('PG', title), [(row['pgid'], row['reason']) for row in rows[:20]],
+                 left=('PG', title))
 
 
 def _refusals(data: Json) -> List[str]:
@@ -426,14 +427,10 @@ def order(data: Json) -> str:
     """The effects of an expansion, a drain or another change of CRUSH."""
     if data.get('verb') == AWAIT:
         return str(data['message'])
-    lines = []
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))
     remarks += _refusals(data)
-    if data['campaign'] is not None:
-        lines.append('campaign %d %s; "campaign status" shows the progress' % (
-            data['campaign'],
-            'is being rolled back' if data.get('verb') == 'rollback' else 'has begun'))
+    lines = _begun(data)
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:
@@ -470,9 +467,7 @@ def order(data: Json) -> str:
     lines += remarks
     if data['unpinnable']:
         lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
-                  table(('PG', 'why it cannot be pinned'),
-                        [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
-                        left=('PG', 'why it cannot be pinned'))]
+                  _reasons(data['unpinnable'], 'why it cannot be pinned')]
     return '\n'.join([*lines, *_peering_and_copying(data)])
 
 
