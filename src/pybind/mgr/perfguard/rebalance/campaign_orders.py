@@ -131,17 +131,7 @@ class CampaignOrders:
         if saved is not None:
             saved.refuse_other(preview, order)
         self._check_new(request, observation)
-        health = not_fit(observation, preview.touched)
-        risks = preview.all_risks(order, observation, self._options())
-        self._unfit = (order, observation.crush_version, preview.touched) if health else None
-        if isinstance(waiting, QueuedOrder):
-            self._refuse_health(waiting, health)
-        if saved is not None:
-            refuse(risks, order.accept, saved.command_to_save)
-            self._refuse_health(waiting, health)
-        else:
-            command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
-            refuse([*of_health(health), *risks], order.accept, command)
+        self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()
         self._crush_orders.keep(preview, observation)
         keep()
@@ -160,6 +150,22 @@ class CampaignOrders:
             campaign = self._accepting_pins(campaign, preview.most_pins, observation)
         self._campaigns.put(campaign)
         return preview.answer(order, campaign.id, observation, self._options())
+
+    def _refuse_not_accepted(self, waiting: WaitingOrder, observation: Observation, order: Order,
+                             saved: Optional[SavedPlan], preview: Preview) -> None:
+        """Raise Refused for risks of a change, and for a state of the cluster, that no one has
+        accepted: those of a plan when it was saved, the state when it is approved."""
+        health = not_fit(observation, preview.touched)
+        risks = preview.all_risks(order, observation, self._options())
+        self._unfit = (order, observation.crush_version, preview.touched) if health else None
+        if isinstance(waiting, QueuedOrder):
+            self._refuse_health(waiting, health)
+        if saved is not None:
+            refuse(risks, order.accept, saved.command_to_save)
+            self._refuse_health(waiting, health)
+        else:
+            command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
+            refuse([*of_health(health), *risks], order.accept, command)
 
     def _known_touched(self, order: Order, observation: Observation) -> Optional[Touched]:
         """What the change of an order affects that was refused a moment ago. Only a part of the
@@ -309,7 +315,10 @@ class CampaignOrders:
 
     def _preview(self, waiting: WaitingOrder, observation: Observation,
                  work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
-        """The effects of an order, computed by the tool thread; None: not yet. Raises Refused."""
+        """The effects of an order, computed by the tool thread; None: not yet. Raises Refused.
+
+        `work`: reads what the loop's thread alone may read, and returns the task.
+        """
         if waiting.job is None:
             waiting.crush_version = observation.crush_version
             # The basis of a rollback changes with each release, until the abort has completed. A
