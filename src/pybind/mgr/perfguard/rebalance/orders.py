@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
-                    Tuple, Union)
+                    Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
@@ -483,44 +483,33 @@ def _must_serve(osd: int, inventory: OrderFacts) -> None:
 def _must_leave_domains(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> None:
     """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs without
     `emptied`, because of `osds` among them, which are to be drained."""
+    crush = inventory.crush
     for pool in inventory.osdmap.pools.values():
-        remaining, domain = _domains_left(pool, emptied, inventory)
-        needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
-        if remaining < needed and _domains_left(pool, emptied - osds, inventory)[0] > remaining:
+        left = _osds_left(pool, emptied, inventory)
+        before = _osds_left(pool, emptied - osds, inventory)
+        if left == before:
+            continue
+        rule = pool.crush_rule
+        domain, needed = crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, pool.size)
+        domains = len(crush.domains_of(left, domain))
+        if domains < needed and len(crush.domains_of(before, domain)) > domains:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
-                          'but only %d would be left' % (pool.name, needed, domain, remaining))
-        for kind, number in inventory.crush.fences(pool.crush_rule):
-            needed = wanted(number, pool.size)
-            fenced = len(_buckets_left(pool, kind, emptied, inventory))
-            if fenced < needed \
-                    and len(_buckets_left(pool, kind, emptied - osds, inventory)) > fenced:
+                          'but only %d would be left' % (pool.name, needed, domain, domains))
+        for kind, number in crush.fences(rule):
+            needed, fenced = wanted(number, pool.size), len(crush.domains_of(left, kind))
+            if fenced < needed and len(crush.domains_of(before, kind)) > fenced:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left' % (pool.name, needed, kind, fenced))
-        places = _places_left(pool, emptied, inventory)
-        if places < pool.size and _places_left(pool, emptied - osds, inventory) > places:
+        # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.
+        places = crush.places(rule, pool.size, left)
+        if places < pool.size and crush.places(rule, pool.size, before) > places:
             raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
-                          '(size %d)' % (inventory.crush.rule_name(pool.crush_rule),
-                                         plural(places, 'OSD'), pool.name, pool.size))
-
-
-def _places_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> int:
-    """A rule may take several trees, or choose several OSDs in a bucket: each must have enough."""
-    return inventory.crush.places(pool.crush_rule, pool.size,
-                                  _osds_left(pool, emptied, inventory))
-
-
-def _domains_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Tuple[int, str]:
-    domain = inventory.crush.failure_domain(pool.crush_rule) or 'osd'
-    return len(_buckets_left(pool, domain, emptied, inventory)), domain
-
-
-def _buckets_left(pool: Pool, kind: str, emptied: Set[int],
-                  inventory: OrderFacts) -> AbstractSet[Union[int, str, None]]:
-    """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
-    return inventory.crush.domains_of(_osds_left(pool, emptied, inventory), kind)
+                          '(size %d)' % (crush.rule_name(rule), plural(places, 'OSD'), pool.name,
+                                         pool.size))
 
 
 def _osds_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Set[int]:
+    """The OSDs that can take data of the pool."""
     return {osd for osd in inventory.osdmap.osds
             if osd not in emptied and inventory.crush.weight_of(pool.crush_rule, osd) > 0
             and serves(osd, inventory.osdmap)}
