@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set
 
 from ..cluster.evacuation import Evacuation
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
@@ -202,7 +202,9 @@ def pin_remapped(draft: Draft) -> Draft:
     other_crush = draft.seen.crush_version != campaign.pinning.refused_crush
     allowed = _pins_allowed(draft)
     unpinnable: Dict[str, Unpinnable] = {}
-    let_go = frozenset() if other_crush else campaign.pinning.let_go & draft.seen.evacuation.keys()
+    let_go: Set[str] = set()
+    if not other_crush:
+        let_go.update(campaign.pinning.let_go & draft.seen.evacuation.keys())
     decisions: List[PinDecision] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
@@ -216,7 +218,7 @@ def pin_remapped(draft: Draft) -> Draft:
                 continue
             decision = pin_decision(draft, pgid)
             if decision.action is None:
-                let_go |= {pgid}
+                let_go.add(pgid)
             else:
                 decisions.append(decision)
         elif _is_final(draft, pgid, other_crush):
