@@ -135,15 +135,19 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
         if osd.hostname and osd.memory_bytes and osd.store == 'bluestore':
             hosts.setdefault(osd.hostname, []).append(osd)
     for host, osds in sorted(hosts.items()):
-        targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0
-                      for osd in osds)
+        targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
         memory = osds[0].memory_bytes or 0
         if targets > MEMORY_SHARE * memory:
+            applied = [entry_of(facts, osd, 'osd_memory_target') for osd in osds]
+            # Entries of single OSDs precede that of their host.
+            own = [entry for entry in applied if entry is not None
+                   and entry.section.startswith('osd.')]
+            limit = 'ceph config set osd/host:%s osd_memory_target %d' % (
+                osds[0].host, MEMORY_SHARE * memory / len(osds))
             return Seen(
                 'the memory targets of the %s of host %s add up to %s (memory %s)' % (
                     plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),
-                'ceph config set osd/host:%s osd_memory_target %d' % (
-                    osds[0].host, int(MEMORY_SHARE * memory / len(osds))))
+                '; '.join(filter(None, (removal(own), limit))))
     return None
 
 

@@ -122,6 +122,8 @@ PROVOKED = [
         'osd_mclock_override_recovery_settings', 'true')), 'rm osd.3 osd_recovery_sleep_hdd'),
     ('MEMORY_OVERCOMMITTED', facts(config('osd_memory_target', '120Gi', 'osd', 'host:h2')),
      'config set osd/host:h2 osd_memory_target'),
+    ('MEMORY_OVERCOMMITTED', facts(config('osd_memory_target', '250Gi', 'osd.4')),
+     'ceph config rm osd.4 osd_memory_target; ceph config set osd/host:h2 osd_memory_target'),
     ('MEMORY_TARGET', facts(config('osd_memory_target', '2147483648', 'osd.3')),
      'ceph config set osd.3 osd_memory_target 4294967296'),
     ('MESSENGER_THREADS', facts(config('ms_async_op_threads', '1', 'global')),
