@@ -9,6 +9,7 @@ else has to survive a failover.
 import enum
 import errno
 from dataclasses import dataclass, field
+from math import inf
 from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple)
 
@@ -310,8 +311,8 @@ class Replacing:
         self._phases: Dict[int, ReplacePhase] = {}
         #: Since when new devices seem to be in use.
         self._serving: Dict[int, float] = {}
-        #: OSD -> when the orchestrator was last ordered to remove it.
-        self._ordered_removals: Dict[int, float] = {}
+        #: OSD -> when the orchestrator was last ordered to remove it, and what came of that.
+        self._ordered_removals: Dict[int, Tuple[float, str]] = {}
         self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
         self._fill = _Fill()
@@ -494,12 +495,17 @@ class Replacing:
         self._ordered_removals = {osd: ordered for osd, ordered in self._ordered_removals.items()
                                   if osd in empty}
         for osd in sorted(empty - observation.orchestrating.removing):
-            ordered = self._ordered_removals.get(osd)
-            if ordered is None or observation.now - ordered >= REMOVAL_SECONDS:
-                self._ordered_removals[osd] = observation.now
-                reply = remove(osd)
+            ordered_at, last_answer = self._ordered_removals.get(osd, (-inf, ''))
+            if observation.now - ordered_at < REMOVAL_SECONDS:
+                continue
+            self._ordered_removals[osd] = observation.now, last_answer
+            reply = remove(osd)
+            answer = 'ordered' if reply.retval == 0 else reply.error
+            self._ordered_removals[osd] = observation.now, answer
+            if answer != last_answer:
+                # It may refuse the same for days.
                 self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd,
-                                 'ordered' if reply.retval == 0 else reply.error))
+                                 answer))
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,
