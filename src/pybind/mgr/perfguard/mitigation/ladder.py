@@ -19,6 +19,11 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
                     Put, Rung, Setting, SettingKind, StepStage)
 
 
+def _affinity_text(affinity: float) -> str:
+    """With all its digits: it is a multiple of 1/65536, and the mons cut off the rest."""
+    return '%.16g' % affinity
+
+
 def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[str]]:
     """(whether the value is known, the value); None: not set."""
     if setting.kind is SettingKind.FLAG:
@@ -26,7 +31,7 @@ def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[s
     if setting.kind is SettingKind.AFFINITY:
         affinity = ladder_view.affinities.get(int(setting.name))
         # A removed OSD has none, and needs none.
-        return True, None if affinity is None else '%g' % affinity
+        return True, None if affinity is None else _affinity_text(affinity)
     if ladder_view.config is None:
         return False, None
     for entry in ladder_view.config:
@@ -433,8 +438,9 @@ def _take_affinity(draft: _Draft) -> _Draft:
         if not limit:
             if name in limited:
                 draft = draft.drop(limited[name])
-            return draft.add(Rung.AFFINITY, why, name, settings=(
-                Setting(SettingKind.AFFINITY, name, '', Held('%g' % affinities[osd], '0')),))
+            held = Held(_affinity_text(affinities[osd]), '0')
+            return draft.add(Rung.AFFINITY, why, name,
+                             settings=(Setting(SettingKind.AFFINITY, name, '', held),))
         if name not in limited:
             draft = draft.limit(Rung.AFFINITY, why, name, limit)
         elif limited[name].note != limit:

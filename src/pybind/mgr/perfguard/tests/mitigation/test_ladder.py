@@ -80,7 +80,8 @@ class World:
             (self.flags.discard if put.value is None else self.flags.add)(setting.name)
         elif setting.kind is SettingKind.AFFINITY:
             assert put.value is not None
-            self.affinities[int(setting.name)] = float(put.value)
+            # As OSDMonitor and OSDMap do.
+            self.affinities[int(setting.name)] = int(float(put.value) * 65536) / 65536
         elif put.value is None:
             self.config.pop((setting.who, setting.name), None)
         else:
@@ -665,7 +666,7 @@ SLOW = Evidence(slow_osds={3: 'reads 9 ms against 1 ms', 4: 'y', 5: 'z'})
 
 def test_affinity_of_slow_osds_one_by_one() -> None:
     world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
-    world.affinities[3] = 0.5
+    third = world.affinities[3] = 21845 / 65536
     world.turn()
     assert world.affinities[3] == 0.0 and world.affinities[4] == 1.0
     world.run(60)
@@ -673,7 +674,8 @@ def test_affinity_of_slow_osds_one_by_one() -> None:
     assert [osd for osd, value in world.affinities.items() if value == 0.0] == [3, 4]
     world.evidence = Evidence(slow_osds={4: 'y'})
     world.run(5)
-    assert world.affinities[3] == 0.5 and world.affinities[4] == 0.0
+    assert world.affinities[3] == third and world.affinities[4] == 0.0
+    assert not any('remains unchanged' in text for text in world.events)
     world.evidence = Evidence()
     world.run(15)
     assert world.affinities[4] == 1.0 and world.state.steps == ()
