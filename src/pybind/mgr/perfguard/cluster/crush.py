@@ -254,13 +254,13 @@ class CrushRules:
             if below and below <= osds]
 
     def weights(self) -> Mapping[int, float]:
-        """OSD -> CRUSH weight, of all OSDs in CRUSH."""
+        """OSD -> CRUSH weight, of all OSDs in CRUSH; the highest one of an OSD in several trees."""
         return self._weights
 
     @cached_property
     def _weights(self) -> Mapping[int, float]:
-        return {item: weight / 0x10000 for bucket in self._buckets.values()
-                if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
+        return {osd: max(weights.values()) / 0x10000
+                for osd, weights in self._weights_by_bucket().items()}
 
     def with_weights(self, weights: Mapping[int, float]) -> 'CrushRules':
         """These rules with other CRUSH weights of OSDs; weights of buckets are not adjusted."""

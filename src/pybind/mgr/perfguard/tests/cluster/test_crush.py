@@ -172,13 +172,22 @@ def test_the_identity_of_a_map_is_of_all_that_places_pgs(change: Dict[str, str])
     assert CrushRules.from_dump(copy.deepcopy(dump)).identity in found
 
 
-def test_weights_that_differ_between_trees_are_restored_with_the_whole_map() -> None:
-    def rules(one: int, other: int) -> CrushRules:
-        types = [{'type_id': 10, 'name': 'root'}]
-        return CrushRules.from_dump({'rules': [], 'types': types, 'buckets': [
-            bucket(-1, 'a', 10, [(0, one)]), bucket(-2, 'b', 10, [(0, other)])]})
+def in_two_trees(one: int, other: int) -> CrushRules:
+    """osd.0 with these weights."""
+    return CrushRules.from_dump({'rules': [], 'types': [{'type_id': 10, 'name': 'root'}],
+                                 'buckets': [bucket(-1, 'a', 10, [(0, one)]),
+                                             bucket(-2, 'b', 10, [(0, other)])]})
 
-    drained = rules(7, 7)
+
+@pytest.mark.parametrize('weights', [(W, 0), (0, W)])
+def test_an_osd_with_a_weight_in_one_of_its_trees_is_not_to_be_emptied(
+        weights: Tuple[int, int]) -> None:
+    rules = in_two_trees(*weights)
+    assert rules.weights() == {0: 1.0} and not rules.light_osds
+
+
+def test_weights_that_differ_between_trees_are_restored_with_the_whole_map() -> None:
+    rules, drained = in_two_trees, in_two_trees(7, 7)
     assert rules(W, 2 * W).uneven == {0: {'root=a': 1.0, 'root=b': 2.0}} and not drained.uneven
     assert drained.weights_towards(rules(W, W)) == rules(W, 7).weights_towards(rules(W, W)) \
         == {0: 1.0}
