@@ -10,6 +10,7 @@ from mgr_module import MgrModule, MgrStandbyModule
 
 from . import tables
 from .cli import Commands
+from .clock import Clock
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_option, notify_types
 from .errors import PerfguardError, Tracebacks
@@ -40,8 +41,9 @@ class Module(Commands, MgrModule):
         page = MetricsPage(self._build)
         self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
                                  lambda: place_of(self._options.localized))
-        self._cluster = MgrCluster(self, self._stop.is_set)
-        self.loop = Loop(self._cluster, Store(self), self._options.read, remarks=self._remarks)
+        clock = Clock()
+        self._cluster = MgrCluster(self, self._stop.is_set, clock)
+        self.loop = Loop(self._cluster, Store(self), self._options.read, clock, self._remarks)
 
     def serve(self) -> None:
         tracebacks = Tracebacks()

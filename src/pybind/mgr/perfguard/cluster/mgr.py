@@ -4,6 +4,7 @@ import calendar
 import errno
 import json
 import logging
+import math
 import threading
 import time
 from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
@@ -48,8 +49,9 @@ MOST_PGS_MAPPED = 4096
 #: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
 UPMAP_MODES = ('upmap', 'upmap-read')
-#: Entries of the audit log from before this mgr became active; about 0.3 MB.
-AUDIT_ENTRIES = 1000
+#: Entries of the audit log from before this mgr became active; about 0.3 MB. Seconds until they are
+#: asked for again if the mons do not answer.
+AUDIT_ENTRIES, AUDIT_SECONDS = 1000, 30.0
 #: TIME_FORMAT of the module devicehealth, in UTC.
 SAMPLE_TIME = '%Y%m%d-%H%M%S'
 
@@ -92,9 +94,12 @@ class MapView:
 
 
 class MgrCluster:
-    def __init__(self, mgr: MgrModule, stopping: Callable[[], bool]) -> None:
+    def __init__(self, mgr: MgrModule, stopping: Callable[[], bool],
+                 clock: Callable[[], float]) -> None:
+        """`clock`: seconds since the epoch; it never jumps."""
         self._mgr = mgr
         self._stopping = stopping
+        self._clock = clock
         self._view: Optional[MapView] = None
         self._known_items = KnownItems()
         self._crush: Optional[CrushRules] = None
@@ -105,7 +110,8 @@ class MgrCluster:
         self._questions = OsdQuestions(self._asking, time.monotonic)
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
         self._flag_orders = FlagOrders()
-        self._audit_read = False
+        #: When the audit log is read.
+        self._audit_due = -math.inf
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
             lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
@@ -243,14 +249,16 @@ class MgrCluster:
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """For the mgr's thread: a new entry of the cluster log or the audit log."""
-        self._flag_orders.hear(entry, time.time())
+        self._flag_orders.hear(entry, self._clock())
 
     def ordered_flags(self) -> FrozenSet[str]:
-        if not self._audit_read:
-            self._audit_read = True
-            entries = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
-                                    'channel': 'audit', 'format': 'json'})
-            self._flag_orders.read(json.loads(entries or '[]'), time.time())
+        if self._clock() >= self._audit_due:
+            reply = self.run([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
+                               'channel': 'audit', 'format': 'json'}], CONFIG_TIMEOUT)[0]
+            now = self._clock()
+            self._audit_due = math.inf if reply.retval == 0 else now + AUDIT_SECONDS
+            if reply.retval == 0:
+                self._flag_orders.read(json.loads(reply.out or '[]'), now)
         return self._flag_orders.standing()
 
     def inventory(self, view: View) -> inventory.Inventory:

@@ -680,7 +680,7 @@ class Mgr:
 def mgr_cluster(mgr: Mgr, stopping: bool = False) -> Any:
     from perfguard.cluster.mgr import MgrCluster
     cluster: Any = MgrCluster
-    return cluster(mgr, lambda: stopping)
+    return cluster(mgr, lambda: stopping, time.time)
 
 
 def test_signals(mgr_stub: types.ModuleType) -> None:

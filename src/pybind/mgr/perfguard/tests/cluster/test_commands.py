@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.clock import Clock
 from perfguard.rebalance.joining import MAX_BURST_PINS
 
 from .test_flag_orders import entry
@@ -53,7 +54,7 @@ class Mons:
 def mgr_cluster(mons: Mons, stopping: bool = False) -> Any:
     from perfguard.cluster.mgr import MgrCluster
     cluster: Any = MgrCluster
-    return cluster(mons, lambda: stopping)
+    return cluster(mons, lambda: stopping, Clock())
 
 
 def commands(number: int) -> List[Dict[str, Any]]:
@@ -103,3 +104,30 @@ def test_flags_that_others_have_ordered_are_known_from_the_log_and_its_new_entri
     assert [command['prefix'] for command in mons.sent] == ['log last'], 'it is read once'
     cluster.hear(entry(1, 'set'))
     assert cluster.ordered_flags() == {'norebalance'}
+
+
+def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch
+                                                              ) -> None:
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.1)
+    monkeypatch.setattr(mgr, 'AUDIT_SECONDS', 0.5)
+    mons = Mons(answers=0)
+    cluster = mgr_cluster(mons)
+    assert not cluster.ordered_flags() and not cluster.ordered_flags()
+    assert len(mons.sent) == 1, 'not in every iteration'
+    time.sleep(0.6)
+    cluster.ordered_flags()
+    assert len(mons.sent) == 2
+
+
+def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set an hour ahead while an operator sets the flag, and right again afterwards."""
+    cluster = mgr_cluster(Mons())
+    ordered, now = entry(1, 'set'), time.time
+    monkeypatch.setattr('time.time', lambda: now() + 3600.0)
+    cluster.hear(ordered)
+    assert cluster.ordered_flags() == {'norebalance'}
+    monkeypatch.undo()
+    cluster.hear(entry(2, 'unset'))
+    assert cluster.ordered_flags() == frozenset()
