@@ -5,9 +5,12 @@ It waits for the mons and the tools, so the thread of the loop must not call it.
 """
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import re
+import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -28,6 +31,8 @@ CRUSHTOOL = '/usr/bin/crushtool'
 #: Time for all tools of one preview. Mapping 100,000 PGs twice takes some seconds. If the preview
 #: fails, a change is made without pins in the same epoch.
 TOOL_SECONDS = 180.0
+#: Prefix of the temporary directories for maps and the output of the tools.
+TOOLS_PREFIX = 'perfguard-tools-'
 #: Interval of checks while a tool runs.
 TOOL_LOOK_SECONDS = 0.1
 #: Maximum output of a tool for a CRUSH map, and for each PG (three sets of OSDs).
@@ -399,8 +404,32 @@ def _parsed(line: str, pgid: str) -> FuturePg:
 
 @contextlib.contextmanager
 def _tools(stopping: Stopping) -> Iterator['_Tools']:
-    with tempfile.TemporaryDirectory(prefix='perfguard-') as directory:
-        yield _Tools(Path(directory), stopping)
+    with tempfile.TemporaryDirectory(prefix=TOOLS_PREFIX) as name, _locked(Path(name)):
+        _remove_left(Path(name))
+        yield _Tools(Path(name), stopping)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock a directory; the lock ends with the process. Raises OSError if another one has it."""
+    with directory.joinpath('lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _remove_left(own: Path) -> None:
+    """Remove the directories of processes that were killed. They contain maps and mappings of all
+    PGs, and an mgr that is killed again and again would fill the disk with them. `own`: a new one.
+    """
+    latest = own.lstat().st_mtime - TOOL_SECONDS
+    for directory in own.parent.glob(TOOLS_PREFIX + '*'):
+        with contextlib.suppress(OSError):
+            status = directory.lstat()
+            # A process locks its directory a moment after it has made it.
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() \
+                    and status.st_mtime < latest:
+                with _locked(directory):
+                    shutil.rmtree(directory, ignore_errors=True)
 
 
 #: Runs its arguments. A lower limit that is in force already may not be raised.

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -270,6 +271,27 @@ def test_a_tool_may_use_little_memory_and_leaves_no_crash_report(tools: Tools) -
     assert tools.calls and not [argv for argv, _ in tools.calls
                                 if argv[0] != '/bin/sh' or 'ulimit -v 1048576' not in argv[2]]
     assert {env['CEPH_ARGS'].split()[-1] for _, env in tools.calls} == {'--crash_dir='}
+
+
+def test_directories_of_dead_processes_are_removed(tools: Tools, tmp_path: Path) -> None:
+    """Not those in use, of which one may have had no output for long, nor those of others."""
+    names = 'dead', 'in use', 'new', 'file'
+    dead, in_use, new, file = (tmp_path / (crush_preview.TOOLS_PREFIX + name) for name in names)
+    other = tmp_path / 'perfguard-data'
+    for path in (dead, in_use, new, other):
+        path.joinpath('sub').mkdir(parents=True)
+    file.write_text('')
+    with crush_preview._locked(in_use):
+        for path in (dead, in_use, file, other):
+            os.utime(path, (0, 0))
+        tools.outlook()
+        assert set(tmp_path.iterdir()) == {in_use, new, file, other}
+    os.utime(in_use, (0, 0))
+    tools.outlook()
+    assert set(tmp_path.iterdir()) == {new, file, other}
+    file.unlink()
+    for path in (new, other):
+        shutil.rmtree(path)
 
 
 def ran(*argv: str) -> str:
