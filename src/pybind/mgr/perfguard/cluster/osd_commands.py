@@ -156,10 +156,11 @@ WRITE_HISTOGRAM = 'op_w_latency_in_bytes_histogram'
 
 
 class Histograms(NamedTuple):
-    """Client operations by latency since the OSD started; buckets as in LatencyCounts."""
-    bounds: Tuple[int, ...]
-    read: Tuple[int, ...]
-    write: Tuple[int, ...]
+    """Client operations by latency since the OSD started; buckets as in LatencyCounts. Tuples take
+    five times the memory of arrays, and there may be those of 10,000 OSDs."""
+    bounds: 'array[int]'
+    read: 'array[int]'
+    write: 'array[int]'
 
     def since(self, before: 'Histograms') -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]:
         """(read, write) counts since `before`; None if the OSD was restarted."""
@@ -184,32 +185,13 @@ def histograms(out: str) -> Histograms:
     return Histograms(bounds, read, write)
 
 
-def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+def _by_latency(histogram: Mapping[str, Any]) -> Tuple['array[int]', 'array[int]']:
     ranges = histogram['axes'][0]['ranges']
     rows = histogram['values']
     if len(rows) != len(ranges) or len(ranges) < 2:
         raise ValueError('%d buckets, %d rows' % (len(ranges), len(rows)))
-    bounds = [int(bucket['max']) + 1 for bucket in ranges[:-1]]
-    return tuple(bounds), tuple([sum(row) for row in rows])
-
-
-class _PackedHistograms(NamedTuple):
-    """Histograms in a fifth of the memory: there may be 10,000."""
-    bounds: 'array[int]'
-    read: 'array[int]'
-    write: 'array[int]'
-
-    @classmethod
-    def of(cls, dump: Histograms) -> '_PackedHistograms':
-        return cls(*(array('q', row) for row in dump))
-
-    def unpacked(self) -> Histograms:
-        return Histograms(tuple(self.bounds), tuple(self.read), tuple(self.write))
-
-
-def _dumps(out: str) -> Tuple[Histograms, _PackedHistograms]:
-    dump = histograms(out)
-    return dump, _PackedHistograms.of(dump)
+    bounds = array('q', [int(bucket['max']) + 1 for bucket in ranges[:-1]])
+    return bounds, array('q', [sum(row) for row in rows])
 
 
 class HistogramSampler:
@@ -218,7 +200,7 @@ class HistogramSampler:
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> (time, histograms) of its last dump.
-        self._dumped: Dict[int, Tuple[float, _PackedHistograms]] = {}
+        self._dumped: Dict[int, Tuple[float, Histograms]] = {}
         #: OSDs whose last dump is the first one of a sample.
         self._begun: Set[int] = set()
         #: What the last `take` has counted; see Readings.counted.
@@ -245,15 +227,15 @@ class HistogramSampler:
     def _collect(self, now: float) -> List[LatencyCounts]:
         done: List[LatencyCounts] = []
         counted: List[LatencyCounts] = []
-        for answer in self._asking.answers(LATENCY_TOPIC, _dumps):
-            dump, packed = answer.parsed
-            counts = self._since_last(answer.osd, answer.asked, dump)
+        for answer in self._asking.answers(LATENCY_TOPIC, histograms):
+            counts = self._since_last(answer.osd, answer.asked, answer.parsed)
             if counts is not None:
                 counted.append(counts._replace(age=now - answer.asked))
             if answer.osd in self._begun and counts is not None:
                 done.append(counts)
+            # The second dump of a sample ends it; any other one begins the next.
             self._begun ^= {answer.osd}
-            self._dumped[answer.osd] = (answer.asked, packed)
+            self._dumped[answer.osd] = (answer.asked, answer.parsed)
         self.counted = tuple(counted)
         return done
 
@@ -263,8 +245,9 @@ class HistogramSampler:
         if osd not in self._dumped or end <= self._dumped[osd][0]:
             return None
         begin, before = self._dumped[osd]
-        counts = dump.since(before.unpacked())
-        return None if counts is None else LatencyCounts(osd, end - begin, dump.bounds, *counts)
+        counts = dump.since(before)
+        return None if counts is None else LatencyCounts(osd, end - begin, tuple(dump.bounds),
+                                                         *counts)
 
     def _next(self, alive: Sequence[int]) -> List[int]:
         busy = self._begun | self._asking.asked(LATENCY_TOPIC)

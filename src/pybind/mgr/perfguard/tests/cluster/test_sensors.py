@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from array import array
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -727,19 +728,24 @@ def dump(read: Sequence[Any], write: Sequence[Any], bounds: Sequence[Any] = (99,
                     'op_w_latency_in_bytes_histogram': one(write)}}
 
 
+def counted(*rows: Sequence[int]) -> Any:
+    """The Histograms of these bounds, reads and writes."""
+    from perfguard.cluster.osd_commands import Histograms
+    return Histograms(*(array('q', row) for row in rows))
+
+
 def test_histograms_are_summed_up_over_sizes() -> None:
-    from perfguard.cluster.osd_commands import Histograms, histograms
+    from perfguard.cluster.osd_commands import histograms
     found = histograms(json.dumps(dump((1, 2, 3), (0, 0, 5))))
-    assert found == Histograms((100, 200), (2, 4, 6), (0, 0, 10))
+    assert found == counted((100, 200), (2, 4, 6), (0, 0, 10))
 
 
 def test_what_came_between_two_dumps() -> None:
-    from perfguard.cluster.osd_commands import Histograms
-    first = Histograms((1, 2), (1, 2, 3), (0, 0, 0))
-    later = Histograms((1, 2), (1, 5, 3), (0, 0, 1))
+    first = counted((1, 2), (1, 2, 3), (0, 0, 0))
+    later = counted((1, 2), (1, 5, 3), (0, 0, 1))
     assert later.since(first) == ((0, 3, 0), (0, 0, 1))
     assert first.since(later) is None
-    assert Histograms((1,), (9, 9), (9, 9)).since(first) is None
+    assert counted((1,), (9, 9), (9, 9)).since(first) is None
 
 
 def test_osds_are_sampled_in_turn() -> None:
