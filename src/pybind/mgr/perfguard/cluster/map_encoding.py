@@ -14,6 +14,7 @@ Reef and Tentacle list no option that replaces it:
 - Whether a map of a user is bounded has to be known before crushtool reads it.
 - Several new OSDs: ``crushtool --add-item`` adds one in each run, and its text rounds weights.
 """
+import contextlib
 import struct
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -47,43 +48,45 @@ _CRC = struct.Struct('<I')
 _POLYNOMIAL = 0x82F63B78
 
 
+@contextlib.contextmanager
+def _reading_osdmap() -> Iterator[None]:
+    """Raises ValueError for bytes that are no OSDMap."""
+    try:
+        yield
+    except (IndexError, struct.error) as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+@_reading_osdmap()
 def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
     """The map in which a pool has these pg_num and pgp_num. Raises ValueError."""
     changed = bytearray(osdmap)
-    try:
-        _NUMBERS.pack_into(changed, _numbers_at(osdmap, numbers.pool), numbers.pg_num,
-                           numbers.pgp_num)
-        return _with_checksum(changed)
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
+    _NUMBERS.pack_into(changed, _numbers_at(osdmap, numbers.pool), numbers.pg_num, numbers.pgp_num)
+    return _with_checksum(changed)
 
 
+@_reading_osdmap()
 def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are up. Raises ValueError."""
     changed = bytearray(osdmap)
-    try:
-        states, number = _states_at(osdmap)
-        for osd in _known(osds, number):
-            state, = _STATE.unpack_from(osdmap, states + osd * _STATE.size)
-            _STATE.pack_into(changed, states + osd * _STATE.size, state | _UP)
-        return _with_checksum(changed)
-    except (IndexError, struct.error) as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
+    states, number = _states_at(osdmap)
+    for osd in _known(osds, number):
+        state, = _STATE.unpack_from(osdmap, states + osd * _STATE.size)
+        _STATE.pack_into(changed, states + osd * _STATE.size, state | _UP)
+    return _with_checksum(changed)
 
 
+@_reading_osdmap()
 def with_osds_out(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are out. Raises ValueError."""
     changed = bytearray(osdmap)
-    try:
-        states, number = _states_at(osdmap)
-        at = states + number * _STATE.size
-        if struct.unpack_from('<I', osdmap, at) != (number,):
-            raise ValueError('no reweights of %d OSDs in the OSDMap' % number)
-        for osd in _known(osds, number):
-            _REWEIGHT.pack_into(changed, at + 4 + osd * _REWEIGHT.size, 0)
-        return _with_checksum(changed)
-    except (IndexError, struct.error) as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
+    states, number = _states_at(osdmap)
+    at = states + number * _STATE.size
+    if struct.unpack_from('<I', osdmap, at) != (number,):
+        raise ValueError('no reweights of %d OSDs in the OSDMap' % number)
+    for osd in _known(osds, number):
+        _REWEIGHT.pack_into(changed, at + 4 + osd * _REWEIGHT.size, 0)
+    return _with_checksum(changed)
 
 
 def _states_at(osdmap: bytes) -> Tuple[int, int]:
@@ -111,20 +114,16 @@ def _with_checksum(changed: bytearray) -> bytes:
     return bytes(changed)
 
 
+@_reading_osdmap()
 def epoch_of(osdmap: bytes) -> int:
     """Raises ValueError."""
-    try:
-        return int(struct.unpack_from('<I', osdmap, _EPOCH_AT)[0])
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
+    return int(struct.unpack_from('<I', osdmap, _EPOCH_AT)[0])
 
 
+@_reading_osdmap()
 def pg_nums(osdmap: bytes, pool: int) -> PoolPgs:
     """The numbers of a pool. Raises ValueError."""
-    try:
-        return PoolPgs(pool, *_NUMBERS.unpack_from(osdmap, _numbers_at(osdmap, pool)))
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
+    return PoolPgs(pool, *_NUMBERS.unpack_from(osdmap, _numbers_at(osdmap, pool)))
 
 
 def _numbers_at(osdmap: bytes, pool: int) -> int:
