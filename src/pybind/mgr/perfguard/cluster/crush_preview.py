@@ -85,8 +85,8 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
     """
     def work(tools: '_Tools') -> Future:
         present = _with_absent(osdmap, source)(osdmap.epoch)
-        now = _mapping(tools, osdmap, 'now', present)
-        later = _mapping(tools, osdmap, 'later', with_osds_out(present, lost))
+        now = _mapping(tools, 'now', present, osdmap.pg_count)
+        later = _mapping(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
         changed = dict(_changed(osdmap, now, later))
         return Future(changed, _rules(tools, tools.path('crush')),
                       others=dict(_others(changed, later, None)))
@@ -102,7 +102,7 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
     CRUSH, and crushtool places the PGs.
     """
     def work(tools: '_Tools') -> Grown:
-        now = _mapping(tools, osdmap, 'now', _with_absent(osdmap, source)(osdmap.epoch))
+        now = _mapping(tools, 'now', _with_absent(osdmap, source)(osdmap.epoch), osdmap.pg_count)
         present = tools.path('crush')
         enlarged = _with_hosts(tools, present, new)
         rules = _rules(tools, enlarged)
@@ -143,13 +143,17 @@ def _with_absent(osdmap: OsdMap, source: MapSource) -> MapSource:
     return (lambda epoch: with_osds_up(source(epoch), absent)) if absent else source
 
 
-def _mapping(tools: '_Tools', osdmap: OsdMap, name: str, encoded: bytes) -> Path:
-    """The PGs of an encoded map, whose CRUSH map is the file "crush" then."""
-    path = tools.path(name)
-    path.write_bytes(encoded)
-    limit = DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count
-    return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(tools.path('crush')),
-                     '--test-map-pgs-dump-all', limit=limit)
+def _mapping(tools: '_Tools', name: str, encoded: bytes, pgs: int) -> Path:
+    """The PGs of an encoded map, of which there are `pgs` at most. Its CRUSH map is the file
+    "crush" then."""
+    tools.path(name).write_bytes(encoded)
+    return _mapped(tools, name, '--export-crush', pgs)
+
+
+def _mapped(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
+    """The PGs of the map in a file. `option`: what is done with the file "crush"."""
+    return tools.run(OSDMAPTOOL, str(tools.path(name)), option, str(tools.path('crush')),
+                     '--test-map-pgs-dump-all', limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
 
 
 def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
@@ -241,25 +245,20 @@ class _Places:
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
              rule: Optional[PoolRule]) -> Outlook:
-    path, crush_path = tools.path('osdmap'), tools.path('crush')
-    path.write_bytes(source(osdmap.epoch))
-
-    def mapping(option: str) -> Path:
-        return tools.run(OSDMAPTOOL, str(path), option, str(crush_path), '--test-map-pgs-dump-all',
-                         limit=DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count)
-
-    now = later = mapping('--export-crush')
+    crush_path, pgs = tools.path('crush'), osdmap.pg_count
+    now = later = _mapping(tools, 'osdmap', source(osdmap.epoch), pgs)
     if crush_map is not None:
         crush_path.write_bytes(crush_map)
-        later = mapping('--import-crush')
+        later = _mapped(tools, 'osdmap', '--import-crush', pgs)
     elif rule is not None:
         crush_path.write_bytes(rules_exchanged(
             crush_path.read_bytes(), osdmap.pools[rule.pool].crush_rule, rule.rule))
-        later = mapping('--import-crush')
+        later = _mapped(tools, 'osdmap', '--import-crush', pgs)
     elif weights:
         for argument in _adjustments(weights):
-            tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
-        later = mapping('--export-crush')
+            tools.run(OSDMAPTOOL, str(tools.path('osdmap')), '--adjust-crush-weight', argument,
+                      '--save')
+        later = _mapped(tools, 'osdmap', '--export-crush', pgs)
     changed = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
                if rule is None or pool_of(pgid) == rule.pool}
     affected = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
@@ -275,18 +274,10 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     PGs that splits have yet to make are where their parents are. They, and PGs that will be merged,
     are among the others if CRUSH places them where they are.
     """
-    crush_path, encoded = tools.path('crush'), source(osdmap.epoch)
-    pgp_num = pg_nums(encoded, numbers.pool).pgp_num
-    limit = DUMP_BYTES + PG_OUTPUT_BYTES * (osdmap.pg_count + numbers.pg_num)
-
-    def mapping(name: str, numbers: PoolPgs) -> Path:
-        path = tools.path(name)
-        path.write_bytes(with_pg_nums(encoded, numbers))
-        return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(crush_path),
-                         '--test-map-pgs-dump-all', limit=limit)
-
-    now = mapping('now', numbers._replace(pgp_num=pgp_num))
-    later = mapping('later', numbers)
+    encoded, pgs = source(osdmap.epoch), osdmap.pg_count + numbers.pg_num
+    present_numbers = numbers._replace(pgp_num=pg_nums(encoded, numbers.pool).pgp_num)
+    now = _mapping(tools, 'now', with_pg_nums(encoded, present_numbers), pgs)
+    later = _mapping(tools, 'later', with_pg_nums(encoded, numbers), pgs)
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     present = dict(_pgs_of(numbers.pool, now))
     every = {pgid: pg._replace(acting=present[pgid].acting)
@@ -294,7 +285,7 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     affected = {pgid: pg for pgid, pg in every.items()
                 if pg.raw != present[pgid].raw or seed_of(pgid) in merging and osdmap.entry(pgid)}
     fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
-    return Future(affected, _rules(tools, crush_path), others={
+    return Future(affected, _rules(tools, tools.path('crush')), others={
         pgid: pg for pgid, pg in every.items() if pgid not in affected and seed_of(pgid) >= fewest})
 
 
