@@ -8,7 +8,8 @@ import functools
 from typing import AbstractSet, Callable, Container, Dict, List, Mapping, Optional, Tuple
 
 from .crush import CrushRules
-from .types import NO_OSD, OsdMap, OsdSet, Placement, Pool, pool_of, seed_of
+from .types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, mask_of, pool_of, seed_of,
+                    stable_mod)
 
 #: Remapped PG -> the OSDs that it leaves.
 Evacuation = Mapping[str, OsdSet]
@@ -74,8 +75,7 @@ def rejects(osd: int, reweight: float, pool: Pool, seed: int) -> bool:
 def _placement_seed(pool: Pool, seed: int) -> int:
     """The input of CRUSH (pg_pool_t::raw_pg_to_pps)."""
     number = pool.pgp_num or pool.pg_num
-    mask = (1 << (number - 1).bit_length()) - 1
-    stable = seed & mask if (seed & mask) < number else seed & (mask >> 1)
+    stable = stable_mod(seed, number, mask_of(number))
     return _hash(stable, pool.id) if 'hashpspool' in pool.flags else stable + pool.id
 
 

@@ -12,7 +12,7 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.requests import unfit
 from ..store import Store
-from ..tables import pgs, pgs_are
+from ..tables import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
@@ -168,7 +168,7 @@ class Rescuing:
                 may_remove, self._calm = False, None
                 followed = replace(followed, returning=True)
                 self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
-                                 '%s room again' % _osds(rescue.full, 'has', 'have')))
+                                 '%s room again' % _osds(rescue.full, ' has', ' have')))
                 self._sent.pop(pgid, None)
             rescues[pgid] = followed
         return rescues
@@ -255,9 +255,10 @@ class Rescuing:
         if waiting and not planned and not moving:
             self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
         for pgid, rescue in planned.items():
-            self._note(Event(MITIGATION, 'PG %s is mapped to %s' % (pgid, _osds(rescue.taken_by)),
-                             'it is degraded and waits for %s too full'
-                             % _osds(rescue.full, 'which is', 'which are')))
+            self._note(Event(
+                MITIGATION, 'PG %s is mapped to %s' % (pgid, osds_text(rescue.taken_by)),
+                'it is degraded and waits for %s too full' % _osds(
+                    rescue.full, ', which is', ', which are')))
         return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in planned.items()}
 
     def _remark(self, number: int, text: str) -> None:
@@ -295,8 +296,6 @@ class Rescuing:
                 self._note(Event('failed', '%s: %s' % (line, error)))
 
 
-def _osds(osds: Tuple[int, ...], singular: str = '', plural_form: str = '') -> str:
+def _osds(osds: Tuple[int, ...], singular: str, plural_form: str) -> str:
     """"osd.3 has", "osd.3, osd.4 have"."""
-    verb = singular if len(osds) == 1 else plural_form
-    return ', '.join('osd.%d' % osd for osd in osds) + (
-        ((', ' if verb.startswith('which') else ' ') + verb) if verb else '')
+    return osds_text(osds) + (singular if len(osds) == 1 else plural_form)
