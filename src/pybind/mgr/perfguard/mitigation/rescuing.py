@@ -193,10 +193,10 @@ class Rescuing:
             return self._late(pgid, rescue, facts)
         if pgid in facts.pinned:
             return replace(rescue, returning=False)
-        if rescue.returning:
-            return rescue if entry == rescue.entry else None
         if rescue.seen:
             rescue = left_of(rescue, entry)
+        if rescue.returning:
+            return rescue if entry == rescue.entry else None
         if not ours(rescue, osdmap, pgid):
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'a campaign has replaced it' if pgid in self._pinned else

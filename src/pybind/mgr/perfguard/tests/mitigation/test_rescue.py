@@ -209,7 +209,8 @@ def test_an_upmap_that_a_campaign_restores_is_removed_after_it(removing: bool) -
     assert upmaps(driver) == {} and cluster.clean() and Store(driver.kv).get('rescues') is None
 
 
-def test_an_upmap_of_which_the_mons_drop_another_pair_is_removed_later() -> None:
+@pytest.mark.parametrize('returning', [False, True])
+def test_an_upmap_of_which_the_mons_drop_another_pair_is_removed_later(returning: bool) -> None:
     """As they do when CRUSH no longer chooses the OSD of that pair."""
     driver = hurt()
     cluster = driver.cluster
@@ -223,9 +224,16 @@ def test_an_upmap_of_which_the_mons_drop_another_pair_is_removed_later() -> None
     driver.run(20)
     theirs, ours = upmaps(driver)[pgid].items
     assert theirs == (first, other) and ours[0] == FULL
+    if returning:
+        cluster.fullness.clear()
+        cluster.used[FULL] = 1 << 30
+        cluster.refuse['osd pg-upmap-items'] = 'EAGAIN'
+        driver.run_until(lambda: any('PG %s is being removed' % pgid in event['what']
+                                     for event in driver.loop.published.events), 400)
     cluster.set_raw(pgid, [third, *pg.mon.raw[1:]])
-    driver.run(20)
+    driver.run(0 if returning else 20)
     assert upmaps(driver)[pgid].items == (ours,)
+    cluster.refuse.clear()
     cluster.fullness.clear()
     cluster.used[FULL] = 1 << 30
     driver.run(250)
