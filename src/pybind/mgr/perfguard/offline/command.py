@@ -432,8 +432,9 @@ def _observed(maps: Maps, crush: CrushRules) -> Observation:
 
 
 def _pg_limit(args: argparse.Namespace, entries: Optional[Sequence[ConfigEntry]]) -> int:
-    """mon_max_pg_per_osd, as the mgr has it."""
-    stored = {entry.section: entry.value for entry in entries or () if entry.name == PG_LIMIT}
+    """mon_max_pg_per_osd, as the mgr has it, unless it is set for some hosts only."""
+    stored = {entry.section: entry.value for entry in entries or ()
+              if entry.name == PG_LIMIT and not entry.mask}
     return args.mon_max_pg_per_osd or int(
         stored.get('mgr', stored.get('global', DEFAULT_PG_LIMIT)))
 

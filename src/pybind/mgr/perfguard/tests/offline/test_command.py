@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -13,7 +14,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import WrongDump, osdmap_from_dump
 from perfguard.cluster.ports import Future, FuturePg
-from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
+from perfguard.cluster.types import NO_OSD, ConfigEntry, Osd, PgSets, UpmapEntry
 from perfguard.offline import command
 from perfguard.offline.plans import plan_pins
 from perfguard.rebalance import epochs
@@ -821,6 +822,14 @@ def test_a_release_without_a_pg_waits_for_nothing(pinned, tmp_path):
     report['osdmap']['pg_upmap_items'] = []
     (tmp_path / 'report').write_text(json.dumps(report))
     assert pinned[1]('release').stdout == ''
+
+
+@pytest.mark.parametrize('section, mask, limit', [
+    ('global', '', 100), ('mgr', '', 100), ('mgr', 'host:kvm7', 250), ('osd', '', 250)])
+def test_the_limit_of_pgs_is_that_of_the_mgr(section, mask, limit):
+    entries = [ConfigEntry(section, mask, 'mon_max_pg_per_osd', '100')]
+    assert command._pg_limit(Namespace(mon_max_pg_per_osd=None), entries) == limit
+    assert command._pg_limit(Namespace(mon_max_pg_per_osd=7), entries) == 7
 
 
 def test_nothing_is_released_without_a_crush_map(files):
