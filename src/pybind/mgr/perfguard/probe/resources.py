@@ -18,7 +18,7 @@ from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
 from ..codec import decode, encode
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Owner, Row, give_back, shell
-from .placement import Naming, naming_from_json, naming_to_json
+from .placement import Naming, naming_from_json, naming_to_json, run_prefix
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
 
@@ -76,7 +76,7 @@ class RunResources:
 
     @property
     def prefix(self) -> str:
-        return '%s%d-' % (PROBE_PREFIX, self.run)
+        return run_prefix(self.run)
 
 
 def resources_to_json(resources: RunResources) -> Json:
@@ -201,10 +201,8 @@ def unset_command(flag: str) -> Command:
     return {'prefix': 'osd unset', 'key': flag}
 
 
-def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
+def probe_rows(resources: RunResources, since: float) -> List[Row]:
     """The borrowed settings of the probe that runs or cleans up."""
-    if resources is None:
-        return []
     owned = partial(Row, Owner.PROBE)
     rows = [owned('%s of the mons' % option, before, ALLOWED, since,
                   shell(restore_command(option, before)), option)
