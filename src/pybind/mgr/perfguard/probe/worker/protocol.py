@@ -6,7 +6,7 @@ Request: one line (wire.WorkerRequest). Standard input then stays open; its end,
 ALIVE at intervals, unless it hangs or another mgr has replaced it. If other hosts measure at the
 same time, a step waits for {"begin": index}.
 
-Lines out, by "type": ready, step, result, cleaned, error, end.
+Lines out, by "type": step, result, cleaned, error, end.
 """
 import errno
 import json

@@ -3,7 +3,6 @@
 the objects."""
 import errno
 import os
-import platform
 import signal
 import threading
 import time
@@ -170,10 +169,8 @@ class Work:
         """Returns the final state. Raises Failed or Cancelled if nothing was written yet."""
         connection = self._unless_cancelled(lambda: Connection(self._request))
         if self._request.mode == SWEEP:
-            self._ready()
             return self._sweep(connection.ioctx)
         self._core = self._unless_cancelled(lambda: _core(self._request))
-        self._ready()
         state = 'done'
         try:
             self._steps(connection)
@@ -196,10 +193,6 @@ class Work:
                 raise Cancelled()
             wait([calling], OBJECTS_LOOK_SECONDS)
         return calling.result()
-
-    def _ready(self) -> None:
-        self._output.say('ready', engine=NATIVE_ENGINE if self._core is not None else PYTHON_ENGINE,
-                         python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
         """Remove the objects that a killed worker has left."""

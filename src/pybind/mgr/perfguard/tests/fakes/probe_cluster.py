@@ -227,7 +227,7 @@ class FakeWorker:
             yield [{'type': 'error', 'errno': -13, 'message': 'no connection'},
                    {'type': 'end', 'state': 'failed'}]
             return
-        yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
+        yield []  # it connects
         assert request.naming is not None
         for index, step in enumerate(named(request.steps, request.naming)):
             self.cluster.objects |= {(request.pool, NAMESPACE, name)
@@ -255,7 +255,7 @@ class FakeWorker:
                {'type': 'end', 'state': 'cancelled' if self.cancelled else 'done'}]
 
     def _sweep(self, request: WorkerRequest) -> Iterator[List[Any]]:
-        yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
+        yield []  # it connects
         self.status = 0
         if self.cluster.stuck:
             yield [{'type': 'cleaned', 'removed': 0, 'left': 2, 'cursor': 0, 'total': 2}]
