@@ -23,6 +23,11 @@ CHANGE_TEXTS: Dict[str, Plain] = {
     'rollback': tables.order}
 #: Those of a whole file, and those without arguments.
 _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
+#: Arguments of only some changes -> these.
+_TAKEN_BY: Dict[str, Tuple[str, ...]] = {
+    '--weight': ('expand',), '--prior-version': ('crushmap',), '--drain': ('expand',),
+    '--upmaps-max': ('rule',), '--await': ('expand',), '-i': _OF_FILES, '--by': ('balance',),
+    '--deviation': ('balance',), '--max-movement': ('balance',), '--what-if': ('expand',)}
 
 
 def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
@@ -36,34 +41,26 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
-    if change == LOSE and dry_run:
-        _refuse_ignored(LOSE, {name: value not in (None, False) for name, value in (
-            ('--weight', weight), ('--prior-version', prior_version), ('--await', await_),
-            ('--within', within), ('-i', inbuf or None), ('--by', by), ('--deviation', deviation),
-            ('--max-movement', max_movement), ('--drain', drain), ('--what-if', what_if),
-            ('--upmaps-max', upmaps_max),
-            ('--under', under), ('--class', class_))})
-        return Order(LOSE, _names(LOSE, what), dry_run=True)
-    if change not in CHANGE_TEXTS:
+    losing = change == LOSE and dry_run
+    if change not in CHANGE_TEXTS and not losing:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
                       % (change, ', '.join([*CHANGE_TEXTS, *([LOSE] if dry_run else [])])))
+    given: Dict[str, object] = {
+        '--weight': weight, '--prior-version': prior_version, '--drain': drain,
+        '--upmaps-max': upmaps_max, '--await': await_ or None, '-i': inbuf or None, '--by': by,
+        '--deviation': deviation, '--max-movement': max_movement, '--what-if': what_if}
+    _refuse_ignored(change, {argument: value is not None and change not in _TAKEN_BY[argument]
+                             for argument, value in given.items()})
     _refuse_ignored(change, {
-        '--weight': weight is not None and change != 'expand',
-        '--prior-version': prior_version is not None and change != 'crushmap',
-        '--drain': drain is not None and change != 'expand',
-        '--upmaps-max': upmaps_max is not None and change != 'rule',
-        '--await': await_ and change != 'expand',
         '--within': within is not None and not await_,
-        '-i': bool(inbuf) and change not in _OF_FILES,
-        **{'--' + name: value is not None and change != 'balance' for name, value in (
-            ('by', by), ('deviation', deviation), ('max-movement', max_movement))},
-        '--what-if': what_if is not None and change != 'expand',
         '--await with --what-if': await_ and what_if is not None,
         '--drain with --what-if': bool(drain) and what_if is not None,
-        **{name: value is not None and what_if is None for name, value in (
-            ('--under', under), ('--class', class_))},
+        '--under': under is not None and what_if is None,
+        '--class': class_ is not None and what_if is None,
         ' '.join(what) + ' with --what-if': bool(what) and what_if is not None,
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
+    if losing:
+        return Order(LOSE, _names(LOSE, what), dry_run=True)
     if change == 'crushmap':
         return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
                      prior_version=prior_version, accept=codes, dry_run=dry_run)
