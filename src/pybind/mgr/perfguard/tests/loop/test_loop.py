@@ -3,10 +3,11 @@
 import errno
 import gc
 import json
+import threading
 import time
 from concurrent import futures
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
@@ -922,6 +923,37 @@ def test_an_order_shortens_a_long_rest(ordered: bool, least: float, most: float)
         driver.turn()
         if ordered:
             assert answer.result(10.0)
+
+
+@pytest.mark.parametrize('woken, releasing, settles', [
+    (loop.Loop.wake_for_map, True, True), (loop.Loop.wake, True, False),
+    (loop.Loop.wake_for_map, False, False)])
+def test_a_turn_waits_until_the_osds_have_handled_the_osdmap(
+        woken: Callable[[loop.Loop], None], releasing: bool, settles: bool) -> None:
+    """All of them do at once, and clients wait for them. A change of CRUSH that must be pinned is
+    read at once."""
+    driver = Driver(options=replace(OPTIONS, auto_expand=not releasing))
+    waits: List[Optional[float]] = []
+    if releasing:
+        driver.to_releasing()
+        campaign = driver.loop.published.rebalanced.campaign
+        assert campaign is not None and campaign.flights.in_flight
+
+    class Recorded(threading.Event):
+        def wait(self, timeout: Optional[float] = None) -> bool:
+            waits.append(timeout)
+            return self.is_set()
+
+    driver.loop._ordered = Recorded()
+    for _ in range(2):
+        woken(driver.loop)
+        del waits[:]
+        driver.loop.wait()
+        assert (loop.SETTLE_SECONDS in waits) == settles
+    driver.loop.wake()
+    del waits[:]
+    driver.loop.wait()
+    assert loop.SETTLE_SECONDS not in waits
 
 
 def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
