@@ -417,11 +417,15 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
     seconds = batch_seconds(draft.seen.commit_seconds)
-    if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, pg_limit - stuck) \
+    slow_mons = seconds > BATCH_SECONDS
+    # Half of what may be in flight is enough: PGs arrive one by one, and each arrival takes two
+    # epochs of its own. Only slow mons need the largest batches.
+    fitting = pg_limit - stuck if slow_mons else (pg_limit - stuck + 1) // 2
+    if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, fitting) \
             or draft.now - draft.campaign.stalls.released >= seconds:
         return True
     # Slow mons are also spared if no client would notice.
-    return seconds <= BATCH_SECONDS and (
+    return not slow_mons and (
         not (spread or flights) or draft.campaign.pace.code == Code.NO_CLIENTS)
 
 

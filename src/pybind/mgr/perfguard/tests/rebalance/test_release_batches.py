@@ -219,6 +219,22 @@ def test_a_release_waits_for_others_only_for_the_sake_of_clients_and_of_slow_mon
     assert does_wait() == waits
 
 
+def test_half_of_what_may_be_in_flight_is_enough_for_a_batch() -> None:
+    """PGs arrive one by one: with few in flight, most of the time of a campaign was the wait until
+    the last one of a batch had arrived."""
+    machine = expanding(FakeCluster(pgs=48, backfill_seconds=60.0),
+                        replace(wide(), max_pgs_in_flight=4), busy=True)
+    machine.until(lambda: len(machine.campaign.flights.in_flight) == 4)
+    now = machine.cluster.now
+    machine.options = replace(machine.options, max_pgs_in_flight=8)
+    for limit, number in ((7.0, 4), (8.0, 8)):
+        machine.campaign = changed(machine.campaign, pace=replace(
+            machine.campaign.pace, pgs=limit))
+        machine.turn()
+        assert len(machine.campaign.flights.in_flight) == number
+    assert machine.cluster.now - now < BATCH_SECONDS
+
+
 def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
     """It would wait for a batch each time, as long as the slow OSD keeps a PG in flight."""
     machine = expanding(FakeCluster(pgs=24, backfill_seconds=600.0),
