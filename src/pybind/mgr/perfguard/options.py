@@ -59,7 +59,7 @@ class Options:
         'weekday from which no PG is released; if equal to begin_weekday: PGs may be released '
         'every day', min=0, max=6)
     pace_copying: str = _basic(
-        'off', 'slow the copying of released PGs on the OSDs themselves',
+        'auto', 'slow the copying of released PGs on the OSDs themselves',
         'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, _hybrid, '
         '_hdd) for 0.01 to 0.1 s while PGs are released: longer while releases slow clients down, '
         'shorter while they do not. With mclock, osd_mclock_profile is high_client_ops. auto: '

@@ -343,6 +343,9 @@ def set_copying(draft: Draft, before: Pace, degraded: bool) -> Draft:
     campaign, observation, mode = draft.campaign, draft.seen, draft.options.pace_copying
     pace, now = campaign.pace, copying.decide(
         campaign.copying, _reading(before, campaign.pace), draft.now)
+    if not now.changed:
+        # Before the first reading: nothing is borrowed for clients that are idle.
+        now = replace(now, idle=observation.clients.all_idle)
     if degraded:
         now = replace(now, degraded=draft.now)
     now = copying.follow(now, copying.basis(now, mode, observation.schedulers, draft.now))
