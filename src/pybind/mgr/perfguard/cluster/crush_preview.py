@@ -20,9 +20,9 @@ from typing import (AbstractSet, Callable, Dict, Iterator, Mapping, Optional, Se
                     TypeVar, Union)
 
 from .crush import CrushRules
-from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds, with_osds_out,
-                           with_osds_up, with_pg_nums)
-from .ports import Future, FuturePg, Grown, NewHost, NewHosts, NoFuture, Outlook, ToolFailed
+from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_out, with_osds_up,
+                           with_pg_nums)
+from .ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook, ToolFailed
 from .types import (NO_OSD, OsdMap, OsdSet, Pool, PoolPgs, PoolRule, PoolSetting,
                     mask_of, merging_seeds, pool_of, seed_of, stable_mod)
 
@@ -156,26 +156,25 @@ def _mapped(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
                      '--test-map-pgs-dump-all', limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
 
 
+#: Adds OSDs to a host. crushtool adds one in each run; ceph-mgr, whose forks are slow, runs this
+#: once per host.
+_ADD_ITEMS = '''
+map=$1 weight=$2 host=$3 type=$4 parent=$5
+shift 5
+for osd; do
+    "$0" -i "$map" --add-item "$osd" "$weight" "osd.$osd" --loc host "$host" \
+        --loc "$type" "$parent" -o "$map" || exit
+done'''
+
+
 def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
     """The CRUSH map with these hosts, and their OSDs in the trees of their device class."""
     path = tools.path('crush.hosts')
     path.write_bytes(present.read_bytes())
 
-    def add(host: NewHost, osds: OsdSet) -> None:
-        for osd in osds:
-            tools.run(CRUSHTOOL, '-i', str(path), '--add-item', str(osd), repr(new.weight),
-                      'osd.%d' % osd, '--loc', 'host', host.name, '--loc', *host.parent,
-                      '-o', str(path))
-
-    # The first OSD of a host makes the buckets.
     for host in new.hosts:
-        add(host, host.osds[:1])
-    try:
-        path.write_bytes(with_osds(path.read_bytes(), {
-            host.name: host.osds[1:] for host in new.hosts}, new.weight))
-    except ValueError:
-        for host in new.hosts:
-            add(host, host.osds[1:])
+        tools.run('/bin/sh', '-c', _ADD_ITEMS, CRUSHTOOL, str(path), repr(new.weight), host.name,
+                  *host.parent, *map(str, host.osds))
     if new.device_class:
         classes, enlarged = tools.path('crush.classes'), tools.path('crush.trees')
         # One run rebuilds the trees of device classes before it sets the classes.

@@ -12,13 +12,11 @@ Reef and Tentacle list no option that replaces it:
   neither upmaps, nor up sets and acting sets. Exchanging the rules in crushtool's text rounds
   weights.
 - Whether a map of a user is bounded has to be known before crushtool reads it.
-- Several new OSDs: ``crushtool --add-item`` adds one in each run, and its text rounds weights.
 """
 import contextlib
 import struct
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 from .ports import ToolFailed
 from .types import OsdSet, PoolPgs
@@ -182,10 +180,8 @@ OFTEN, MOST_ITEMS = 8, 1 << 62
 _CRUSH_MAGIC, _HEADER_BYTES = 0x00010000, 16
 #: Bytes after the items of a bucket, by its algorithm: for the bucket, and for each item. A tree
 #: (3) counts its nodes.
-_TREE, _STRAW2 = 3, 5
+_TREE = 3
 _BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
-#: Tunables, before the classes of OSDs: five numbers, and three bytes.
-_TUNABLES_BYTES = 23
 
 
 def rules_exchanged(crush_map: bytes, rule_a: int, rule_b: int) -> bytes:
@@ -239,111 +235,6 @@ def _ends(crush_map: bytes, begin: int, slots: int,
 def _rule_end(crush_map: bytes, at: int) -> int:
     exists, steps = struct.unpack_from('<II', crush_map, at)
     return at + 12 + 12 * steps if exists else at + 4
-
-
-@dataclass
-class _Straws:
-    """A bucket of the algorithm straw2."""
-    id: int
-    type_id: int
-    items: List[int]
-    weights: List[int]
-
-    @property
-    def weight(self) -> int:
-        return sum(self.weights)
-
-    def encoded(self) -> bytes:
-        size = len(self.items)
-        return struct.pack('<IiHBBII%di%dI' % (size, size), _STRAW2, self.id, self.type_id, _STRAW2,
-                           0, self.weight, size, *self.items, *self.weights)
-
-
-def with_osds(crush_map: bytes, new: Mapping[str, OsdSet], weight: float) -> bytes:
-    """The map with more OSDs of this weight in hosts (by name), as crushtool adds them one by one.
-
-    Raises ValueError for a map in which more would have to change: with weight sets, or with
-    buckets of other algorithms than straw2.
-    """
-    try:
-        return _with_osds(crush_map, new, weight)
-    except (struct.error, LookupError) as error:
-        raise ValueError('not a CRUSH map for new OSDs: %r' % error) from error
-
-
-def _with_osds(crush_map: bytes, new: Mapping[str, OsdSet], weight: float) -> bytes:
-    slots, rules, devices = _header(crush_map)
-    slot_ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
-    buckets, rules_at = _straws(crush_map, slot_ends), slot_ends[-1]
-    names_at = _strings(crush_map, _ends(crush_map, rules_at, rules, _rule_end)[-1])[1]
-    names, names_end = _strings(crush_map, names_at)
-    _refuse_weight_sets(crush_map, _strings(crush_map, names_end)[1])
-    numbers = {name: number for number, name in names.items()}
-    # crushtool multiplies numbers of 32 bits, and cuts the fraction off.
-    units = int(struct.unpack('<f', struct.pack('<f', weight))[0] * 0x10000)
-    for host, osds in new.items():
-        bucket = buckets[numbers[host.encode()]]
-        bucket.items += osds
-        bucket.weights += [units] * len(osds)
-        _weigh_above(bucket, buckets.values())
-        names.update({osd: b'osd.%d' % osd for osd in osds})
-        devices = max([devices, *(osd + 1 for osd in osds)])
-    encoded = (buckets[-1 - slot].encoded() if -1 - slot in buckets else struct.pack('<I', 0)
-               for slot in range(slots))
-    return b''.join((
-        struct.pack('<IiIi', _CRUSH_MAGIC, slots, rules, devices), *encoded,
-        crush_map[rules_at:names_at],
-        struct.pack('<I', len(names)),
-        *(struct.pack('<iI', number, len(name)) + name for number, name in sorted(names.items())),
-        crush_map[names_end:]))
-
-
-def _weigh_above(bucket: _Straws, buckets: Collection[_Straws]) -> None:
-    """Give a bucket its weight in the buckets that contain it."""
-    for above in buckets:
-        if bucket.id in above.items:
-            above.weights[above.items.index(bucket.id)] = bucket.weight
-            _weigh_above(above, buckets)
-
-
-def _straws(crush_map: bytes, slot_ends: Sequence[int]) -> Dict[int, _Straws]:
-    """The buckets by id."""
-    buckets: Dict[int, _Straws] = {}
-    for at, end in zip(slot_ends, slot_ends[1:]):
-        if end > at + 4:
-            bucket, type_id, algorithm, hashing, _, size = struct.unpack_from(
-                '<iHBBII', crush_map, at + 4)
-            if algorithm != _STRAW2 or hashing:
-                raise LookupError('bucket %d has the algorithm %d' % (bucket, algorithm))
-            numbers = struct.unpack_from('<%di%dI' % (size, size), crush_map, at + 20)
-            buckets[bucket] = _Straws(bucket, type_id, list(numbers[:size]), list(numbers[size:]))
-    return buckets
-
-
-def _strings(crush_map: bytes, at: int) -> Tuple[Dict[int, bytes], int]:
-    """A map of names by number, and where it ends."""
-    count, = struct.unpack_from('<I', crush_map, at)
-    at += 4
-    names: Dict[int, bytes] = {}
-    for _ in range(count):
-        number, length = struct.unpack_from('<iI', crush_map, at)
-        names[number] = crush_map[at + 8:at + 8 + length]
-        at += 8 + length
-    return names, at
-
-
-def _refuse_weight_sets(crush_map: bytes, at: int) -> None:
-    """Raise LookupError for a map with weight sets. `at`: where the tunables begin. The classes of
-    OSDs, the names of classes, and the trees of each bucket follow them."""
-    at += _TUNABLES_BYTES
-    at += 4 + 8 * struct.unpack_from('<I', crush_map, at)[0]
-    at = _strings(crush_map, at)[1]
-    count, = struct.unpack_from('<I', crush_map, at)
-    at += 4
-    for _ in range(count):
-        at += 8 + 8 * struct.unpack_from('<4xI', crush_map, at)[0]
-    if struct.unpack_from('<I', crush_map, at)[0]:
-        raise LookupError('weight sets')
 
 
 def refuse_unbounded(crush_map: bytes, ids: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from perfguard.cluster.crush_preview import (CRUSHTOOL, OSDMAPTOOL, _Tools, _tools, _with_hosts,
                                              grown, outlook, shrunk)
-from perfguard.cluster.map_encoding import (_states_at, _with_checksum, with_osds, with_osds_out,
+from perfguard.cluster.map_encoding import (_states_at, _with_checksum, with_osds_out,
                                             with_pg_nums)
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHost, NewHosts, NoFuture
 from perfguard.cluster.types import Osd, OsdMap, OsdSet, Pool, PoolPgs
@@ -190,8 +190,8 @@ def added_one_by_one(path: Path, new: NewHosts) -> Any:
     return dumped(added)
 
 
-def added_at_once(path: Path, new: NewHosts) -> Tuple[Any, int]:
-    """The map, and the number of runs of crushtool."""
+def added(path: Path, new: NewHosts) -> Tuple[Any, int]:
+    """The map, and the number of runs of tools."""
     with _tools(lambda: False) as tools:
         enlarged = dumped(_with_hosts(tools, path, new))
         return enlarged, tools._runs
@@ -199,8 +199,7 @@ def added_at_once(path: Path, new: NewHosts) -> Tuple[Any, int]:
 
 @pytest.mark.parametrize('osds', [8, 40])
 @pytest.mark.parametrize('weight', [10.9138, 0.0001])
-def test_osds_are_added_at_once_as_crushtool_adds_them(osds: int, weight: float,
-                                                       tmp_path: Path) -> None:
+def test_one_run_per_host_adds_osds(osds: int, weight: float, tmp_path: Path) -> None:
     path = built(tmp_path, osds, 'host', 'straw2', '2', 'rack', 'straw2', '2', 'root', 'straw2',
                  '0')
     for name in ('osd.2', 'osd.3', 'host1'):  # a slot is free in the middle
@@ -209,47 +208,20 @@ def test_osds_are_added_at_once_as_crushtool_adds_them(osds: int, weight: float,
                           tuple(range(osds + 4 * number, osds + 4 * number + 3)))
                   for number in range(6))
     new = NewHosts(hosts, weight, '')
-    assert added_at_once(path, new) == (added_one_by_one(path, new), len(hosts))
+    assert added(path, new) == (added_one_by_one(path, new), len(hosts))
 
 
 def test_osds_are_added_beside_the_trees_of_classes(maps: Maps, tmp_path: Path) -> None:
     path = tmp_path / 'classes'
     path.write_bytes(Path(maps.crush).read_bytes())
     new = NEW._replace(device_class='')
-    assert added_at_once(path, new) == (added_one_by_one(path, new), len(new.hosts))
+    assert added(path, new) == (added_one_by_one(path, new), len(new.hosts))
 
 
-@pytest.mark.parametrize('layers', [
-    ('host', 'straw2', '2', 'root', 'straw', '0'), ('host', 'list', '2', 'root', 'straw2', '0')])
-def test_other_maps_are_left_to_crushtool(layers: Tuple[str, ...], tmp_path: Path) -> None:
-    path, new = built(tmp_path, 8, *layers), NEW._replace(device_class='')
-    assert added_at_once(path, new) == (added_one_by_one(path, new), len(new.osds))
-
-
-def test_weight_sets_are_left_to_crushtool(tmp_path: Path) -> None:
-    path, new = built(tmp_path, 8, 'host', 'straw2', '2', 'root', 'straw2', '0'), NEW._replace(
-        device_class='')
-    text = tmp_path / 'text'
-    run(CRUSHTOOL, '-d', str(path), '-o', str(text))
-    text.write_text(text.read_text().replace('# end crush map', """
-choose_args 5 {
-  {
-    bucket_id -1
-    weight_set [
-      [ 2.000 1.000 ]
-    ]
-  }
-}
-"""))
-    run(CRUSHTOOL, '-c', str(text), '-o', str(path))
-    assert dumped(path)['choose_args']
-    assert added_at_once(path, new) == (added_one_by_one(path, new), len(new.osds))
-
-
-@pytest.mark.parametrize('cut', [0, 16, 60, 200, -40])
-def test_a_map_that_cannot_be_read_is_left_to_crushtool(cut: int, maps: Maps) -> None:
-    with pytest.raises(ValueError):
-        with_osds(Path(maps.crush).read_bytes()[:cut], {'host0': (8,)}, 1.0)
+def test_a_tool_that_cannot_add_an_osd_is_a_reason(encoded: bytes) -> None:
+    bad = NEW._replace(hosts=(NewHost('no name', ('root', 'root'), (8, 9)),))
+    found = enlarged_by(encoded, new=bad)
+    assert isinstance(found, NoFuture) and 'not a valid crush name' in found.reason
 
 
 def test_pgs_with_an_upmap_are_listed(encoded: bytes) -> None:
