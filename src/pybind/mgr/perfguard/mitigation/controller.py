@@ -204,6 +204,7 @@ class Mitigating:
             unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
+            answered=observed.answered,
             campaign_still=campaign is not None and running
             and (campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)

@@ -40,7 +40,7 @@ def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[s
     return True, None
 
 
-#: Time after which a setting that the cluster does not show counts as refused.
+#: Time after which a setting that the cluster does not show counts as refused, if the mons answer.
 READBACK_SECONDS = 60.0
 #: Maximum share of the OSDs with a lowered primary affinity; one OSD is always allowed.
 AFFINITY_SHARE = 0.1
@@ -239,7 +239,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
                            '%s; perfguard leaves it alone' % ', '.join(theirs)) \
             .put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
                          then=StepStage.GIVEN_UP, note=', '.join(theirs)))
-    if actions and draft.now - step.since > READBACK_SECONDS:
+    if actions and draft.now - max(step.since, draft.seen.answered) > READBACK_SECONDS:
         return draft.event('%s: given up' % step_name(step), 'the cluster does not show it after '
                            '%d s' % READBACK_SECONDS) \
             .put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,

@@ -190,6 +190,8 @@ class LadderView:
     unread: AbstractSet[int] = frozenset()
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()
+    #: As Observation.answered.
+    answered: float = 0.0
 
 
 @dataclass(frozen=True)

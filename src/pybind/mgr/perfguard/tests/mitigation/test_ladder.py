@@ -46,6 +46,8 @@ class World:
     unread: FrozenSet[int] = frozenset()
     #: The commands are lost.
     deaf: bool = False
+    #: When the mons last left commands unanswered.
+    answered: float = 0.0
     now: float = 1e6
     state: MitigationState = MitigationState()
     events: List[str] = field(default_factory=list)
@@ -61,7 +63,8 @@ class World:
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_still,
                           self.taken, mixed=self.mixed, futile=self.futile, unread=self.unread,
-                          ordered_flags=frozenset(self.flags & self.ordered))
+                          ordered_flags=frozenset(self.flags & self.ordered),
+                          answered=self.answered)
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
@@ -633,6 +636,17 @@ def test_what_the_cluster_does_not_take_is_given_up() -> None:
     assert len(world.puts) > 10
     world.run(60)
     assert set(world.stages().values()) <= {'given up', 'undoing'} and world.config == FOUND
+
+
+def test_mons_without_quorum_have_refused_nothing() -> None:
+    world = World(deaf=True)
+    for _ in range(120):
+        world.answered = world.now
+        world.turn()
+    assert set(world.stages().values()) == {'held'}
+    world.deaf = False
+    world.run(5)
+    assert world.flags == {'norebalance'} and world.config == SLOWED
 
 
 # ---- revert
