@@ -171,7 +171,7 @@ def test_upmaps_of_a_rescue_are_removed(version: str, story: str) -> None:
 def test_findings_and_baselines_are_kept(version: str, story: str) -> None:
     driver: Any = upgraded(version, story)
     # Nothing can be learned meanwhile.
-    driver.osds.trouble = {'active_clean': 0}
+    driver.osds.trouble = {'active_clean': 0, 'backfilling': 4}
     driver.minutes(1)
     assert driver.checks == [CHRONIC] and driver.rows[7]['chronic']['episodes'] == 22
     assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
@@ -182,7 +182,7 @@ def test_findings_and_baselines_are_kept(version: str, story: str) -> None:
 @pytest.mark.parametrize('version, story', having('provisional'))
 def test_provisional_baselines_are_kept(version: str, story: str) -> None:
     driver: Any = upgraded(version, story)
-    driver.osds.trouble = {'active_clean': 0}
+    driver.osds.trouble = {'active_clean': 0, 'backfilling': 4}
     driver.minutes(0.25)
     found = driver.loop.jobs.watching.clients.pools
     assert found[1].read_baseline_ms == pytest.approx(1.0, rel=0.05)

@@ -316,9 +316,12 @@ class WatchState:
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:
-        """Whether no operation waits for a PG that peers, moves or recovers."""
+        """Whether no operation waits for a PG that peers, moves or recovers. PGs for which CRUSH
+        finds too few OSDs do none of this, and remain undersized until an operator comes."""
         counts = context.signals.counts
-        return not context.in_flight and counts.active_clean == counts.total
+        moving = counts.inactive + counts.recovering + counts.backfilling + counts.backfill_wait
+        return not context.in_flight and (
+            counts.active_clean == counts.total or not (moving or context.osdmap.absent))
 
     def _quiet(self, context: WatchContext) -> bool:
         """Whether nothing moves and no problem exists."""

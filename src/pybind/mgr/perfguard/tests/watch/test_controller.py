@@ -649,7 +649,7 @@ def test_how_latency_varies_while_nothing_moves_survives_the_mgr() -> None:
     before = watched.loop.jobs.watching.clients
     assert before.norms[3] == pytest.approx(1.5, rel=0.05)
     watched.restart()
-    watched.osds.trouble = {'active_clean': 0}
+    watched.osds.trouble = {'active_clean': 0, 'backfilling': 4}
     watched.minutes(0.5)
     after = watched.loop.jobs.watching.clients
     assert after.norms == pytest.approx(before.norms, rel=0.1)
@@ -664,7 +664,7 @@ def test_provisional_baselines_survive_the_mgr() -> None:
     # Seconds of quiet while the campaign continues do not suffice for another one.
     for trouble in (False, True):
         watched.restart()
-        watched.osds.trouble = {'active_clean': 0} if trouble else {}
+        watched.osds.trouble = {'active_clean': 0, 'backfilling': 4} if trouble else {}
         watched.minutes(0.25)
         after = watched.loop.jobs.watching.clients.pools
         assert after[1].read_baseline_ms == pytest.approx(before, rel=0.05)
@@ -725,7 +725,7 @@ def test_how_latency_varies_is_written_seldom() -> None:
 def test_nonsense_about_how_latency_varies_is_passed_over(document: Any) -> None:
     watched = Watched()
     watched.loop.jobs.watching._store.put('usual', document)
-    watched.osds.trouble = {'active_clean': 0}
+    watched.osds.trouble = {'active_clean': 0, 'backfilling': 4}
     watched.restart()
     watched.turn(PERIOD)
     assert 3 not in watched.loop.jobs.watching.clients.norms

@@ -592,7 +592,7 @@ def test_a_slow_pool_without_operations_has_no_latency() -> None:
 
 
 @pytest.mark.parametrize('noisy', [
-    Signals(replace(PGS, active_clean=60)), Signals(PGS, slow_ops=1),
+    Signals(replace(PGS, active_clean=60, backfilling=4)), Signals(PGS, slow_ops=1),
     Signals(replace(PGS, laggy=1)), Signals(PGS, recovery_bytes_per_second=1e6)])
 def test_no_baseline_where_something_moves_or_is_wrong(noisy: Signals) -> None:
     cluster = Osds(4)
@@ -605,6 +605,16 @@ def test_no_baseline_where_something_moves_or_is_wrong(noisy: Signals) -> None:
     cluster.idle = True
     cluster.run(180)
     assert cluster.watch.pools.latency(1).read_baseline_ms is not None
+
+
+@pytest.mark.parametrize('down, learned', [((), True), ((3,), False)])
+def test_pgs_for_which_crush_finds_too_few_osds_prevent_no_baseline(
+        down: Sequence[int], learned: bool) -> None:
+    """One pool with a rule that cannot be met must not stop all others from being judged."""
+    cluster = Osds(4)
+    cluster.signals, cluster.down = Signals(replace(PGS, active_clean=60, degraded=4)), down
+    cluster.run(180)
+    assert (cluster.watch.pools.latency(1).read_baseline_ms is not None) == learned
 
 
 # ---- what is shown
