@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 5.0
 #: Maximum number of PGs whose states are requested.
 ASKED_PGS = 64
 #: Time after which OSDs apply a change of the configuration database.
-SETTLE_SECONDS = 10.0
+APPLIED_SECONDS = 10.0
 #: Phases in which a campaign sets norebalance, or has set it.
 STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.ABORTING})
 
@@ -278,12 +278,12 @@ class Mitigating:
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
             if step.rung is not Rung.SLOW or step.stage is not StepStage.HELD or not names \
-                    or step.id in self._checked or now - step.since < SETTLE_SECONDS \
+                    or step.id in self._checked or now - step.since < APPLIED_SECONDS \
                     or not all(setting.held.seen for setting in step.settings):
                 continue
             questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
             answers = self._cluster.inquire(questions)
-            if len(answers) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
+            if len(answers) < len(questions) and now - step.since < 3 * APPLIED_SECONDS:
                 continue
             self._checked[step.id] = None
             self._note_differences(step, answers)
