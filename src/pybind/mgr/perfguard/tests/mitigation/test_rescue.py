@@ -295,6 +295,18 @@ def test_an_upmap_that_the_mons_have_not_accepted_is_tried_again_later() -> None
     assert driver.loop.jobs.rescuing._refused == {}, 'the next pause is short again'
 
 
+def test_mons_without_quorum_have_refused_no_upmap() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'no answer'
+    driver.cluster.mons_silent = True
+    driver.run(200)
+    assert upmaps(driver) == {} and driver.loop.jobs.rescuing._refused == {}
+    driver.cluster.mons_silent = False
+    driver.cluster.refuse.clear()
+    driver.run_until(lambda: not driver.cluster.toofull(), 60)
+    assert len(upmaps(driver)) == 6
+
+
 @pytest.mark.parametrize('failover', [False, True])
 def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failover: bool) -> None:
     driver = hurt()
