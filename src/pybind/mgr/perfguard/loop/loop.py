@@ -41,7 +41,7 @@ REST_SECONDS = 0.2
 #: Seconds from an OSDMap that a campaign waits for to the turn that reads it. All OSDs handle a map
 #: at once, and clients wait for them: ceph-mgr need not compete for the same cores just then. PGs
 #: that peer also cause further maps within this time.
-SETTLE_SECONDS = 0.25
+MAP_HANDLED_SECONDS = 0.25
 #: CPU time of a turn as a share of the rest after it; while an operator waits for an order, rests
 #: are shorter: with 10,000 OSDs a turn takes 3 s, and a rest of 30 s exceeds the patience of a
 #: command.
@@ -72,7 +72,7 @@ class Loop:
         self._remarks = remarks
         self._wake = threading.Event()
         #: The wake is for an OSDMap of a campaign that releases PGs.
-        self._settling = threading.Event()
+        self._new_map = threading.Event()
         #: An operator waits; the module stops.
         self._ordered, self._stopped = threading.Event(), threading.Event()
         self._tools = tools or ToolThread(self.wake)
@@ -163,10 +163,10 @@ class Loop:
             self._ordered.wait(pause - shortest_pause)
         self._ordered.clear()
         self._wake.wait(max(0.0, interval - pause))
-        if self._settling.is_set() and not self.requests.waiting:
-            self._ordered.wait(SETTLE_SECONDS)
+        if self._new_map.is_set() and not self.requests.waiting:
+            self._ordered.wait(MAP_HANDLED_SECONDS)
             self._ordered.clear()
-        self._settling.clear()
+        self._new_map.clear()
         self._wake.clear()
 
     def _rest(self, share: float = BUSY_SHARE) -> float:
@@ -187,7 +187,7 @@ class Loop:
             if self._options().auto_expand:
                 self._wake.set()
         elif campaign.flights.in_flight:
-            self._settling.set()
+            self._new_map.set()
             self._wake.set()
 
     def stop(self) -> None:

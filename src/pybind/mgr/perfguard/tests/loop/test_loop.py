@@ -949,11 +949,11 @@ def test_a_turn_waits_until_the_osds_have_handled_the_osdmap(
         woken(driver.loop)
         del waits[:]
         driver.loop.wait()
-        assert (loop.SETTLE_SECONDS in waits) == settles
+        assert (loop.MAP_HANDLED_SECONDS in waits) == settles
     driver.loop.wake()
     del waits[:]
     driver.loop.wait()
-    assert loop.SETTLE_SECONDS not in waits
+    assert loop.MAP_HANDLED_SECONDS not in waits
 
 
 def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
