@@ -167,7 +167,7 @@ def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[s
 
 def in_force(copying: Copying) -> str:
     """Text on the borrowed options."""
-    return 'copying is slowed: ' + ', '.join(
+    return 'copying is slowed: %s, unless a ceph.conf of the OSDs says otherwise' % ', '.join(
         '%s of the OSDs is %s' % option for option in sorted(copying.wanted.items()))
 
 
