@@ -23,8 +23,6 @@ LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
 MARGIN = 2
 TOOFULL = 'backfill_toofull'
-#: Entries of earlier upmaps of a PG that are remembered.
-MOST_EARLIER = 4
 
 
 class Stuck(NamedTuple):
@@ -49,15 +47,6 @@ class Rescue:
     seen: bool = False
     #: It is being removed.
     returning: bool = False
-    #: The OSDMap did not show it in time, and it may still be in a queue of the mons.
-    lapsed: bool = False
-    #: Entries of earlier upmaps of the PG that may be there as well.
-    earlier: Tuple[UpmapEntry, ...] = ()
-
-    @property
-    def possible(self) -> Tuple[UpmapEntry, ...]:
-        """Entries of ours that the OSDMap may show."""
-        return (self.entry, *self.earlier)
 
 
 class RescueFacts(NamedTuple):
@@ -195,7 +184,7 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
 def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     """The entry is as it was put, or not there yet."""
     entry = osdmap.entry(pgid)
-    return entry in rescue.possible or not rescue.seen and entry == rescue.before
+    return entry == rescue.entry or not rescue.seen and entry == rescue.before
 
 
 def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
@@ -207,14 +196,6 @@ def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
         return rescue
     return replace(rescue, entry=entry, before=UpmapEntry(
         tuple(pair for pair in rescue.before.items if pair not in dropped)))
-
-
-def after(rescue: Rescue, before: Optional[Rescue]) -> Rescue:
-    """The rescue of a PG whose earlier one has lapsed."""
-    if before is None:
-        return rescue
-    late = dict.fromkeys(entry for entry in before.possible if entry != rescue.entry)
-    return replace(rescue, earlier=tuple(late)[:MOST_EARLIER])
 
 
 def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -16,8 +16,8 @@ from ..tables import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, left_of, may_return, ours,
-                     plan_rescues, questions, room_of, stuck)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, left_of, may_return, ours, plan_rescues,
+                     questions, room_of, stuck)
 
 #: The document in the store.
 RESCUES_DOCUMENT = 'rescues'
@@ -26,12 +26,9 @@ RESCUES_DOCUMENT = 'rescues'
 SPACE_LOOK_SECONDS, RESEND_SECONDS = 10.0, 5.0
 #: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
 CALM_SECONDS = 15.0
-#: Seconds after which an upmap is tried again that the mons did not accept, since they may have had
-#: no quorum. It doubles each time, up to the maximum.
+#: Seconds after which an upmap is tried again that the mons did not accept. It doubles each time,
+#: up to the maximum.
 REFUSED_SECONDS, MOST_REFUSED_SECONDS = 600.0, 86400.0
-#: Seconds for which an upmap that was given up may still appear: commands to mons that do not
-#: answer are sent again once these have a quorum.
-LATE_RESCUE_SECONDS = 86400.0
 #: Seconds that PGs have to answer before the next ones are asked.
 ANSWER_SECONDS = 10.0
 
@@ -60,8 +57,6 @@ class Rescuing:
         self._refused: Dict[str, Tuple[float, float]] = {}
         #: PGs of which a campaign holds the upmap: it restores it when it has released them.
         self._pinned: AbstractSet[str] = frozenset()
-        #: PGs with a command that the mons have not refused.
-        self._pending: Set[str] = set()
         #: PG and command that failed the last time -> its error, so that each failure is reported
         #: once.
         self._failures: Dict[Tuple[str, str], str] = {}
@@ -82,8 +77,6 @@ class Rescuing:
         self._failures = {}
         self._rescues, errors = self._store.load(RESCUES_DOCUMENT, Dict[str, Rescue], {})
         self._rescues = no_later_than(Dict[str, Rescue], self._rescues, now)
-        # The mgr before may have sent their commands.
-        self._pending = set(self._rescues)
         return ['the upmaps of rescued PGs (%s)' % error for error in errors]
 
     @property
@@ -94,7 +87,7 @@ class Rescuing:
                     '; '.join(as_line(command)
                               for command in entry_commands(pgid, rescue.entry, rescue.before)))
                 for pgid, rescue in sorted(self._rescues.items())
-                if not rescue.lapsed and pgid not in self._pinned]
+                if pgid not in self._pinned]
 
     def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:
@@ -110,8 +103,8 @@ class Rescuing:
         self._since = (self._since or observation.now) if toofull else None
         if not observation.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
-        facts = RescueFacts(observation, self._looked(observation.now), pinned, frozenset(
-            pgid for pgid, rescue in self._rescues.items() if not rescue.lapsed))
+        facts = RescueFacts(observation, self._looked(observation.now), pinned,
+                            self._rescues.keys())
         rescues = self._followed(facts, campaign)
         lasting = self._since is not None \
             and observation.now - self._since >= options.mitigation_seconds
@@ -150,7 +143,6 @@ class Rescuing:
             self._store.remove(RESCUES_DOCUMENT)
         self._rescues = rescues
         self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
-        self._pending &= rescues.keys()
 
     # ---- upmaps in force
 
@@ -189,8 +181,6 @@ class Rescuing:
         entry = osdmap.entry(pgid)
         if pool_of(pgid) not in osdmap.pools:
             return None
-        if rescue.lapsed:
-            return self._late(pgid, rescue, facts)
         if pgid in facts.pinned:
             return replace(rescue, returning=False)
         if rescue.seen:
@@ -210,19 +200,8 @@ class Rescuing:
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS))
-            return replace(rescue, lapsed=True) if pgid in self._pending else None
+            return None
         return rescue
-
-    def _late(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
-        """Follow an upmap that was given up and that the mons may still accept. None: over."""
-        entry, now = facts.seen.osdmap.entry(pgid), facts.seen.now
-        if entry in rescue.possible:
-            self._refused.pop(pgid, None)
-            self._note(Event(MITIGATION, 'the upmap of PG %s is in force after all' % pgid,
-                             'the mons accepted it late'))
-            return replace(rescue, entry=entry, seen=True, lapsed=False)
-        waits = entry == rescue.before or pgid in facts.pinned
-        return rescue if waits and now - rescue.since <= LATE_RESCUE_SECONDS else None
 
     # ---- new upmaps
 
@@ -245,8 +224,7 @@ class Rescuing:
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         waiting = [pg for pg in candidates if pg.pgid in toofull]
         moving = sum(1 for pgid, rescue in rescues.items()
-                     if not rescue.lapsed
-                     and (not rescue.seen or pgid in facts.seen.osdmap.pg_temp))
+                     if not rescue.seen or pgid in facts.seen.osdmap.pg_temp)
         planned = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
         if mode != 'act':
             planned, would = {}, len(planned)
@@ -259,7 +237,7 @@ class Rescuing:
                 MITIGATION, 'PG %s is mapped to %s' % (pgid, osds_text(rescue.taken_by)),
                 'it is degraded and waits for %s too full' % _osds(
                     rescue.full, ', which is', ', which are')))
-        return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in planned.items()}
+        return planned
 
     def _remark(self, number: int, text: str) -> None:
         if number:
@@ -275,7 +253,7 @@ class Rescuing:
             present = observation.osdmap.entry(pgid)
             entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
             last = self._sent.get(pgid)
-            if rescue.lapsed or pgid in self._pinned:
+            if pgid in self._pinned:
                 continue
             if present != entry and not (
                     last is not None and observation.now - last < RESEND_SECONDS):
@@ -287,8 +265,6 @@ class Rescuing:
         for command, reply in zip(commands, self._cluster.run(commands)):
             line, error = as_line(command), reply.error or 'no answer'
             pgid = str(command['pgid'])
-            if not reply.retval:
-                self._pending.add(pgid)
             if reply.retval == 0:
                 self._failures.pop((pgid, line), None)
             elif self._failures.get((pgid, line)) != error:

@@ -14,7 +14,7 @@ from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.upmap.shares import Room
 
-from ..fakes.cluster import FakeCluster, FakeReply
+from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
 from ..test_journal import records, two
 
@@ -305,35 +305,6 @@ def test_mons_without_quorum_have_refused_no_upmap() -> None:
     driver.cluster.refuse.clear()
     driver.run_until(lambda: not driver.cluster.toofull(), 60)
     assert len(upmaps(driver)) == 6
-
-
-@pytest.mark.parametrize('failover', [False, True])
-def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failover: bool) -> None:
-    driver = hurt()
-    cluster, run, late = driver.cluster, driver.cluster.run, list[Any]()
-
-    def without_quorum(commands: Any) -> Any:
-        late.extend(each for each in commands if each['prefix'] == 'osd pg-upmap-items')
-        return [FakeReply(None) for _ in commands]
-
-    setattr(cluster, 'run', without_quorum)
-    # Two PGs at a time; each upmap is given up after a minute.
-    driver.run_until(lambda: bool(late) and not driver.loop.published.ledger.rows, 400)
-    setattr(cluster, 'run', run)
-    given_up = {each['pgid'] for each in late}
-    assert given_up and not upmaps(driver)
-    if failover:
-        driver.restart()
-    cluster.run([{each['pgid']: each for each in late}[pgid] for pgid in sorted(given_up)])
-    driver.run(5)
-    held = {row.what for row in driver.loop.published.ledger.rows}
-    assert held >= {'upmap of PG ' + pgid for pgid in given_up}
-    driver.run_until(lambda: not cluster.toofull(), 1500)
-    driver.run(20)
-    cluster.fullness.clear()
-    cluster.used[FULL] = 1 << 30
-    driver.run(250)
-    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
 
 
 def test_what_is_taken_back_is_an_event() -> None:
