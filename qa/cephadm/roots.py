@@ -139,6 +139,9 @@ def install_image(cache: Cache) -> None:
         script='/usr/share/debootstrap/scripts/sid').install(cache.log / 'image.log')
     module = root / 'usr/share/ceph/mgr/cephadm/__init__.py'
     module.write_text(_FORK + module.read_text())
+    # 20.2 gives "raw prepare" an option of "lvm batch" where an OSD keeps its id.
+    translate = root / 'usr/lib/python3/dist-packages/ceph/deployment/translate.py'
+    translate.write_text(translate.read_text().replace('--osd-ids', '--osd-id'))
     # A zip archive for another Python than that of the hosts. Offsets in it must not change.
     program = cache.host_root / 'usr/sbin/cephadm'
     interpreter, _, archive = (root / 'usr/sbin/cephadm').read_bytes().partition(b'\n')
