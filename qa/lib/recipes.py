@@ -4,8 +4,8 @@
 A recipe stands below a comment, ".. recipe: NAME": numbered steps, each with a text and, in
 directives "prompt", the commands to give. Commands below "With packages" and "With cephadm" are
 alternatives. A test gives those of packages; what systemd would do it does itself, and of what
-other programs than Ceph's would do it checks the words. No test cluster has
-cephadm, but Ceph checks the arguments of its commands all the same.
+other programs than Ceph's would do it checks the words. These clusters have no cephadm, but Ceph
+checks the arguments of its commands all the same; test_cephadm_recipes.py gives some of them.
 """
 import errno
 import json
