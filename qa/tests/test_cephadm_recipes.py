@@ -2,8 +2,8 @@
 """The manual's commands for cephadm, as printed, on a cluster of cephadm.
 
 Only names differ: of hosts, OSDs, drives and images. OSDs are created with ceph-volume's method
-"raw", as the hosts have no LVM. The spare host joins the cluster with four OSDs, which other tests
-replace.
+"raw", as the hosts have no LVM. The spare host joins the cluster with four OSDs, which later tests
+replace and remove.
 """
 import json
 import re
@@ -207,6 +207,14 @@ def test_a_managed_specification_puts_an_osd_back(admin: Admin) -> None:
     wait_campaign_after(admin, last)
     give(admin, 'ceph perfguard campaign watch')
     assert_replaced(admin, osd)
+
+
+def test_drain_a_host(admin: Admin) -> None:
+    first, second, *_ = four_osds(admin)
+    follow(admin, 'drain a host', {'3': str(first), '7': str(second)})
+    assert SPARE_HOST not in {host['hostname'] for host in admin.rig.json('orch', 'host', 'ls')}
+    assert not osds_of_spare_host(admin)
+    assert_over(admin)
 
 
 # ---- In mid-campaign
