@@ -161,11 +161,10 @@ class Loop:
         self._stopped.wait(shortest_pause)
         if not self.requests.waiting:
             self._ordered.wait(pause - shortest_pause)
-        self._ordered.clear()
         self._wake.wait(max(0.0, interval - pause))
         if self._new_map.is_set() and not self.requests.waiting:
             self._ordered.wait(MAP_HANDLED_SECONDS)
-            self._ordered.clear()
+        self._ordered.clear()
         self._new_map.clear()
         self._wake.clear()
 

@@ -956,6 +956,20 @@ def test_a_turn_waits_until_the_osds_have_handled_the_osdmap(
     assert loop.MAP_HANDLED_SECONDS not in waits
 
 
+@pytest.mark.parametrize('called', [loop.Loop._order, loop.Loop.stop])
+def test_an_order_does_not_wait_until_the_osds_have_handled_an_osdmap(
+        called: Callable[[loop.Loop], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have arrived since the last turn."""
+    driver = Driver()
+    driver.to_releasing()
+    monkeypatch.setattr('perfguard.loop.loop.MAP_HANDLED_SECONDS', 20.0)
+    driver.loop.wake_for_map()
+    called(driver.loop)
+    begin = time.monotonic()
+    driver.loop.wait()
+    assert time.monotonic() - begin < 10.0 and not driver.loop._ordered.is_set()
+
+
 def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
     driver = Driver()
     driver.to_releasing()
