@@ -174,7 +174,7 @@ def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
 
     for host in new.hosts:
         tools.run('/bin/sh', '-c', _ADD_ITEMS, CRUSHTOOL, str(path), repr(new.weight), host.name,
-                  *host.parent, *map(str, host.osds))
+                  *host.parent, *map(str, host.osds), name=CRUSHTOOL)
     if new.device_class:
         classes, enlarged = tools.path('crush.classes'), tools.path('crush.trees')
         # One run rebuilds the trees of device classes before it sets the classes.
@@ -446,9 +446,11 @@ class _Tools:
     def path(self, name: str) -> Path:
         return self._directory / name
 
-    def run(self, *argv: str, limit: int = DUMP_BYTES) -> Path:
-        """Returns the file with the output, which has at most `limit` bytes."""
+    def run(self, *argv: str, limit: int = DUMP_BYTES, name: str = '') -> Path:
+        """Returns the file with the output, which has at most `limit` bytes. `name`: the tool, if
+        it is not the first argument."""
         self._runs += 1
+        name = name or argv[0]
         out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
         with out.open('wb') as stdout, errors.open('wb') as stderr:
             try:
@@ -459,19 +461,19 @@ class _Tools:
             except FileNotFoundError:
                 raise ToolFailed('/bin/sh is not installed') from None
         try:
-            status = self._wait(process, argv[0], (out, errors), limit)
+            status = self._wait(process, name, (out, errors), limit)
         finally:
             if process.returncode is None:
                 process.kill()
                 process.wait()
         if status < 0:
             raise ToolFailed('%s ended with signal %d (memory limit: %d MiB)' % (
-                argv[0], -status, TOOL_BYTES >> 20))
-        if status in _NOT_RUN and not os.access(argv[0], os.X_OK):
-            raise ToolFailed('%s is not installed' % argv[0])
+                name, -status, TOOL_BYTES >> 20))
+        if status in _NOT_RUN and not os.access(name, os.X_OK):
+            raise ToolFailed('%s is not installed' % name)
         if status != 0:
             raise ToolFailed('%s failed: %s' % (
-                argv[0], _last_words(errors) or _last_words(out) or status))
+                name, _last_words(errors) or _last_words(out) or status))
         return out
 
     def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
