@@ -87,7 +87,7 @@ class Reading:
     idle: bool
     #: The limit of PGs in flight was lowered, or all movement was halted.
     lowered: bool
-    #: Latency is well below its limit.
+    #: Latency is well below its limit, or not known.
     comfortable: bool
 
 

@@ -379,9 +379,8 @@ def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
 def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
     if now.decided == before.decided:
         return None
-    # `under` also counts readings without evidence.
-    return copying.Reading(idle=now.code == Code.NO_CLIENTS,
-                           comfortable=now.under > 0 and now.code == Code.LATENCY_OK,
+    # `under` also counts readings without evidence: few clients do not slow copying for long.
+    return copying.Reading(idle=now.code == Code.NO_CLIENTS, comfortable=now.under > 0,
                            lowered=now.halted or now.pgs < before.pgs)
 
 
