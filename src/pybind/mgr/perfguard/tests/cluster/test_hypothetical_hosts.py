@@ -144,9 +144,9 @@ def test_crushtool_is_given_the_reweight_itself(
     given: List[str] = []
     run_tool = _Tools.run
 
-    def noted(tools: _Tools, *argv: str, **limits: int) -> Path:
+    def noted(tools: _Tools, *argv: str, **others: Any) -> Path:
         given.extend(argv[argv.index('--weight') + 2:][:1] if '--weight' in argv else ())
-        return run_tool(tools, *argv, **limits)
+        return run_tool(tools, *argv, **others)
 
     monkeypatch.setattr(_Tools, 'run', noted)
     osds = {**OSDMAP.osds, 3: Osd(3, True, 60000 / 65536)}
