@@ -43,10 +43,10 @@ LEAST_STALLED = 5.0
 #: number of them (or half of those that may be in flight), or this time after the last ones. With
 #: 8 s instead of 5 s the same expansion took 344 s instead of 240 s, and p99 was not lower (3.4 and
 #: 3.1 times that at rest; Pacific, qa/bench/expansion, one run each). Arrivals are not batched:
-#: only the mons' paxos_min_wait would do that, and the up_thru of a primary that is notified late of its
-#: new interval waits for it as well. With 1 s and an interval of 0.2 s a PG took 1.4 epochs instead
-#: of 2.4, but a stall 0.2 s instead of 0.05 s, and p99.9 was 22 times that at rest instead of 11
-#: times.
+#: only the mons' paxos_min_wait would do that, and the up_thru of a primary that is notified late
+#: of its new interval waits for it as well. With 1 s and an interval of 0.2 s a PG took 1.4 epochs
+#: instead of 2.4, but a stall 0.2 s instead of 0.05 s, and p99.9 was 22 times that at rest instead
+#: of 11 times.
 BATCH_PGS = 8
 BATCH_SECONDS = 5.0
 #: Maximum share of time in which the mons commit releases: an OSDMap epoch takes them seconds with
