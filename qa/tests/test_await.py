@@ -100,5 +100,6 @@ def test_old_osds_are_drained_with_them(release: str, make_cluster: ClusterFacto
     cluster.wait_clean(60)
     holding = {osd for pg in cluster.pgs() for osd in (*pg['up'], *pg['acting'])}
     assert 0 not in holding and new in holding
-    assert crush_weights(cluster)[0] == 0.0 and option(cluster) is None
+    assert crush_weights(cluster)[0] == 0.0
+    cluster.wait(lambda: option(cluster) is None, 30, 'the option to be given back')
     assert not guard.tracebacks()
