@@ -75,11 +75,13 @@ class Await:
         """Seconds."""
         return self.waited + now - self.counted
 
-    def counting(self, now: float) -> 'Await':
-        """Stored at intervals, so that a later mgr knows how long it has lasted."""
+    def counting(self, now: float, delayed: bool) -> 'Await':
+        """Stored at intervals, so that a later mgr knows how long it has lasted. `delayed`: this
+        time does not count."""
         if now - self.counted < COUNT_SECONDS:
             return self
-        return replace(self, waited=self.waited_until(now), counted=now)
+        waited = self.waited if delayed else self.waited_until(now)
+        return replace(self, waited=waited, counted=now)
 
     def taken_over(self, now: float) -> 'Await':
         """By the clock of another mgr. OSDs that have appeared since the last count appear now."""
@@ -179,6 +181,11 @@ def filling(record: Await, observation: Observation, campaign: Optional[Campaign
     return campaign.id if begun else 0
 
 
+def is_delayed(record: Await, campaign: Optional[Campaign]) -> bool:
+    """Whether another campaign, which may take weeks, keeps new OSDs empty."""
+    return bool(record.osds) and not record.campaign and campaign is not None and campaign.active
+
+
 def over(record: Await, observation: Observation, campaign: Optional[Campaign]) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = observation.crush.weights()
@@ -191,7 +198,7 @@ def over(record: Await, observation: Observation, campaign: Optional[Campaign]) 
     elif filled and not empty_osds:
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
-    elif record.waited_until(observation.now) < record.within:
+    elif record.waited_until(observation.now) < record.within or is_delayed(record, campaign):
         return ''
     else:
         why = 'no campaign has begun within %s' % seconds_text(record.within)
@@ -377,8 +384,9 @@ class Awaiting:
     def end_if_over(self, observation: Observation, campaign: Optional[Campaign]) -> None:
         assert self._record is not None
         begun = self._record.campaign or filling(self._record, observation, campaign)
-        self._put(replace(self._record if begun else self._record.counting(observation.now),
-                          campaign=begun))
+        record = replace(self._record, campaign=begun)
+        self._put(record if begun else record.counting(
+            observation.now, is_delayed(record, campaign)))
         why = over(self._record, observation, campaign)
         if why:
             self.end(why, self._record.osds)

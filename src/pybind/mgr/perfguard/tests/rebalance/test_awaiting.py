@@ -258,6 +258,30 @@ def test_a_wait_expires() -> None:
     assert 'osd.8 keeps' not in str(driver.loop.status()) and Store(driver.kv).get('await') is None
 
 
+def test_time_in_which_another_campaign_keeps_new_osds_empty_does_not_count() -> None:
+    driver = a_driver()
+    give(driver, within=200.0)
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.cluster.add_waiting(1)
+    driver.run(400)
+    assert option(driver) == '0' and 'expands once campaign 1 has ended' in str(
+        driver.loop.status()['reasons'])
+    driver.ask('resume')
+    driver.run_to('DONE')
+    driver.run_until(lambda: driver.status['id'] == 2)
+    assert filled_by(driver) == {11}
+
+
+def test_a_wait_without_new_osds_expires_during_another_campaign() -> None:
+    driver = a_driver()
+    give(driver, within=200.0)
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.run(300)
+    assert option(driver) is None and 'within 3 min' in ends(driver)[0]
+
+
 def test_a_wait_begins_after_one_that_has_expired() -> None:
     driver = a_driver(settle=3600.0)
     give(driver, within=60.0)
