@@ -28,6 +28,8 @@ from .tables import pgs
 
 #: Seconds that a command waits for the loop's answer.
 REQUEST_PATIENCE_SECONDS = 30.0
+#: Further seconds that it waits if the loop carries out its order at that moment.
+LAST_PATIENCE_SECONDS = 10.0
 #: Seconds for which a command waits until the loop has taken its promise: other commands of this
 #: module wait meanwhile.
 CONFIRM_SECONDS = 2.0
@@ -96,6 +98,9 @@ class PendingOrder(WaitingOrder):
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
+    #: Held while the loop carries it out, and while its command gives up: if the command has said
+    #: that there is no answer, the order must not be carried out afterwards.
+    claim: Any = field(default_factory=threading.Lock, compare=False)
 
 
 class Requests:
@@ -214,13 +219,8 @@ class Requests:
         """
         pending = self.submit(order, again)
         wake()
-        pending.done.wait(REQUEST_PATIENCE_SECONDS)
-        # An answered order is executed, even if the rest of the turn takes long.
-        if not pending.done.is_set() and pending.answer is None:
-            pending.refused = Refused(
-                errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and %s' % (
-                    REQUEST_PATIENCE_SECONDS, _AGAIN.get(order.verb, 'try again')))
-            pending.done.set()
+        if not pending.done.wait(REQUEST_PATIENCE_SECONDS):
+            _give_up(pending)
         if pending.refused is not None:
             raise pending.refused.anew()
         assert pending.answer is not None
@@ -277,6 +277,22 @@ class Requests:
         for pending in self.next():
             pending.refused = Refused(errno.EAGAIN, why)
             pending.done.set()
+
+
+def _give_up(pending: PendingOrder) -> None:
+    """Refuse an order that was not answered. Raises Refused if it is being carried out."""
+    if not pending.claim.acquire(timeout=LAST_PATIENCE_SECONDS):
+        raise Refused(errno.ETIMEDOUT, 'no answer within %d s, but the order is being carried out: '
+                      'see "perfguard status"' % REQUEST_PATIENCE_SECONDS)
+    try:
+        # An answered order is executed, even if the rest of the turn takes long.
+        if pending.answer is None and pending.refused is None:
+            pending.refused = Refused(
+                errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and %s' % (
+                    REQUEST_PATIENCE_SECONDS, _AGAIN.get(pending.order.verb, 'try again')))
+            pending.done.set()
+    finally:
+        pending.claim.release()
 
 
 # ---- `perfguard shutdown`: everything borrowed is given back, so that the module may be disabled.

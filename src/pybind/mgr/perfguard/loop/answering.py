@@ -98,7 +98,9 @@ class Answering:
         """Answer the orders that do not wait for a job of the tool thread."""
         pending = self._requests.next()
         for pending_order in pending:
-            self._answer(pending_order, observation, view, options)
+            with pending_order.claim:
+                if not pending_order.done.is_set():
+                    self._answer(pending_order, observation, view, options)
         return [order for order in pending
                 if order.answer is not None or order.refused is not None]
 

@@ -17,7 +17,8 @@ from perfguard.rebalance.requests import Request
 from perfguard.requests import Requests
 from perfguard.store import Store
 
-from .fakes.cluster import MemoryKv
+from .fakes.cluster import FakeCluster, MemoryKv
+from .fakes.driver import Driver
 
 
 REQUEST = Request('prepare')
@@ -86,6 +87,52 @@ def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
         requests.ask(Order('x'), lambda: taken.extend(requests.next()))
     taken[0].answer = {}
     taken[0].done.set()
+
+
+def test_an_order_that_is_being_carried_out_is_answered(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, 'REQUEST_PATIENCE_SECONDS', 0.01)
+    requests, claimed, taken = queue(), threading.Event(), []
+
+    def claim() -> None:
+        taken.extend(requests.next())
+        taken[0].claim.acquire()
+        claimed.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(requests.ask, Order('x'), claim)
+        assert claimed.wait(10) and not taken[0].done.wait(0.1)
+        taken[0].answer = {'a': 1}
+        taken[0].claim.release()
+        assert asked.result(10) == {'a': 1}
+
+
+def test_a_command_that_cannot_wait_says_that_its_order_is_being_carried_out(
+        monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, 'REQUEST_PATIENCE_SECONDS', 0.01)
+    monkeypatch.setattr(module, 'LAST_PATIENCE_SECONDS', 0.01)
+    requests = queue()
+    with pytest.raises(Refused, match='is being carried out'):
+        requests.ask(Order('x'), lambda: requests.next()[0].claim.acquire())
+
+
+def test_an_order_is_not_carried_out_after_its_command_gave_up(monkeypatch: Any) -> None:
+    driver = Driver(FakeCluster())
+    driver.cluster.add_waiting(1)
+    requests = driver.loop.requests
+    waiting = requests.next
+
+    def given_up() -> List[Any]:
+        orders = waiting()
+        for order in orders:
+            order.refused = Refused(errno.ETIMEDOUT, 'no answer')
+            order.done.set()
+        return orders
+
+    monkeypatch.setattr(requests, 'next', given_up)
+    driver.turn()
+    requests.submit(Order('expand'))
+    driver.run(10)
+    assert driver.status['id'] is None
 
 
 @pytest.mark.parametrize('closed_first', [False, True])
