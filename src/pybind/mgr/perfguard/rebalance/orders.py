@@ -27,6 +27,8 @@ DRAINED_WEIGHT = 2 * TINY_WEIGHT
 #: CRUSH weights in other units than TiB are common, and so are manually reduced weights of full
 #: OSDs. Beyond this factor, new OSDs would get an unintended share of the data.
 MAX_WEIGHT_RATIO = 1.5
+#: How a change begins for which there is no command.
+_OTHERWISE = 'for another CRUSH change, begin with "ceph perfguard campaign prepare"'
 #: Why an OSD that has just booted is left out.
 UNREPORTED = 'has not reported yet whether it holds PGs'
 #: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
@@ -243,7 +245,7 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
         return Refused(errno.EAGAIN, '%s: try again in a few seconds' % listed(
             ['osd.%d %s' % (osd, UNREPORTED) for osd in unreported], between='; '), not_fit=True)
     another = '"drain %s" empties the old OSDs alone' % ' '.join(map(shlex.quote, order.drain)) \
-        if order.drain else 'for another CRUSH change, begin with "ceph perfguard campaign prepare"'
+        if order.drain else _OTHERWISE
     if left_out_osds:
         return Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (%s)' % (
             listed([left_out_text(osd, why) for osd, why in left_out_osds.items()], between='; '),
@@ -297,8 +299,9 @@ def _undrain(order: Order, inventory: OrderFacts) -> WeightChange:
     named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
-        raise Refused(errno.ENOENT, 'not drained by perfguard: %s (see "osds --drained")'
-                      % ', '.join(order.names))
+        raise Refused(errno.ENOENT, 'not drained by perfguard: %s ("osds --drained" lists those '
+                      'that are; "campaign rollback" undoes a drain that has not ended; %s)'
+                      % (', '.join(order.names), _OTHERWISE))
     for osd in osds:
         _must_serve(osd, inventory)
         if osd in inventory.uneven:

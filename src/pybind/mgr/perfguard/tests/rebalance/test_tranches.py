@@ -300,6 +300,22 @@ def test_a_drain_comes_in_tranches() -> None:
     assert [cluster.toys[osd].crush_weight for osd in (2, 3)] == [1.0, 1.0]
 
 
+def test_a_drain_that_was_aborted_between_its_tranches_names_the_way_back() -> None:
+    """The OSDs have weights between, which "undrain" does not know."""
+    cluster = StrawCluster(hosts=6, osds_per_host=2, pgs=60)
+    driver = of_cluster(cluster, 'crush', 15)
+    driver.order('drain', 'osd.2', 'osd.3')
+    driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert 0.1 < cluster.toys[2].crush_weight < 1.0
+    with pytest.raises(Refused, match='not drained .*osd.2.*"campaign rollback"'):
+        driver.order('undrain', 'osd.2', 'osd.3')
+    driver.order('rollback')
+    driver.run_to('DONE', turns=1500)
+    assert [cluster.toys[osd].crush_weight for osd in (2, 3)] == [1.0, 1.0]
+
+
 def test_accepted_pins_end_the_division() -> None:
     driver = expandable()
     driver.order('expand')
