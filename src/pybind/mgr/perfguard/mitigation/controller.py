@@ -105,8 +105,8 @@ class Mitigating:
             raise Refused(errno.ENOENT, 'mitigation %d does not exist (see "mitigation ls")'
                           % request.rung)
         if stage is not StepStage.HELD:
-            raise Refused(errno.EINVAL, 'mitigation %d is not in force: it is %s'
-                          % (request.rung, stage.value))
+            raise Refused(errno.EINVAL, 'mitigation %d is not in force: it is %s ("mitigation '
+                          'ls" lists those that are)' % (request.rung, stage.value))
 
     # ---- State
 

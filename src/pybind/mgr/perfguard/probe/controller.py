@@ -294,7 +294,8 @@ class Probing:
                           'upgrade this mgr, or give up the clean-up of that probe '
                           'with "probe cancel 0 --force"' % self._foreign_journal)
         if drafted.refusals:
-            raise Refused(errno.EBUSY, '; '.join(drafted.refusals))
+            raise Refused(errno.EBUSY, '%s; "preview probe" with the same arguments shows when it '
+                          'may begin' % '; '.join(drafted.refusals))
         run, now = self._archive.new_id(), observation.now
         self._order, self._clients = drafted.order, AffectedClients()
         self._record = RunRecord(
@@ -343,8 +344,7 @@ class Probing:
 
     def _cancel(self, record: RunRecord) -> str:
         if self._run is None or record is not self._record:
-            raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
-                          % (record.id, record.state))
+            raise _not_active(record)
         if self._run.state == CLEANING:
             raise Refused(errno.EBUSY, 'probe %d has ended and is cleaning up (%s): wait, or give '
                           'up the clean-up with "probe cancel %d --force"' % (
@@ -356,8 +356,7 @@ class Probing:
         """Give up a clean-up, which prevents all other probes."""
         run = self._run
         if run is None or record is not self._record:
-            raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
-                          % (record.id, record.state))
+            raise _not_active(record)
         if not isinstance(run, ProbeRun) or run.state != CLEANING:
             raise Refused(errno.EBUSY, 'probe %d is %s ("probe cancel" stops it)'
                           % (record.id, run.state))
@@ -610,6 +609,11 @@ def _pool_conditions(drafted: ProbeDraft, observation: Observation) -> Dict[str,
     clients = observation.clients.pools.get(drafted.pool.id)
     return {'osds': len(drafted.osds_at_work),
             'beside': round(clients.rate + clients.others_rate, 1) if clients else 0.0}
+
+
+def _not_active(record: RunRecord) -> Refused:
+    return Refused(errno.EINVAL, 'probe %d is not active: it is %s ("probe show %d" has its '
+                   'results)' % (record.id, record.state, record.id))
 
 
 def progress_id(run: int) -> str:

@@ -110,6 +110,8 @@ class NewSchedule:
     job: ClassVar[str] = 'probe'
 
 
+#: Instead of a pool that cannot be probed.
+OWN_POOL = 'without --pool, a probe creates its own pool'
 #: Fields of a RunOrder that a schedule stores: texts and switches.
 _TEXT_FIELDS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
 _SWITCHES = ('store', 'during_campaign', 'hold_scrub', 'consent')
@@ -225,8 +227,8 @@ def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: Vie
         raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
-                      '%s uses object_hash %d' % (
-                          pool.name, pool.object_hash))
+                      '%s uses object_hash %d (%s)' % (
+                          pool.name, pool.object_hash, OWN_POOL))
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
     under_rule = _osds_under(rule, observation)
     osds = [osd for osd in under_rule if observation.osdmap.osds[osd].is_up_and_in]
@@ -260,7 +262,7 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     if pool.cached:
         # Its operations go to the tier, to which the user of the probe has no access.
         raise Refused(errno.EINVAL, 'pool %s is behind a cache tier: a probe of it would measure '
-                      'the tier, and could not remove its objects' % pool.name)
+                      'the tier, and could not remove its objects (%s)' % (pool.name, OWN_POOL))
     return pool
 
 

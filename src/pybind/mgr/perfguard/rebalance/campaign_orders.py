@@ -18,7 +18,7 @@ from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .epochs import too_many
-from .orders import LOSE, Order
+from .orders import EARLIER_MAP, LOSE, Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, ground_of
 from .preview import Preview, costs
 from .requests import Request, check, refuse_bad_options, unfit
@@ -385,7 +385,8 @@ class CampaignOrders:
 def check_rollback(campaign: Optional[Campaign], observation: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
-        raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
+        raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins: "undrain" '
+                      'fills OSDs that were drained, %s' % EARLIER_MAP)
     if campaign.rolls_back:
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back (see "campaign '
                       'status")' % campaign.id)
@@ -415,11 +416,9 @@ def check_rollback(campaign: Optional[Campaign], observation: Observation) -> Ca
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
     if campaign.crush.own < 0:
-        return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
-                'change in another campaign' % campaign.id)
-    return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
-            'CRUSH change in another campaign' % (
-                crush_version, campaign.id, campaign.crush.own))
+        return 'the CRUSH change of campaign %d is not known: %s' % (campaign.id, EARLIER_MAP)
+    return 'CRUSH (version %d) was changed after campaign %d, which left version %d: %s' % (
+        crush_version, campaign.id, campaign.crush.own, EARLIER_MAP)
 
 
 def begin_rollback(campaign: Campaign, change: AnyChange, now: float) -> Campaign:

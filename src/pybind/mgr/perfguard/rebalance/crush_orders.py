@@ -29,8 +29,8 @@ from .growth import growth
 from .join_plan import bases_of, plan_join
 from .least_moves import least_moves
 from .loss import loss_of, lost_osds
-from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, check_names, map_back,
-                     waiting, weights_back)
+from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
+                     map_back, waiting, weights_back)
 from .pg_num import (at_the_end, check_pg_num, pg_num_details, pg_num_ordered, pgs_made, step_to)
 from .pool_change import first_moves, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
@@ -253,7 +253,8 @@ class CrushOrders:
             raise Refused(errno.EIO, 'cannot read the recommended pg_num: %s (try again)'
                           % error) from error
         if pool not in recommended:
-            raise Refused(errno.ENOENT, 'the pg_autoscaler recommends no pg_num for pool %r' % pool)
+            raise Refused(errno.ENOENT, 'the pg_autoscaler recommends no pg_num for pool %r: give '
+                          'the number, "pg_num <pool> <number>"' % pool)
         return pool, str(recommended[pool])
 
     def behind(self, observation: Observation) -> bool:
@@ -338,7 +339,8 @@ class CrushOrders:
     def _before(self, observation: Observation) -> bytes:
         stored = self._store.get(CRUSH_BEFORE)
         if not isinstance(stored, dict) or 'map' not in stored:
-            raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known')
+            raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known: '
+                          + EARLIER_MAP)
         if stored['version'] == observation.crush_version:
             raise _nothing_to_restore(observation)
         return base64.b64decode(stored['map'])

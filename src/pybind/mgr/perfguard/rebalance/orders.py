@@ -29,6 +29,10 @@ DRAINED_WEIGHT = 2 * TINY_WEIGHT
 MAX_WEIGHT_RATIO = 1.5
 #: How a change begins for which there is no command.
 _OTHERWISE = 'for another CRUSH change, begin with "ceph perfguard campaign prepare"'
+#: What undoes a change where a rollback is not possible.
+EARLIER_MAP = '"crushmap -i <file>" returns to a CRUSH map that was saved before'
+#: What to drain instead.
+_LESS = ': drain fewer OSDs, or into new ones ("expand <new> --drain <old>")'
 #: Why an OSD that has just booted is left out.
 UNREPORTED = 'has not reported yet whether it holds PGs'
 #: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
@@ -184,7 +188,8 @@ def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
         if not osds:
             if not_new:
                 raise _no_new_osds(order, not_new)
-            raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
+            raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s (%s)' % (
+                ', '.join(order.hosts), _OTHERWISE))
     else:
         reasons = waiting(inventory)
         osds = {osd for osd, why in reasons.items() if not why}
@@ -325,8 +330,8 @@ def check_map(new: CrushRules, inventory: OrderFacts) -> None:
             ('lacks', [osd for osd in _holding(inventory) if osd not in weights]),
             ('gives weight 0 to', [osd for osd in _holding(inventory) if weights.get(osd) == 0])):
         if osds:
-            raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first, or '
-                          'give weight %s to keep the data in place for now'
+            raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: "drain" first, '
+                          'or give weight %s to keep the data in place for now'
                           % (what, osds_text(osds), TINY_WEIGHT))
 
 
@@ -353,7 +358,8 @@ def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
-                          '%d, which pool %s uses' % (pool.crush_rule, pool.name))
+                          '%d, which pool %s uses: "rule" gives the pool another one'
+                          % (pool.crush_rule, pool.name))
     weights_before = before.weights()
     lost = sorted(osd for osd in serving if weights_before.get(osd, 0.0) == 0.0)
     if lost:
@@ -475,7 +481,7 @@ def serves(osd: int, osdmap: OsdMap) -> bool:
 def _must_serve(osd: int, inventory: OrderFacts) -> None:
     row = inventory.osdmap.osds[osd] if osd in inventory.osdmap.osds else None
     if row is None or row.destroyed or not row.up:
-        raise Refused(errno.EINVAL, 'osd.%d is down' % osd)
+        raise Refused(errno.EINVAL, 'osd.%d is down ("ceph osd tree down")' % osd)
     if row.reweight == 0:
         raise Refused(errno.EINVAL, 'osd.%d is out (see "ceph osd in")' % osd)
     if osd in inventory.removing:
@@ -497,18 +503,20 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], inventory: OrderFacts
         domains = len(crush.domains_of(left, domain))
         if domains < needed and len(crush.domains_of(before, domain)) > domains:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
-                          'but only %d would be left' % (pool.name, needed, domain, domains))
+                          'but only %d would be left%s' % (
+                              pool.name, needed, domain, domains, _LESS))
         for kind, number in crush.fences(rule):
             needed, fenced = wanted(number, pool.size), len(crush.domains_of(left, kind))
             if fenced < needed and len(crush.domains_of(before, kind)) > fenced:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
-                              'but only %d would be left' % (pool.name, needed, kind, fenced))
+                              'but only %d would be left%s' % (
+                                  pool.name, needed, kind, fenced, _LESS))
         # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.
         places = crush.places(rule, pool.size, left)
         if places < pool.size and crush.places(rule, pool.size, before) > places:
             raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
-                          '(size %d)' % (crush.rule_name(rule), plural(places, 'OSD'), pool.name,
-                                         pool.size))
+                          '(size %d)%s' % (crush.rule_name(rule), plural(places, 'OSD'),
+                                           pool.name, pool.size, _LESS))
 
 
 def _osds_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Set[int]:
@@ -527,8 +535,8 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -
                for osd in _takers(osds, emptied, inventory) if osd in space)
     if moving > room:
         raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
-                      'left below nearfull (%d %%)' % (
-                          bytes_text(moving), bytes_text(room), 100 * limit))
+                      'left below nearfull (%d %%)%s' % (
+                          bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
 
 
 def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
@@ -548,8 +556,8 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
             used = (space[osd].used_bytes + moving * weight / total) / space[osd].total_bytes
             if used > limit:
                 raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with its '
-                              'share of %s (nearfull is %d %%)' % (
-                                  osd, 100 * used, bytes_text(moving), 100 * limit))
+                              'share of %s (nearfull is %d %%)%s' % (
+                                  osd, 100 * used, bytes_text(moving), 100 * limit, _LESS))
 
 
 def _takers(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> Dict[int, float]:

@@ -420,7 +420,8 @@ class Replacing:
         osds = [osd for osd in self._known if any(
             osd in _osds_named(name, facts.orders) for name in order.names)]
         if not osds:
-            raise Refused(errno.ENOENT, 'not being replaced: %s' % ', '.join(order.names))
+            raise Refused(errno.ENOENT, 'not being replaced: %s ("osds --drained" lists those that '
+                          'are)' % ', '.join(order.names))
         self._end(osds, 'by command')
         return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
                 'as they are ("undrain" restores those of drained OSDs)' % osds_text(osds)}

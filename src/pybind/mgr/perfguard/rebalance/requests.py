@@ -192,7 +192,8 @@ def refuse_bad_options(request: Request, options: Options,
     """
     texts = problems(options, pools if request.verb in ('prepare', 'start') else None)
     if texts and request.verb not in _ALWAYS:
-        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s' % '; '.join(texts))
+        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s ("ceph config set mgr '
+                      'mgr/perfguard/<option> <value>")' % '; '.join(texts))
 
 
 def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,

@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 import pytest
 
@@ -18,8 +18,15 @@ from perfguard.watch.stop_conditions import WAIVABLE
 from .fakes.mgr_module import COMMANDS
 
 PACKAGE = Path(__file__).resolve().parents[1]
-#: Refusals because of a state. All others are about the arguments, and say which are valid.
-STATES = {'EAGAIN', 'EALREADY', 'EBUSY', 'EEXIST', 'EIO', 'EPERM', 'ESTALE', 'ETIMEDOUT'}
+#: Refusals because of a state.
+STATES = {'EAGAIN', 'EALREADY', 'EBUSY', 'ECANCELED', 'EEXIST', 'EIO', 'ENOSPC', 'EPERM', 'ESTALE',
+          'ETIMEDOUT'}
+#: Others may also say which argument is valid, or what is wrong with it.
+ARGUMENTS = re.compile(
+    r'must be |does not exist|unknown|requires |at most|give |\(limit |beyond mon_|apply to|'
+    r'expected|not a |not valid|is neither|is empty|no (?:bucket|history|OSDs|pool, nor|OSD has|'
+    r'%s %r in CRUSH)|hosts are in |has no hosts|filled and drained|name the pools|is not for |'
+    r'map lacks rule')
 #: What goes on, apart from a command between quotes: an option, or time.
 GOES_ON = re.compile(r'"[a-z][^"]*"|--[a-z]|\btry again|\bwait|\bcontinues\b')
 #: Refusals whose text leaves nothing to do.
@@ -27,7 +34,13 @@ EXPLAINED = {
     '%s; it begins when this has cleared': 'nothing to do',
     'already balanced: ': 'nothing is left to move',
     'already imported as probe %d': 'the results are there',
+    'CRUSH rule %s finds fewer than %d OSDs': 'another rule must be named, or this one changed',
+    'campaign %s has not begun: it ended': 'an abort ended it, and nothing is left of it',
     'cannot begin a campaign: %s': 'the reason has the command',
+    'no OSD of CRUSH weight 0 is new: %s (%s)': 'each OSD has its command',
+    'no pool can be balanced': 'each pool has its reason',
+    'nothing to import: ': 'everything is in force already, or each PG has its reason',
+    'pool %s cannot be balanced: %s': 'the reason says what ends it',
     'pool %s already has the CRUSH rule %s': 'the rule is in force',
     'pool %s already has %s': 'so is pg_num',
 }
@@ -39,9 +52,11 @@ class Text(NamedTuple):
     text: str
 
 
-def constants(node: ast.AST) -> List[str]:
-    return [part.value for part in ast.walk(node)
-            if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+def constants(node: ast.AST, names: Mapping[str, str] = {}) -> List[str]:
+    """The texts in it, and those of the constants that it names."""
+    texts = [part.value if isinstance(part, ast.Constant) else names.get(getattr(part, 'id', ''))
+             for part in ast.walk(node)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def trees() -> Iterator[ast.Module]:
@@ -54,10 +69,13 @@ def trees() -> Iterator[ast.Module]:
 
 def refusals() -> Iterator[Text]:
     """Those with a text of their own: others pass on one that is checked where it is written."""
+    names = {node.targets[0].id: ' '.join(constants(node.value)) for tree in trees()
+             for node in tree.body
+             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
     for tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'Refused':
-                text = ' '.join(constants(node)).strip()
+                text = ' '.join(constants(node, names)).strip()
                 if len(text) > 20:
                     where = '%s:%d' % (tree.name, node.lineno)  # type: ignore[attr-defined]
                     yield Text(where, ast.unparse(node.args[0]).rpartition('.')[2], text)
@@ -103,11 +121,18 @@ def test_a_command_that_does_not_exist_is_found(mgr_stub: types.ModuleType) -> N
         {'campaign acknowledge X'}, {'--all'}, set()]
 
 
-def test_every_refusal_of_a_state_names_what_goes_on() -> None:
-    found = [each for each in refusals() if each.code in STATES]
-    assert len(found) > 40
-    assert [each for each in found if not GOES_ON.search(each.text)
+def test_every_refusal_names_what_goes_on_or_the_valid_arguments() -> None:
+    texts = list(refusals())
+    assert len(texts) > 150
+    assert [each for each in texts if not GOES_ON.search(each.text)
+            and (each.code in STATES or not ARGUMENTS.search(each.text))
             and not each.text.startswith(tuple(EXPLAINED))] == []
+
+
+def test_each_exception_is_of_a_refusal() -> None:
+    texts = [each.text for each in refusals()]
+    assert [begin for begin in EXPLAINED if not any(
+        text.startswith(begin) for text in texts)] == []
 
 
 SOON = 'it takes seconds'

@@ -15,6 +15,7 @@ from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.rebalance.weights import WeightChange
 
 GIB = 1 << 30
+LESS = ': drain fewer OSDs, or into new ones ("expand <new> --drain <old>")'
 
 
 def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
@@ -220,7 +221,7 @@ def test_drain(names: Any, osds: Any) -> None:
 
 def test_drain_refuses_what_has_too_few_failure_domains() -> None:
     assert refusal(Order('drain', ('h0', 'h1')), inventory()) == (
-        'pool p needs 3 failure domains of type host, but only 2 would be left')
+        'pool p needs 3 failure domains of type host, but only 2 would be left' + LESS)
     # Where they are too few anyway, a drain does not make it worse.
     assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
 
@@ -257,7 +258,7 @@ def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
     there = racks(take(-1, 'default'), {'op': 'choose_firstn', 'num': 2, 'type': 'rack'},
                   TWO_HOSTS, EMIT)
     assert refusal(Order('drain', ('rack1',)), there) == (
-        'the rule of pool p chooses 2 buckets of type rack, but only 1 would be left')
+        'the rule of pool p chooses 2 buckets of type rack, but only 1 would be left' + LESS)
     assert change_of(Order('drain', ('h7',)), there)
 
 
@@ -268,7 +269,7 @@ def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
 def test_drain_leaves_each_part_of_a_rule_enough_failure_domains(steps: Any) -> None:
     there = racks(*steps)
     assert refusal(Order('drain', ('h5', 'h6', 'h7')), there) == (
-        'CRUSH rule r would find only 3 OSDs for PGs of pool p (size 4)')
+        'CRUSH rule r would find only 3 OSDs for PGs of pool p (size 4)' + LESS)
     assert change_of(Order('drain', ('h6', 'h7')), there)
     # Another rack has no part in it, and what is lost already makes nothing worse.
     assert change_of(Order('drain', ('h2', 'h3', 'h6', 'h7')), there)
@@ -304,7 +305,7 @@ def test_names_that_are_none(name: str) -> None:
 def test_drain_refuses_what_has_no_room() -> None:
     assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
         'not enough space: these OSDs hold 140.0 GiB, but the others have 90.0 GiB '
-        'left below nearfull (85 %)')
+        'left below nearfull (85 %)' + LESS)
     uneven = inventory(used_gib=20)
     uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
     # Where PGs go is chosen by what fits, but not without a preview.
@@ -312,7 +313,8 @@ def test_drain_refuses_what_has_no_room() -> None:
     with pytest.raises(Refused) as refused:
         must_fit_by_weight({0, 4}, uneven)
     assert str(refused.value) == (
-        'not enough space: osd.3 would be 86 % full with its share of 40.0 GiB (nearfull is 85 %)')
+        'not enough space: osd.3 would be 86 % full with its share of 40.0 GiB (nearfull is 85 %)'
+        + LESS)
 
 
 def test_drain_twice_and_of_nothing() -> None:
