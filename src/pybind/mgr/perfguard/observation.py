@@ -34,7 +34,7 @@ class Settings:
     #: Value in force, None when not set anywhere.
     balancer_active: Optional[str]
     #: The configuration database by section and option, without entries with a mask; None: not read
-    #: in this turn.
+    #: in this turn, or the mons did not answer.
     stored: Optional[Mapping[str, Mapping[str, str]]] = None
     #: The balancer was switched off, but a plan of its own may still change upmaps.
     balancer_busy: bool = False

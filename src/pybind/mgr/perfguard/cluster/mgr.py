@@ -222,11 +222,12 @@ class MgrCluster:
             frozenset(int(pool) for pool in pools.replace(',', ' ').split() if pool.isdigit()),
             mode == 'crush-compat')
 
-    def stored_options(self) -> Dict[str, Dict[str, str]]:
-        """The configuration database: section -> option -> value, without masked entries."""
+    def stored_options(self) -> Optional[Dict[str, Dict[str, str]]]:
+        """The configuration database: section -> option -> value, without masked entries; None: the
+        mons did not answer."""
         entries = self.config_entries()
         if entries is None:
-            raise RuntimeError('could not read the configuration database')
+            return None
         stored: Dict[str, Dict[str, str]] = {}
         for entry in entries:
             if not entry.mask:

@@ -291,6 +291,8 @@ class FakeCluster:
         self.progress_events: Dict[str, float] = {}
         self.most_moving = 0
         self.stored_reads = 0
+        #: The mons do not answer "config dump".
+        self.config_unread = False
         self._stats = self.report_now()
         self._stats_at = self.now
         self._views: List[FakeView] = [self._view()]
@@ -853,8 +855,10 @@ class FakeCluster:
     def balancer_busy(self) -> bool:
         return self.balancer_finishing
 
-    def stored_options(self) -> Dict[str, Dict[str, str]]:
+    def stored_options(self) -> Optional[Dict[str, Dict[str, str]]]:
         self.stored_reads += 1
+        if self.config_unread:
+            return None
         stored = {'mgr': dict(self.config), 'mon': dict(self.mon_config)}
         for (who, name), value in self.osd_config.items():
             if '/' not in who:

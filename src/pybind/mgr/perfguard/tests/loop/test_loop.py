@@ -121,6 +121,33 @@ def test_a_campaign_from_idle_to_done() -> None:
     assert 1 <= cluster.most_moving <= OPTIONS.max_pgs_in_flight
 
 
+def test_the_watch_continues_while_mons_do_not_answer_config_dump() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    found = cluster.foreign()
+    cluster.config_unread = True
+    driver.ask('prepare')
+    looked = driver.loop.jobs.watching.clients.time
+    driver.run(20)
+    assert driver.loop.jobs.watching.clients.time > looked + 10.0
+    # What is borrowed must be known first.
+    assert driver.phase != 'PREPARED' and cluster.config == {BALANCER: 'true'}
+    cluster.config_unread = False
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    cluster.config_unread = True
+    driver.run(100)
+    assert driver.phase == 'FINISHING' and cluster.config == {BALANCER: 'false'}
+    cluster.config_unread = False
+    driver.run_to('DONE')
+    assert cluster.foreign() == found and cluster.clean()
+
+
 def test_progress_grows_to_its_end() -> None:
     driver = Driver()
     driver.to_releasing()
