@@ -71,7 +71,7 @@ class MapView:
         if pool is None or seed >= pool.pg_num:
             return None
         sets = self._handle.pg_to_up_acting_osds(pool.id, seed)
-        return Placement(tuple(sets['up']), tuple(sets['acting']))
+        return Placement(tuple(sets['up']), tuple(sets['acting']), sets['acting_primary'])
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
         """Up sets of all PGs of a pool; takes 6 us per PG, in large pools 20 us."""

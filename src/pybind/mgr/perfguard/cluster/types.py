@@ -541,11 +541,14 @@ class Placement:
     """Where CRUSH and upmaps place a PG (up), and which OSDs serve it now (acting)."""
     up: OsdSet
     acting: OsdSet
+    #: Of the acting set, -1 without any; None: its first OSD. Affinities and pg_upmap_primary may
+    #: choose another one, and an erasure-coded PG keeps the order of its shards.
+    acting_primary: Optional[int] = None
 
     @property
     def primary(self) -> int:
-        """The first OSD of the acting set, -1 without any. Primary affinities and
-        pg_upmap_primary may choose another one."""
+        if self.acting_primary is not None:
+            return self.acting_primary
         return next((osd for osd in self.acting if osd != NO_OSD), -1)
 
 

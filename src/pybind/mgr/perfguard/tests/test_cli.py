@@ -914,6 +914,8 @@ def test_no_call_maps_so_many_pgs_that_other_modules_wait(mgr_stub: types.Module
 
 def test_primaries_of_pgs_that_have_one(mgr_stub: types.ModuleType) -> None:
     from perfguard.cluster.mgr import MapView
+    placements = list(map(MapView(Handle(5)).placement, ('1.2', '1.3')))
+    assert [place.primary for place in placements if place is not None] == [2, -1]
     assert MapView(Handle(5)).primaries(1) == {'1.0': 0, '1.1': 1, '1.2': 2}
 
 

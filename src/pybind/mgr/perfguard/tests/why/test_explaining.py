@@ -150,6 +150,20 @@ def test_osds_that_do_not_answer_delay_nothing_else() -> None:
     assert cluster.now - begin <= WHY_PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
 
 
+def test_the_primary_of_an_erasure_coded_pg_need_not_be_its_first_osd(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Primary affinities choose another one, and the order of the shards stays."""
+    cluster = AskedCluster()
+    driver = Driver(cluster)
+    pgid, place = next(iter(cluster.map_view().placements.items()))
+    led = replace(place, acting_primary=place.acting[-1])
+    monkeypatch.setattr('perfguard.tests.fakes.cluster.FakeView.placement', lambda *_: led)
+    cluster.silent = {place.acting[0]}
+    begin = cluster.now
+    assert codes(explain(driver, pgid)) == [Code.IN_PLACE]
+    assert cluster.questions == 4 and cluster.now - begin < WHY_PATIENCE_SECONDS
+
+
 def test_concurrent_questions_are_answered_in_turn() -> None:
     cluster = AskedCluster(backfill_seconds=60.0)
     driver = Driver(cluster)
