@@ -88,7 +88,10 @@ def causes(case: PgCase) -> List[Cause]:
         return _on_its_way(case)
     if campaign is not None and campaign.open and case.pin is not None:
         return _held_back(case, campaign, case.pin) + _condition(case)
-    return _condition(case) or [Cause(
+    condition = _condition(case)
+    if not condition and case.answers.silent and not case.answers.state:
+        return [_silent(case)]  # what the OSDMap shows is not all that matters
+    return condition or [Cause(
         Code.IN_PLACE, 'the PG is where CRUSH and its upmaps place it: there is nothing to move',
         {'up': list(case.place.up)})]
 

@@ -107,7 +107,8 @@ CASES = [
     # Regardless of its origin.
     (replace(IDLE, answers=PgAnswers(frozenset({'peering'}))), Code.PEERING),
     (replace(IDLE, answers=PgAnswers(frozenset({'down'}))), Code.INACTIVE),
-    (replace(IDLE, place=Placement((), ())), Code.INACTIVE),
+    (replace(IDLE, place=Placement((), ()), answers=PgAnswers(silent=(-1,))), Code.INACTIVE),
+    (replace(IDLE, answers=PgAnswers(silent=HERE[:1])), Code.NO_ANSWER),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'laggy'}))), Code.LAGGY),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'wait'}))), Code.LEASES),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'undersized'}))), Code.DEGRADED),
