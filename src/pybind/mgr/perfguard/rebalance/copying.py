@@ -43,6 +43,10 @@ FIRST_STEP = 2
 #: Minimum duration of a step: each one changes the configuration of all OSDs.
 SLOWER_SECONDS = 10.0
 FASTER_SECONDS = 60.0
+#: Changes to a faster pace that may follow each other, and the seconds until another one may: where
+#: latency swings about its limit, a day has few changes. To a slower pace there are no more.
+FASTER_AT_ONCE = len(STEPS) - 1
+FASTER_EVERY_SECONDS = 3600.0
 #: Time after the last degraded PG in which recovery keeps its full speed.
 RECOVERED_SECONDS = 30.0
 
@@ -63,8 +67,10 @@ class Copying:
     basis: str = ''
     #: `basis` has changed, and the configuration database has to be read for `wanted`.
     due: bool = False
-    #: The last reading had no client operations; the step is kept.
+    #: Nothing is borrowed, as a reading had no client operations; the step is kept.
     idle: bool = False
+    #: When changes to a faster pace are unlimited again, as far as this mgr has made them.
+    faster_used: float = field(default=0.0, compare=False)
 
     @property
     def seconds(self) -> float:
@@ -92,21 +98,27 @@ class Reading:
 
 
 def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
-    """The step after a new reading (None: there is none). Copying is slowed soon, and accelerated
+    """The pace after a new reading (None: there is none). Copying is slowed soon, and accelerated
     after a while."""
     if reading is None:
         return copying
-    copying = replace(copying, idle=reading.idle)
     if not copying.changed:
         # The first step also lasts for the minimum duration.
-        copying = replace(copying, changed=now)
+        copying = replace(copying, changed=now, idle=reading.idle)
+    if not reading.idle:
+        copying = replace(copying, idle=False)
     passed = now - copying.changed
-    step = copying.step
-    if reading.lowered and passed >= SLOWER_SECONDS:
-        step = min(step + 1, len(STEPS) - 1)
-    elif reading.comfortable and passed >= FASTER_SECONDS:
-        step = max(step - 1, 0)
-    return copying if step == copying.step else replace(copying, step=step, changed=now)
+    if reading.lowered and passed >= SLOWER_SECONDS and copying.step < len(STEPS) - 1:
+        return replace(copying, step=copying.step + 1, changed=now)
+    if not copying.step or now < copying.faster_used - (FASTER_AT_ONCE - 1) * FASTER_EVERY_SECONDS:
+        return copying
+    faster = replace(
+        copying, faster_used=max(copying.faster_used, now) + FASTER_EVERY_SECONDS)
+    if reading.idle and not copying.idle:
+        return replace(faster, idle=True)
+    if reading.comfortable and passed >= FASTER_SECONDS:
+        return replace(faster, step=copying.step - 1, changed=now)
+    return copying
 
 
 def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pace of copying: which step, which options, and when they are given back."""
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
@@ -18,7 +18,7 @@ LAST = len(STEPS) - 1
 SSD, HYBRID, HDD = ('osd_recovery_sleep_' + kind for kind in ('ssd', 'hybrid', 'hdd'))
 
 
-def steps(readings: List[Optional[Reading]], every: float, step: int = FIRST_STEP) -> List[int]:
+def steps(readings: Sequence[Optional[Reading]], every: float, step: int = FIRST_STEP) -> List[int]:
     copying, taken = Copying(step=step, changed=1.0), []
     for number, reading in enumerate(readings):
         copying = decide(copying, reading, 1.0 + every * (number + 1))
@@ -50,6 +50,25 @@ def test_full_speed_without_clients() -> None:
     # They may be back, and feel what is in flight.
     back = decide(idle, BETWEEN, 105.0)
     assert back.step == FIRST_STEP and basis(back, 'auto', WPQ, 105.0)
+
+
+@pytest.mark.parametrize('slow, fast', [(LOWERED, COMFORTABLE), (BETWEEN, IDLE), (LOWERED, IDLE)])
+@pytest.mark.parametrize('swing_seconds', [5.0, 60.0, 300.0, 3600.0])
+def test_a_day_in_which_latency_swings_has_few_changes(slow: Reading, fast: Reading,
+                                                       swing_seconds: float) -> None:
+    copying, before, changes = Copying(), '', 0
+    for number in range(86400 // 5):
+        now = 1000.0 + 5.0 * number
+        copying = decide(copying, fast if now // swing_seconds % 2 else slow, now)
+        in_force = basis(copying, 'auto', WPQ, now)
+        changes += in_force != before
+        before = in_force
+    assert 10 < changes < 70
+
+
+def test_changes_to_a_faster_pace_return_with_time() -> None:
+    assert steps([COMFORTABLE] * 4 + [LOWERED] * 4 + [COMFORTABLE] * 3, 400.0, LAST) \
+        == [3, 2, 1, 0, 1, 2, 3, 4, 4, 3, 3]
 
 
 def test_nothing_is_borrowed_without_a_reason() -> None:
