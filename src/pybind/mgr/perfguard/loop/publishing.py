@@ -14,6 +14,7 @@ from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
 from ..status import (Published, failing, foreseen, health_checks, progress_message,
                       status as status_of)
+from ..watch.next_steps import with_steps
 from ..watch.report import EVENT_KINDS
 from .jobs import Jobs, LoopContext
 
@@ -67,7 +68,7 @@ class Publishing:
         with self._lock:
             self.published = failing(self.published, check)
         try:
-            self._cluster.health_checks({**self._checks, **check})
+            self._cluster.health_checks(with_steps({**self._checks, **check}))
         except Exception as why:
             # The error that failed the turn may occur here as well.
             log.debug('cannot set the health check: %r', why)
@@ -94,7 +95,7 @@ class Publishing:
             self.published = self._expected(published, observation.now)
         self._checks = checks
         # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
-        self._cluster.health_checks(checks)
+        self._cluster.health_checks(with_steps(checks))
         self.events.save_now_and_then(observation.now)
 
     def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:

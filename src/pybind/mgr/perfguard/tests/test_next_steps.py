@@ -10,9 +10,9 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 import pytest
 
-from perfguard.errors import Code, Reason
-from perfguard.metrics.catalogue import HEALTH_CHECKS, HealthCheck
-from perfguard.watch.next_steps import NEXT_STEPS, detailed, next_step
+from perfguard.errors import DETAIL_LINES, Code, Reason, warning
+from perfguard.metrics.catalogue import CHECK_CODES, HEALTH_CHECKS, HealthCheck
+from perfguard.watch.next_steps import CHECK_STEPS, NEXT_STEPS, detailed, next_step, with_steps
 from perfguard.watch.stop_conditions import WAIVABLE
 
 from .fakes.mgr_module import COMMANDS
@@ -197,6 +197,25 @@ def test_the_command_follows_the_reason() -> None:
         'paused; "campaign resume" continues', 'waiting',
         '1 OSD is slow: "ceph health detail" names the cause and what to do']
     assert next_step(Code.DEGRADED, 'it recovers 2 PGs', False) == 'recovery ends this'
+
+
+#: Health checks whose detail always has the commands: tests of them check that.
+OF_THEIR_OWN = {'PERFGUARD_HELD_PINS', 'PERFGUARD_EVACUATION'}
+
+
+def test_the_detail_of_every_health_check_names_a_command() -> None:
+    assert CHECK_STEPS.keys() | OF_THEIR_OWN == set(CHECK_CODES)
+    raised = with_steps({code: warning('summary', ['detail']) for code in CHECK_STEPS})
+    assert all(check['detail'] == ['detail', CHECK_STEPS[code]] and check['count'] == 1
+               for code, check in raised.items())
+
+
+def test_a_command_in_the_detail_is_enough_and_the_number_of_lines_is_limited() -> None:
+    lines = ['line %d' % number for number in range(2 * DETAIL_LINES)]
+    check = with_steps({'PERFGUARD_LAGGY_PGS': warning('summary', lines)})['PERFGUARD_LAGGY_PGS']
+    assert len(check['detail']) == DETAIL_LINES and 'laggy' in check['detail'][-1]
+    named = warning('summary', ['a client sends most ("ceph perfguard pools" names it)'])
+    assert with_steps({'PERFGUARD_LATENCY': named}) == {'PERFGUARD_LATENCY': named}
 
 
 @pytest.mark.parametrize('check', HEALTH_CHECKS, ids=lambda check: check.code)

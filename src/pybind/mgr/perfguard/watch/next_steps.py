@@ -3,7 +3,7 @@
 import re
 from typing import Dict, Iterable, List
 
-from ..errors import Code, Reason
+from ..errors import DETAIL_LINES, Code, HealthChecks, Reason, warning
 from ..tables import with_next
 from .stop_conditions import WAIVABLE
 
@@ -68,6 +68,25 @@ NEXT_STEPS: Dict[str, str] = {
     Code.SLOW_AGAIN: '"replace osd.<id>" empties it and waits for a new drive',
 }
 
+#: Health check -> the command that goes on, where the detail of the check has none.
+CHECK_STEPS: Dict[str, str] = {
+    'PERFGUARD_LAGGY_PGS': '"ceph perfguard laggy" shows the evidence for each suspect',
+    'PERFGUARD_SLOW_OSD': '"ceph perfguard why osd.<id>" lists the evidence',
+    'PERFGUARD_OSD_CHRONIC': '"ceph perfguard why osd.<id>" lists the evidence; "ceph perfguard '
+    'replace osd.<id>" empties the OSD for a new drive',
+    'PERFGUARD_LATENCY': '"ceph perfguard status" shows whether data moves, "ceph perfguard osds" '
+    'whether an OSD is slow',
+    'PERFGUARD_STALLED': '"ceph perfguard why campaign" shows what has limited it',
+    'PERFGUARD_UNPINNABLE': '"ceph perfguard campaign status" shows whether releases wait for '
+    'them',
+    'PERFGUARD_INTERRUPTED': '"ceph perfguard held" lists the borrowed settings that are known',
+    'PERFGUARD_PROBE_REGRESSION': '"ceph perfguard probe compare <baseline> <probe>" shows the '
+    'difference',
+    'PERFGUARD_PROBE_LEFT': '"ceph perfguard probe cancel <probe> --force" gives up the clean-up',
+    'PERFGUARD_LOOP_FAILED': '"ceph mgr fail" activates another mgr',
+    'PERFGUARD_STANDBY_MGR': '"ceph perfguard advise --refresh" looks again',
+}
+
 #: A command in a text.
 _NAMED_COMMAND = re.compile(
     r'"(?:ceph |campaign |probe |mitigation |plan |why |expand|adopt|undrain|held)')
@@ -84,6 +103,14 @@ def next_step(code: str, text: str, of_campaign: bool = True) -> str:
         return _HEALTH_CAUSE
     accept = _WAIVE % code if of_campaign and code in WAIVABLE else ''
     return '; '.join(filter(None, (NEXT_STEPS.get(code), accept)))
+
+
+def with_steps(checks: HealthChecks) -> HealthChecks:
+    """The health checks, each with the command that goes on in its detail."""
+    return {code: check if code not in CHECK_STEPS or any(
+        map(_NAMED_COMMAND.search, check['detail'])) else warning(
+            check['summary'], [*check['detail'][:DETAIL_LINES - 1], CHECK_STEPS[code]],
+            check['count']) for code, check in checks.items()}
 
 
 def limits_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:

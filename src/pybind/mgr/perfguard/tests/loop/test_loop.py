@@ -334,7 +334,8 @@ def test_unpinnable_pgs_are_a_health_check() -> None:
     driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
     driver.to_pinned()
     check = driver.cluster.checks['PERFGUARD_UNPINNABLE']
-    assert check['count'] == 12 and len(check['detail']) == 12
+    assert check['count'] == 12 and len(check['detail']) == 13
+    assert check['detail'][-1].startswith('"ceph perfguard campaign status" ')
     assert len(driver.status['unpinnable']) == 12
 
 
