@@ -272,8 +272,10 @@ def mixed_class(facts: Facts) -> Optional[Seen]:
         return None
     return Seen('device class %s contains rotating drives: %s' % (
         mixed[0].device_class, osds_text(osd.osd for osd in mixed)),
-        in_campaign('ceph osd crush rm-device-class osd.%d; '
-                    'ceph osd crush set-device-class hdd osd.%d' % (mixed[0].osd, mixed[0].osd)))
+        'ceph perfguard probe run latency --osd %d; only if it is as slow as a disk, since RAID '
+        'controllers report flash as rotating: ' % mixed[0].osd
+        + in_campaign('ceph osd crush rm-device-class osd.%d; '
+                      'ceph osd crush set-device-class hdd osd.%d' % (mixed[0].osd, mixed[0].osd)))
 
 
 def old_allocation(facts: Facts) -> Optional[Seen]:

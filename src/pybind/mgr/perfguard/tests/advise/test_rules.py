@@ -88,6 +88,8 @@ PROVOKED = [
      'config rm osd/host:h1 debug_bluestore'),
     # Another device class moves the data of the OSD at once, unless a campaign is prepared.
     ('DEVICE_CLASS_MIXED', facts(**osds(4, rotational=True)),
+     'ceph perfguard probe run latency --osd 4; only if it is as slow as a disk, since RAID '
+     'controllers report flash as rotating: '
      'ceph perfguard campaign prepare; ceph perfguard campaign watch --until PREPARED; '
      'ceph osd crush rm-device-class osd.4; ceph osd crush set-device-class hdd osd.4; '
      'ceph perfguard campaign pin; ceph perfguard campaign watch --until PINNED; '
