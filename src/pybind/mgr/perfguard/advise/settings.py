@@ -4,7 +4,7 @@
 Options in the ceph.conf of an OSD's host are not known here.
 """
 from statistics import median
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import ConfigEntry
@@ -92,8 +92,7 @@ def number(value: Optional[str]) -> Optional[float]:
 
 
 def removal(config_entries: Iterable[ConfigEntry]) -> str:
-    return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
-                     for entry in list(config_entries)[:NAMED_VALUES])
+    return '; '.join('ceph config rm %s %s' % (entry.who, entry.name) for entry in config_entries)
 
 
 def _entries(config_entries: List[ConfigEntry]) -> str:
@@ -103,7 +102,8 @@ def _entries(config_entries: List[ConfigEntry]) -> str:
 
 
 def _cleared(config_entries: List[ConfigEntry]) -> Optional[Seen]:
-    return Seen(_entries(config_entries), removal(config_entries)) if config_entries else None
+    return Seen(_entries(config_entries), removal(config_entries[:NAMED_VALUES])) \
+        if config_entries else None
 
 
 # ---- the rules
@@ -125,16 +125,33 @@ def memory_target(facts: Facts) -> Optional[Seen]:
     lowest, smallest = min(small, key=lambda row: (row[0], row[1].osd))
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
         osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
-        bytes_text(lowest), smallest.osd),
-        correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
+        bytes_text(lowest), smallest.osd), _without_room(facts, {osd.hostname for _, osd in small})
+        or correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
 
 
-def memory_overcommitted(facts: Facts) -> Optional[Seen]:
+def _without_room(facts: Facts, hosts: AbstractSet[str]) -> str:
+    """What to do where a host has too little memory for the least target; '': each has enough."""
+    for host, osds in sorted(_by_host(facts).items()):
+        memory = osds[0].memory_bytes or 0
+        if host in hosts and len(osds) * LEAST_MEMORY_TARGET > MEMORY_SHARE * memory:
+            return 'add memory to host %s, or move OSDs away from it: %d GiB for each of its %s ' \
+                'exceed %.0f %% of its %s' % (
+                    host, LEAST_MEMORY_TARGET / GIB, plural(len(osds), 'OSD'),
+                    100 * MEMORY_SHARE, bytes_text(memory))
+    return ''
+
+
+def _by_host(facts: Facts) -> Dict[str, List[OsdFacts]]:
+    """OSDs with BlueStore by host, of hosts whose memory is known."""
     hosts: Dict[str, List[OsdFacts]] = {}
     for osd in facts.inventory.osds:
         if osd.hostname and osd.memory_bytes and osd.store == 'bluestore':
             hosts.setdefault(osd.hostname, []).append(osd)
-    for host, osds in sorted(hosts.items()):
+    return hosts
+
+
+def memory_overcommitted(facts: Facts) -> Optional[Seen]:
+    for host, osds in sorted(_by_host(facts).items()):
         targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
         memory = osds[0].memory_bytes or 0
         if targets > MEMORY_SHARE * memory:

@@ -293,6 +293,28 @@ def test_what_is_no_finding(given: Facts) -> None:
     assert [found.rule.code for found in findings(given)] == []
 
 
+def fix_of(code: str, given: Facts) -> str:
+    return next(found.fix for found in findings(given) if found.rule.code == code)
+
+
+def test_no_memory_target_is_raised_beyond_the_memory_of_a_host() -> None:
+    """OSDs of a host that runs out of memory are killed."""
+    small = facts(config('osd_memory_target', '2G'), **osds(6, 7, memory_bytes=8 * GIB))
+    assert fix_of('MEMORY_TARGET', small) == \
+        'add memory to host h3.example.com, or move OSDs away from it: 4 GiB for each of its 2 ' \
+        'OSDs exceed 90 % of its 8.0 GiB'
+    enough = facts(config('osd_memory_target', '2G'), **osds(6, 7, memory_bytes=9 * GIB))
+    assert fix_of('MEMORY_TARGET', enough) == 'ceph config set osd osd_memory_target 4294967296'
+
+
+def test_all_entries_that_precede_a_memory_target_are_removed() -> None:
+    """With one that is left the host still has too little memory."""
+    entries = [config('osd_memory_target', '60G', 'osd.%d' % osd) for osd in range(6)]
+    moved = osds(*range(12), host='h0', hostname='h0')
+    fix = fix_of('MEMORY_OVERCOMMITTED', facts(*entries, **moved))
+    assert all('config rm osd.%d osd_memory_target' % osd in fix for osd in range(6))
+
+
 @pytest.mark.parametrize('given, fix', [
     (facts(defaults={'osd_max_scrubs': '3'}), 'osd_max_scrubs 4;'),
     (facts(config('osd_max_scrubs', '5', 'osd.3'), defaults={'osd_max_scrubs': '1'}),
