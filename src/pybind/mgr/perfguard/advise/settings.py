@@ -50,9 +50,9 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
 def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
     """The entry of the configuration database that applies to an OSD.
 
-    The most specific section wins, and within a section the entry with a mask.
+    The most specific section wins, and within a section the most specific mask.
     """
-    entries_of_osd = [(rank, bool(entry.mask), entry.value, entry)
+    entries_of_osd = [(rank, _precision(entry.mask), entry)
                       for rank, section in enumerate(('global', 'osd', 'osd.%d' % osd.osd))
                       for entry in facts.options.get((section, name), ())
                       if _covers(entry.mask, osd)]
@@ -74,9 +74,20 @@ def correction(facts: Facts, osd: OsdFacts, name: str, value: str) -> str:
 
 
 def _covers(mask: str, osd: OsdFacts) -> bool:
-    kind, _, name = mask.partition(':')
-    return not kind or name == {'class': osd.device_class, 'host': osd.host,
-                                'root': osd.root}.get(kind)
+    """`mask`: a location, a device class, both ("host:h1/class:ssd"), or ''."""
+    place = {'class': osd.device_class, 'host': osd.host, 'root': osd.root}
+    return all(place.get(kind) == name for kind, _, name in (
+        part.partition(':') for part in mask.split('/') if part))
+
+
+def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
+    return entry.section in ('global', 'osd', 'osd.%d' % osd.osd) and _covers(entry.mask, osd)
+
+
+def _precision(mask: str) -> int:
+    """A location is more specific than a device class (MaskedOption::get_precision)."""
+    return max(('', 'class', 'root', 'host').index(part.partition(':')[0])
+               for part in mask.split('/'))
 
 
 def number(value: Optional[str]) -> Optional[float]:

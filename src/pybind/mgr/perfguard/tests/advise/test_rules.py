@@ -244,6 +244,11 @@ HARMLESS = [
     # The most specific entry wins.
     facts(config('osd_memory_target', '1G'), config('osd_memory_target', '6G', 'osd', 'class:ssd')),
     facts(config('osd_memory_target', '1G', 'osd', 'class:hdd')),
+    # A location is more specific than a device class, and a host more than a root.
+    facts(config('osd_memory_target', '6G', 'osd', 'host:h2'),
+          config('osd_memory_target', '5G', 'osd', 'root:default'),
+          config('osd_memory_target', '900M', 'osd', 'class:ssd')),
+    facts(config('osd_memory_target', '1G', 'osd', 'host:h2/class:hdd')),
     facts(config(SSD, '300', 'osd.7'), WPQ),
     facts(*SANE, config(SSD, '12000', 'osd.7')),
     facts(config('ms_cluster_mode', 'crc secure', 'global')),
@@ -313,6 +318,13 @@ def test_all_entries_that_precede_a_memory_target_are_removed() -> None:
     moved = osds(*range(12), host='h0', hostname='h0')
     fix = fix_of('MEMORY_OVERCOMMITTED', facts(*entries, **moved))
     assert all('config rm osd.%d osd_memory_target' % osd in fix for osd in range(6))
+
+
+def test_which_part_of_the_osds_a_command_for_masks_addresses() -> None:
+    given = facts(config('osd_memory_target', '1G', 'osd', 'host:h2/class:ssd'),
+                  config('osd_memory_target', '6G', 'osd', 'class:ssd'))
+    assert fix_of('MEMORY_TARGET', given) == \
+        'ceph config set osd/host:h2/class:ssd osd_memory_target 4294967296'
 
 
 @pytest.mark.parametrize('given, fix', [
