@@ -246,7 +246,9 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
         return None
     # The limits are only reset in releases that have this option.
     overridden = value_of(facts, scheduled[0], OVERRIDE) == 'true'
-    return _cleared(entries(facts, *SLEEPS, *(() if overridden else LIMITS)))
+    others = [osd for osd in facts.inventory.osds if osd not in scheduled]
+    return _cleared([entry for entry in entries(facts, *SLEEPS, *(() if overridden else LIMITS))
+                     if not any(_concerns(entry, osd) for osd in others)])
 
 
 def secure_mode(facts: Facts) -> Optional[Seen]:

@@ -249,6 +249,8 @@ HARMLESS = [
           config('osd_memory_target', '5G', 'osd', 'root:default'),
           config('osd_memory_target', '900M', 'osd', 'class:ssd')),
     facts(config('osd_memory_target', '1G', 'osd', 'host:h2/class:hdd')),
+    # It has an effect on the OSDs that schedule with wpq.
+    facts(config('osd_op_queue', 'wpq', 'osd', 'host:h2'), config('osd_recovery_sleep', '0.1')),
     facts(config(SSD, '300', 'osd.7'), WPQ),
     facts(*SANE, config(SSD, '12000', 'osd.7')),
     facts(config('ms_cluster_mode', 'crc secure', 'global')),
