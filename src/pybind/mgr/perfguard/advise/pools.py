@@ -10,7 +10,7 @@ from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
 from ..tables import bytes_text, osds_text
 from .report import Facts, Seen
-from .settings import GIB, number, value_of
+from .settings import GIB, entry_of, number, removal, value_of
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
 #: are recommended; less than half or more than twice that is a finding.
@@ -312,6 +312,12 @@ def scrub_behind(facts: Facts) -> Optional[Seen]:
         return None
     # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
     scrub_limits = [number(value_of(facts, osd, SCRUBS)) for osd in facts.inventory.osds]
+    stopped = [entry for osd, limit in zip(facts.inventory.osds, scrub_limits) if limit == 0.0
+               for entry in [entry_of(facts, osd, SCRUBS)] if entry is not None]
+    if stopped:
+        return Seen('%s; %s is 0 for %s' % ('; '.join(summaries), SCRUBS, stopped[0].who),
+                    'ceph perfguard held, which shows whether a campaign holds scrubs '
+                    '(hold_scrubs); otherwise ' + removal(stopped[:1]))
     higher_limit = '<one more than now>'
     if scrub_limits and None not in scrub_limits:
         higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)

@@ -329,6 +329,13 @@ def test_which_part_of_the_osds_a_command_for_masks_addresses() -> None:
         'ceph config set osd/host:h2/class:ssd osd_memory_target 4294967296'
 
 
+def test_scrubs_that_are_held_are_not_limited_to_one() -> None:
+    """A campaign that has borrowed the option would find it changed, and leave it so."""
+    late = replace(facts(config('osd_max_scrubs', '0')), health={'PG_NOT_SCRUBBED': '9 pgs'})
+    fix = fix_of('SCRUBS_BEHIND', late)
+    assert 'config set osd osd_max_scrubs' not in fix and fix.startswith('ceph perfguard held')
+
+
 @pytest.mark.parametrize('given, fix', [
     (facts(defaults={'osd_max_scrubs': '3'}), 'osd_max_scrubs 4;'),
     (facts(config('osd_max_scrubs', '5', 'osd.3'), defaults={'osd_max_scrubs': '1'}),
