@@ -11,7 +11,8 @@ import datetime
 import json
 import re
 import threading
-from typing import Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
+                    Optional)
 
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
@@ -20,6 +21,8 @@ _MGR = 'mgr.'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
 SKEW_SECONDS = 5.0
+#: Maximum time between an order and the OSDMap that shows it.
+SHOWN_SECONDS = 60.0
 
 
 class FlagOrders:
@@ -31,6 +34,8 @@ class FlagOrders:
         #: it, in seconds since the epoch.
         self._set: Dict[str, float] = {}
         self._cleared: Dict[str, float] = {}
+        #: Flags of the OSDMap, and since when they are set; None: no OSDMap was seen yet.
+        self._since: Optional[Dict[str, float]] = None
 
     def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
         """`entries`: earlier ones, as "log last" reports them."""
@@ -51,11 +56,19 @@ class FlagOrders:
                 times = self._set if order.sets else self._cleared
                 times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
 
+    def see(self, flags: AbstractSet[str], now: float) -> None:
+        """The flags of the present OSDMap, for the thread that calls `standing`: an entry of the
+        log may be lost, and an order does not outlive an OSDMap without its flag."""
+        since = dict.fromkeys(flags, 0.0) if self._since is None else self._since
+        self._since = {flag: since.get(flag, now) for flag in flags}
+
     def standing(self) -> FrozenSet[str]:
-        """Flags that others have ordered to set, and that were not ordered to be cleared since."""
+        """Flags that others have ordered to set, and that were not cleared since."""
+        since = self._since or {}
         with self._lock:
-            return frozenset(flag for flag, when in self._set.items()
-                             if when > self._cleared.get(flag, 0.0))
+            return frozenset(
+                flag for flag, when in self._set.items()
+                if when > max(self._cleared.get(flag, 0.0), since.get(flag, 0.0) - SHOWN_SECONDS))
 
 
 class _Order(NamedTuple):

@@ -126,6 +126,7 @@ class MgrCluster:
         handle = self._mgr.get_osdmap()
         if self._view is None or self._view.osdmap.epoch != handle.get_epoch():
             self._view = MapView(handle, self._known_items)
+        self._flag_orders.see(self._view.osdmap.flags, self._clock())
         return self._view
 
     def crush(self, version: int) -> CrushRules:

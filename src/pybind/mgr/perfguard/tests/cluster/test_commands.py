@@ -3,7 +3,8 @@
 import json
 import threading
 import time
-from typing import Any, Dict, List
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional
 
 import pytest
 
@@ -51,10 +52,10 @@ class Mons:
             self._waiting.clear()
 
 
-def mgr_cluster(mons: Mons, stopping: bool = False) -> Any:
+def mgr_cluster(mons: Mons, stopping: bool = False, clock: Optional[Any] = None) -> Any:
     from perfguard.cluster.mgr import MgrCluster
     cluster: Any = MgrCluster
-    return cluster(mons, lambda: stopping, Clock())
+    return cluster(mons, lambda: stopping, clock or Clock())
 
 
 def commands(number: int) -> List[Dict[str, Any]]:
@@ -131,3 +132,21 @@ def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
     monkeypatch.undo()
     cluster.hear(entry(2, 'unset'))
     assert cluster.ordered_flags() == frozenset()
+
+
+def test_an_order_ends_with_an_osdmap_without_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log lacks the order that has cleared it. Otherwise perfguard would take its own flag for
+    that of an operator, and leave it set for good."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'MapView', lambda handle, known_items: SimpleNamespace(osdmap=handle))
+    osdmaps = iter(SimpleNamespace(epoch=epoch, get_epoch=lambda: epoch, flags=frozenset(flags.split()))
+                   for epoch, flags in ((1, 'norebalance'), (2, ''), (3, 'norebalance')))
+    mons: Any = SimpleNamespace(get_osdmap=lambda: next(osdmaps), get_latest_counter=Mons(
+        ).get_latest_counter, send_command=Mons().send_command)
+    cluster = mgr_cluster(mons, clock=iter(range(1 << 40, 1 << 41, 3600)).__next__)
+    cluster.hear(entry(1, 'set'))
+    standing = []
+    for _ in range(3):
+        cluster.map_view()
+        standing.append(bool(cluster.ordered_flags()))
+    assert standing == [True, True, False]

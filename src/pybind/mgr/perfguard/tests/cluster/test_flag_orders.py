@@ -2,7 +2,7 @@
 """Flags that others have ordered, in the audit log as the releases write it."""
 import datetime
 import json
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, FrozenSet, List, Set, Tuple
 
 import pytest
 
@@ -10,6 +10,7 @@ from perfguard.cluster.flag_orders import FlagOrders
 
 #: When the entries arrive.
 NOW = datetime.datetime(2026, 11, 27, 1, 17, 3, tzinfo=datetime.timezone.utc).timestamp()
+SET, CLEAR = frozenset({'norebalance'}), frozenset({'noout'})
 FORMS = {
     'pacific': "from='client.? 127.0.0.1:0/466242006' entity='{}' cmd=[{}]: dispatch",
     'tentacle': "from='client.? 127.0.0.1:0/2559357048' entity='{}' cmd={} : dispatch"}
@@ -79,3 +80,18 @@ def test_a_mon_whose_clock_is_behind_is_heard() -> None:
     assert not orders.standing()
     orders.hear(entry(1, 'set'), NOW + 7300.0)
     assert orders.standing() == {'norebalance'}
+
+
+@pytest.mark.parametrize('flags_at, stands', [
+    ([(0.0, SET), (100.0, CLEAR), (200.0, SET)], False),
+    # The OSDMap does not show the order yet.
+    ([(0.0, CLEAR), (30.0, SET), (900.0, SET)], True),
+    # It was set before this mgr became active.
+    ([(900.0, SET)], True)])
+def test_an_order_ends_with_its_flag_though_the_log_lacks_the_end(
+        flags_at: List[Tuple[float, FrozenSet[str]]], stands: bool) -> None:
+    orders = FlagOrders()
+    orders.hear(entry(3, 'set'), NOW)
+    for seconds, flags in flags_at:
+        orders.see(flags, NOW + seconds)
+    assert bool(orders.standing()) == stands
