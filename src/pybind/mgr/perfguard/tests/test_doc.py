@@ -15,11 +15,18 @@ from perfguard.cluster.crush_preview import TOOL_SECONDS
 from perfguard.cluster.map_encoding import SPARE_IDS
 from perfguard.errors import Code
 from perfguard.metrics.catalogue import CHECK_CODES
+from perfguard.probe.compare import FASTER, SAME, SLOWER, UNKNOWN
+from perfguard.probe.expectations import ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
+from perfguard.probe.records import CLEANING, ENDED_STATES, PREPARING, RUNNING
 from perfguard.rebalance.adopting import MOST_PAIRS
 from perfguard.rebalance.joining import MAX_BURST_PINS
 from perfguard.rebalance.pg_num import MOST_AHEAD
+from perfguard.rebalance.replacing import ReplacePhase
 from perfguard.rebalance.throttle import LEAST_PGS
+from perfguard.tables import STEP_TEXTS
+from perfguard.watch.laggy import MECHANISM_TEXTS
+from perfguard.watch.slow_parts import DEVICE, HOST, RACK
 from perfguard.web.routes import ROUTES
 
 from qa.lib import recipes, reference
@@ -144,6 +151,36 @@ def test_the_openapi_fragment_has_every_route_and_field() -> None:
 @pytest.mark.parametrize('word', [*SUPPORTED, *IMPLIED, *PROFILES])
 def test_words_of_jobs(word: str) -> None:
     assert re.search('``%s[`=]' % word, section('What a probe does'))
+
+
+#: Words that commands print instead of sentences, by their row in the manual.
+WORDS = {
+    'laggy': MECHANISM_TEXTS, 'osds --drained': [phase.value for phase in ReplacePhase],
+    'mitigation ls': STEP_TEXTS.values(),
+    'probe ls': [PREPARING, RUNNING, CLEANING, *ENDED_STATES],
+    'probe show': [AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION],
+    'probe compare': [FASTER, SLOWER, SAME, UNKNOWN]}
+
+
+@pytest.mark.parametrize('row', WORDS)
+def test_states_and_verdicts(row: str) -> None:
+    text = ' '.join(section('States and verdicts').split())
+    meaning = text.split('``%s`` ' % row)[1].split(' :ref:')[0]
+    others = [meaning.find('``%s`` ' % other) for other in WORDS]
+    meaning = meaning[:min((place for place in others if place > 0), default=None)]
+    assert sorted(re.findall('``([^`]+)``', meaning)) == sorted(WORDS[row])
+
+
+CAUSES = sorted(set(re.findall(r"LikelyCause\(\s*'(\w+)'|^            \('(\w+)', counts", (
+    Path(__file__).parents[1] / 'watch' / 'causes.py').read_text(), re.MULTILINE)))
+
+
+def test_causes_of_slow_osds() -> None:
+    codes = {first or second for first, second in CAUSES} | {DEVICE, HOST, RACK}
+    assert len(codes) > 12
+    explained = re.findall(r'``(\w+)``', ' '.join(re.findall(
+        r'^``\w+``.*$', section('Likely causes'), re.MULTILINE)))
+    assert set(explained) == codes
 
 
 def sources() -> List[Path]:
