@@ -60,7 +60,9 @@ def osdmap(*rules: int) -> OsdMap:
 @pytest.mark.parametrize('racks, hosts, osds, domain, expected', [
     (1, 6, 2, 1, 32),       # a small cluster: its other caps hold
     (1, 100, 10, 1, 400),   # 100 hosts of 8, each PG in two
+    (1, 40, 10, 1, 160),
     (10, 10, 10, 2, 80),    # ten racks of 16, each PG in two
+    (8, 5, 10, 2, 64),
     (10, 10, 10, 0, 400),   # OSDs as failure domains have caps of their own
     (1, 100, 1, 1, 200),    # 100 OSDs of 2
 ])
