@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, RunComparison, NothingInCommon,
-                                     compare)
+                                     _overall, compare)
 from perfguard.probe.records import RunRecord, slimmed
 from perfguard.probe.types import Target
 
@@ -302,3 +302,10 @@ def test_mixed_jobs_have_both_directions() -> None:
         'latency read', 'latency write']
     with pytest.raises(NothingInCommon):
         compare(record, run(2, [step(replace(mixed, rwmixread=70), [50.0] * 10)], POOL))
+
+
+def test_one_uncertain_line_of_twenty_is_chance() -> None:
+    same = compare(flat(1, 5000.0), flat(2, 5000.0)).lines[0]
+    lines = [same._replace(verdict=SAME)] * 19
+    assert _overall([*lines, same._replace(verdict=SLOWER)], []) == SAME
+    assert _overall([*lines[1:], *[same._replace(verdict=FASTER)] * 2], []) == UNKNOWN

@@ -482,6 +482,8 @@ def test_an_expansion_that_is_refused_is_tried_again() -> None:
     driver.run(40)
     assert driver.status['id'] is None and 'it begins when this has cleared' in told(driver)
     assert '"campaign abort" ends the wait' in told(driver)
+    refused, = [event for event in driver.loop.published.events if event['kind'] == 'refused']
+    assert refused['what'] == 'expand osd.8, osd.9' and 'perfguard will retry' in refused['why']
     driver.cluster.revive(3)
     driver.run_to('DONE')
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that are released together share OSDMap epochs."""
 from dataclasses import replace
-from typing import List, Mapping, Tuple
+from typing import Dict, List, Mapping, Set, Tuple
 
 import pytest
 
@@ -20,6 +20,7 @@ from perfguard.watch.slow_reads import SlowReads
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
 from .test_phases import Machine, pinned, wide
 
 
@@ -249,3 +250,21 @@ def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
         machine.campaign = changed(machine.campaign, pace=replace(
             machine.campaign.pace, slow_reads={flight.sources[0]: SlowReads(now, now)}))
         machine.turn()
+
+
+def test_the_stall_of_a_release_is_measured_on_the_osds_that_may_lead_its_pg() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    moves = dict(driver.loop.rebalance.release_moves.moves.items())
+    driver.ask('start')
+    released: Dict[str, Set[int]] = {}
+    while len(released) < len(moves):
+        driver.turn()
+        campaign = driver.loop.rebalance.campaign
+        assert campaign is not None and campaign.active
+        for change in campaign.stalls.changes:
+            released.setdefault(change.pgid, set(change.primaries))
+    assert {move.moves_primary for move in moves.values()} == {False, True}
+    for pgid, move in moves.items():
+        assert released[pgid] == ({*move.leaders, *move.targets} if move.moves_primary
+                                  else {move.primary})
