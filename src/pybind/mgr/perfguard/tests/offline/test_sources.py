@@ -183,7 +183,9 @@ def test_no_connection_is_one_line(
 def test_a_live_cluster_replaces_every_dump(
         argv: List[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(argv) == 2 and not Rados.made
-    assert capsys.readouterr().err.count('\n') == 1
+    error = capsys.readouterr().err
+    assert error.count('\n') == 1
+    assert ('--live replaces %s' % argv[-2] in error) == ('--live' in argv)
 
 
 def test_what_is_read_is_said_on_a_terminal_only() -> None:

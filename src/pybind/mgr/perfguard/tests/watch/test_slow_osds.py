@@ -88,6 +88,14 @@ def test_a_class_in_which_a_few_are_faster_is_not_reported() -> None:
     assert not clock.detector.parts()
 
 
+@pytest.mark.parametrize('number', (12, 13))
+def test_up_to_half_of_a_class_that_was_never_faster_is_the_slow_part(number: int) -> None:
+    clock = Clock()
+    clock.play(300, slow_ones(set(range(24 - number, 24)), read=6.0, write=6.0))
+    assert [part.what for part in clock.detector.parts()] == [
+        '12 of 24 ssd OSDs'][:number == 12]
+
+
 @pytest.mark.parametrize('factors, words', [
     ({'read': 5.0}, 'reads'), ({'write': 5.0}, 'store commits'), ({'cpu': 30.0}, '(reads|writes)')])
 def test_a_slow_osd_is_named_with_the_kind_of_operation(
