@@ -11,7 +11,7 @@ from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClient
 from perfguard.options import Options
 from perfguard.rebalance.flights import PRIMED_SECONDS
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
-from perfguard.rebalance.throttle import set_pace
+from perfguard.rebalance.throttle import _path, set_pace
 from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
                                         LONGEST_BATCH_SECONDS, IntervalChange, Stalls, batch_pgs,
                                         batch_seconds)
@@ -268,3 +268,15 @@ def test_the_stall_of_a_release_is_measured_on_the_osds_that_may_lead_its_pg() -
     for pgid, move in moves.items():
         assert released[pgid] == ({*move.leaders, *move.targets} if move.moves_primary
                                   else {move.primary})
+
+
+def test_the_pools_whose_rules_lead_to_moving_pgs_are_on_their_path() -> None:
+    machine = expanding(FakeCluster(), wide())
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
+    seen = machine.observe()
+    elsewhere = replace(seen.osdmap.pools[2], crush_rule=99)
+    osdmap = replace(seen.osdmap, pools={**seen.osdmap.pools, 2: elsewhere})
+    seen = replace(seen, settings=replace(seen.settings, osdmap=osdmap))
+    draft = Draft.of(machine.campaign, {}, {}, seen, machine.options)
+    path = _path(draft, machine.campaign.pace)
+    assert path.osds and path.pools == seen.osdmap.pools.keys() - {2}
