@@ -15,6 +15,7 @@ from perfguard.cluster.crush_preview import TOOL_SECONDS
 from perfguard.cluster.map_encoding import SPARE_IDS
 from perfguard.errors import Code
 from perfguard.metrics.catalogue import CHECK_CODES
+from perfguard.mitigation.types import StepStage
 from perfguard.probe.compare import FASTER, SAME, SLOWER, UNKNOWN
 from perfguard.probe.expectations import ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
@@ -156,7 +157,8 @@ def test_words_of_jobs(word: str) -> None:
 #: Words that commands print instead of sentences, by their row in the manual.
 WORDS = {
     'laggy': MECHANISM_TEXTS, 'osds --drained': [phase.value for phase in ReplacePhase],
-    'mitigation ls': STEP_TEXTS.values(),
+    'mitigation ls': [STEP_TEXTS.get(state, state) for state in {
+        *STEP_TEXTS, *(stage.value for stage in StepStage)}],
     'probe ls': [PREPARING, RUNNING, CLEANING, *ENDED_STATES],
     'probe show': [AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION],
     'probe compare': [FASTER, SLOWER, SAME, UNKNOWN]}
