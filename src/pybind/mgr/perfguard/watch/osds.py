@@ -167,11 +167,8 @@ class OsdNorms:
 
     def __init__(self) -> None:
         self._sums: Dict[int, List[float]] = {}
-        self._peers: Dict[int, Tuple[str, str]] = {}
-
-    def take_places(self, places: Mapping[int, OsdPlace]) -> None:
-        """Where the OSDs are now."""
-        self._peers = {osd: (place.host, place.device_class) for osd, place in places.items()}
+        #: Where the OSDs are now.
+        self.places: Mapping[int, OsdPlace] = {}
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
         """Add a quiet reading. `baselines`: of reads in ms, by pool."""
@@ -214,13 +211,14 @@ class OsdNorms:
 
     def norms(self) -> Dict[int, float]:
         """Norms of OSDs with enough reads, of their own or together with their peers."""
+        peers = {osd: (self.places[osd].host, self.places[osd].device_class)
+                 for osd in self._sums if osd in self.places}
         together: Dict[Tuple[str, str], List[float]] = {}
-        for osd, sums in self._sums.items():
-            if osd in self._peers:
-                total = together.setdefault(self._peers[osd], [0.0, 0.0, 0.0])
-                total[:] = map(add, total, sums)
-        best = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in self._peers
-                else together[self._peers[osd]] for osd, sums in self._sums.items()}
+        for osd, key in peers.items():
+            total = together.setdefault(key, [0.0, 0.0, 0.0])
+            total[:] = map(add, total, self._sums[osd])
+        best = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in peers
+                else together[peers[osd]] for osd, sums in self._sums.items()}
         return {osd: actual / usual for osd, (actual, usual, reads) in best.items()
                 if reads >= LEAST_PEER_READS and actual > 0.0}
 

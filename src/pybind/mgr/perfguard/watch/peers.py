@@ -7,7 +7,6 @@ All latencies and loads are logarithms, because slowness is a factor. All averag
 that slow OSDs among the peers do not shift the expectation.
 """
 import math
-from bisect import bisect_right
 from collections import Counter
 from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
@@ -102,7 +101,7 @@ class Peers:
         """`of_few`: max or min, for the latency of the slowest or the fastest of few members."""
         self._points = points
         self.count = len(points)
-        loads = [sorted(point.loads[i] for point in points) for i in range(3)]
+        loads = [sorted(column) for column in zip(*[point.loads for point in points])]
         self._middle = median(loads[0])
         # The 90th percentile, so that a hot OSD in a large group does not raise it.
         last = self.count - 1 - self.count // 10
@@ -111,12 +110,15 @@ class Peers:
         #: Utilisation at the median load. The latency of an M/M/1 queue, 1 / (1 - utilisation),
         #: has the slope utilisation / (1 - utilisation) there.
         self.utilisation = self.slope / (1.0 + self.slope)
-        levels = sorted((point.reading.log_ms - self._growth(point.loads[0] - self._middle),
-                         point.loads[0]) for point in points)
+        levels = [(point.reading.log_ms - growth(self.utilisation, point.loads[0] - self._middle),
+                   point.loads[0]) for point in points]
         residuals = _healthy(levels) if of_few is None else [level for level, _ in levels]
-        self._center = of_few(residuals) if of_few is not None else median(residuals)
-        self.spread = MAD_SIGMA * median(sorted(abs(residual - self._center)
-                                                for residual in residuals))
+        center = self._center = of_few(residuals) if of_few is not None else median(residuals)
+        self.spread = MAD_SIGMA * median(sorted([abs(residual - center)
+                                                 for residual in residuals]))
+        # The deviation of few peers is uncertain.
+        self._least_sigma = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
+        self._spread_ratio = math.expm1(self.spread)
 
     def _slope(self) -> float:
         """Slope of latency on load between the medians of the lower and upper third by load."""
@@ -136,36 +138,36 @@ class Peers:
     def _slow_by_load(self) -> List[Tuple[float, float]]:
         """The loads and latencies of the OSDs, by load. Without those that are far slower than
         healthy ones, though two others have as much load."""
-        ordered = sorted((point.loads[0], point.reading.log_ms) for point in self._points)
-        bound = FAR + median(_healthy(sorted((ms, load) for load, ms in ordered)))
+        ordered = sorted([(point.loads[0], point.reading.log_ms) for point in self._points])
+        healthy = _healthy([(ms, load) for load, ms in ordered])
+        bound = FAR + median(healthy)
+        if len(healthy) == len(ordered) and healthy[-1] <= bound:
+            return ordered  # nearly always
         loads = [load for load, ms in ordered if ms <= bound][-2:]
         return [(load, ms) for load, ms in ordered if ms <= bound or load > loads[0]]
 
-    def _growth(self, load: float) -> float:
-        return growth(self.utilisation, load)
-
     def expected(self, loads: Loads) -> float:
         """Logarithm of the expected latency in ms; a low load does not reduce it."""
-        within = max(0.0, min(loads[0], self._top[0]) - self._middle)
         top = self._top
+        within = max(0.0, min(loads[0], top[0]) - self._middle)
         beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
-        return self._center + max(self._growth(within + beyond),
-                                  self._growth(within) + BEYOND_SLOPE * beyond)
+        if not beyond:
+            return self._center + growth(self.utilisation, within) if within else self._center
+        return self._center + max(growth(self.utilisation, within + beyond),
+                                  growth(self.utilisation, within) + BEYOND_SLOPE * beyond)
 
     def compare(self, point: LoadPoint, others: int) -> PeerComparison:
         """Compare a point with this group, which has `others` other members."""
-        expected = self.expected(point.loads)
-        # The deviation of few peers is uncertain, as is the mean of few operations.
-        spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
-        op_sigma = OP_SPREAD / math.sqrt(point.reading.ops)
-        sigma = max(spread, op_sigma)
+        _, reading, loads = point
+        expected = self.expected(loads)
+        # The mean of few operations is uncertain.
+        op_sigma = OP_SPREAD / math.sqrt(reading.ops)
+        sigma = max(self._least_sigma, op_sigma)
         expected_ms = math.exp(expected)
-        reading = point.reading
         return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
-                              expected_ms * math.expm1(self.spread),
+                              expected_ms * self._spread_ratio,
                               (reading.log_ms - expected) / sigma, op_sigma,
-                              math.exp(point.loads[0] - self._middle), others, point.loads[0],
-                              sigma)
+                              math.exp(loads[0] - self._middle), others, loads[0], sigma)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -195,17 +197,17 @@ def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
 
 
 def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
-    """Logarithms of latencies, of sorted pairs of latency and load. Without those far above the
+    """Sorted logarithms of latencies, of pairs of latency and load. Without those far above the
     fast part if most of them are, unless the fast part may be fast because it has less to do."""
-    ordered = [level for level, _ in levels]
+    ordered = sorted([level for level, _ in levels])
     bound = APART + ordered[min(len(ordered), max(MIN_PEERS, math.ceil(
         FAST_PART * len(ordered)))) - 1]
     if median(ordered) <= bound:
         return ordered
-    fast = bisect_right(ordered, bound)
-    loads, fast_loads = (sorted(load for _, load in part) for part in (levels, levels[:fast]))
+    loads = sorted([load for _, load in levels])
+    fast_loads = sorted([load for level, load in levels if level <= bound])
     less_to_do = median(fast_loads) < median(loads) - math.log(SAME_LOAD)
-    return ordered if less_to_do else ordered[:fast]
+    return ordered if less_to_do else ordered[:len(fast_loads)]
 
 
 def growth(utilisation: float, load: float) -> float:
@@ -472,7 +474,10 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(window_totals, osd in busy))
              for osd, window_totals in totals.items()}
-    sizes = Counter(key for own_key in group_of.values() for key in {own_key, all_models(own_key)})
+    # A group of all models is of no use where each of them has a group of its own.
+    keys_of = {key: [other for other in {key, all_models(key)} if other in used]
+               for used in [set(group_of.values())] for key in used}
+    sizes = Counter([key for own_key in group_of.values() for key in keys_of[own_key]])
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
@@ -480,7 +485,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
             reading = windows[osd].reading(channel, totals[osd])
             if reading is not None:
                 point = LoadPoint(osd, reading, load)
-                for key in {group_of[osd], all_models(group_of[osd])}:
+                for key in keys_of[group_of[osd]]:
                     members.setdefault(key, []).append(point)
         groups += [_Group(key, channel, points, _by_kind(points, busy), sizes[key] <= MIN_PEERS)
                    for key, points in members.items()]

@@ -223,7 +223,8 @@ class SlowOsds:
         if removed:
             self._drop(removed)
         for osd in places:
-            self._states.setdefault(osd, _State())
+            if osd not in self._states:
+                self._states[osd] = _State()
             if osd not in self._windows:
                 self._windows[osd] = OsdWindow()
         return True

@@ -180,7 +180,7 @@ class WatchState:
                                   quiet, pool_settings(options), context.probed.pools,
                                   context.idle and self._settled(context))
                 self.norms.forget_others(context.osdmap.osds)
-                self.norms.take_places(readings.places)
+                self.norms.places = readings.places
                 if quiet:
                     slow = self._newly_slow(context.now)
                     self.norms.update([row for row in readings.clients if row.osd not in slow],

@@ -8,7 +8,8 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.peers import PeerComparison, PeerFinding
+from perfguard.watch import peers
+from perfguard.watch.peers import LoadPoint, PeerComparison, PeerFinding, Peers
 from perfguard.watch.slow_osds import SlowOsds, describe
 from perfguard.watch.slowness import FORGET_SECONDS, SlowSettings
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
@@ -654,6 +655,23 @@ def test_a_part_that_has_become_somewhat_slower_is_reported_later(first: Set[int
     part, = clock.detector.parts()
     assert len(part.osds) == 7
     assert not clock.play(300) and not clock.detector.parts()
+
+
+def test_medians_are_taken_once_for_each_kind_of_operation(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for all models together where each has peers of its own."""
+    made: List[int] = []
+
+    def counted(points: Sequence[LoadPoint]) -> Peers:
+        made.append(len(points))
+        return Peers(points)
+
+    clock = Clock({osd: place._replace(model='m%d' % (osd % 2))
+                   for osd, place in places(hosts=20).items()})
+    clock.play(60)
+    monkeypatch.setattr(peers, 'Peers', counted)
+    clock.play(BEAT)
+    assert made == [40, 40] * 4
 
 
 def test_models_have_peers_of_their_own() -> None:

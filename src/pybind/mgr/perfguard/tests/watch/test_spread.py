@@ -109,7 +109,7 @@ def test_osds_with_few_reads_have_the_norm_of_their_host() -> None:
     norms = OsdNorms()
     slow, fast = OsdPlace(0, 'h0', 'default', 'hdd'), OsdPlace(0, 'h0', 'default', 'ssd')
     places = {**dict.fromkeys(range(4), slow), 4: fast, 5: OsdPlace(5, 'h1', 'default', 'hdd')}
-    norms.take_places(places)
+    norms.places = places
     for _ in range(50):
         norms.update([ClientOps(1, osd, Ops((3 if place is slow else 1) * 6 * 10 ** 6, 6), Ops())
                       for osd, place in places.items()]
@@ -121,7 +121,7 @@ def test_osds_with_few_reads_have_the_norm_of_their_host() -> None:
     # What it knows of these OSDs outlives the mgr.
     later = OsdNorms()
     later.from_json(norms.to_json())
-    later.take_places(places)
+    later.places = places
     assert later.norms() == pytest.approx(found, rel=0.01)
 
 
