@@ -10,7 +10,9 @@ from typing import Iterator, List, Set, Tuple
 
 import pytest
 
+from perfguard.offline import command
 from perfguard.options import OPTIONS
+from perfguard.probe import client
 
 from qa.lib import reference
 
@@ -66,6 +68,18 @@ def test_a_command_exists_with_its_arguments(
 def test_options_that_are_set_exist(name: str, line: str) -> None:
     option = re.search(r'mgr/perfguard/(?:<id>/)?(\w+)', line)
     assert option is None or option.group(1) in {spec['name'] for spec in OPTIONS}, (name, line)
+
+
+#: The programs beside the module.
+PARSERS = {'perfguard-plan': command._parser, 'perfguard-probe': client._parser}
+
+
+@pytest.mark.parametrize('line', sorted(re.findall(
+    r'(?:^ +|``)(perfguard-(?:plan|probe) [^`\n]+)', reference.manual(), re.MULTILINE)))
+def test_programs_accept_their_arguments(line: str) -> None:
+    program, *words = shlex.split(
+        line.split(' > ')[0].replace('<run>', str(client.FIRST_RUN)))
+    assert words and PARSERS[program]().parse_args(words)
 
 
 #: How the tests on clusters call a command, and what they give to these functions themselves.
