@@ -118,6 +118,12 @@ def test_where_nothing_can_stay_the_reason_is_that_of_the_whole(
     assert isinstance(found, Unpinnable) and 'acting set' in found.reason
 
 
+def test_no_shard_is_held_where_a_rule_has_chosen_an_osd_twice() -> None:
+    pin = plan_partial_pin(pool(3, False), (1, 1, 2), (2, 3, 5), UpmapEntry(), OSDS, None,
+                           leaving=(5,))
+    assert isinstance(pin, Unpinnable)
+
+
 def test_of_shards_that_cannot_stay_together_some_stay() -> None:
     """The lost shard recovers to osd.4, whose host has another shard."""
     hosts = {osd: ToyOsd(host) for osd, host in enumerate((0, 0, 1, 1, 2, 2, 3, 3))}
