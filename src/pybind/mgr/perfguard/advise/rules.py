@@ -11,14 +11,14 @@ from .report import Facts, Finding, Rule, Severity
 WARNING, INFO = Severity.WARNING, Severity.INFO
 
 RULES: Tuple[Rule, ...] = (
-    Rule('BALANCER_OFF', WARNING,
-         'Without the balancer in an upmap mode, CRUSH alone places PGs. The fullest OSD then '
-         'limits the usable space of its pools, and the OSD with the most PGs limits their speed.',
-         'Ceph documentation, Balancer', settings.balancer_off),
     Rule('BALANCER_DEVIATION', INFO,
          'The balancer stops when each OSD is within this number of PGs of its ideal. With 100 PGs '
          'per OSD, 5 allows OSDs to differ by 10 % in fill and load, 1 by 2 %.',
          'Ceph documentation, Balancer', settings.balancer_deviation),
+    Rule('BALANCER_OFF', WARNING,
+         'Without the balancer in an upmap mode, CRUSH alone places PGs. The fullest OSD then '
+         'limits the usable space of its pools, and the OSD with the most PGs limits their speed.',
+         'Ceph documentation, Balancer', settings.balancer_off),
     Rule('CAPACITY_AFTER_HOST_LOSS', WARNING,
          'When the host fails, its data is rebuilt on the others. Above the nearfull ratio, pools '
          'are close to the ratios at which backfill and then writes stop.',
@@ -56,15 +56,6 @@ RULES: Tuple[Rule, ...] = (
          'Firmware decides how a drive flushes, collects garbage and throttles. One drive with '
          'another firmware than its peers may slow all PGs of its OSD.',
          'Reports by operators', drives.firmware_differs),
-    Rule('DRIVE_WEAR', WARNING,
-         'Flash drives near the end of their life fail, and some become read-only. Drives of one '
-         'age reach it together.', 'Ceph documentation, Device management', drives.worn),
-    Rule('DRIVE_WRITE_CACHE', WARNING,
-         'Ceph flushes the cache of a drive with each write. With its volatile cache off, a drive '
-         'with capacitors may reach 22,000 IOPS at queue depth 1 instead of 600; some drives are '
-         'slower without it.',
-         'Ceph documentation, Hardware recommendations; yourcmc.ru, Ceph performance',
-         drives.write_caches),
     Rule('DRIVE_SHARED', WARNING,
          'The heads of a rotating drive move between the areas of its OSDs, and all of these OSDs '
          'are lost with it.', 'Ceph documentation, Hardware recommendations',
@@ -77,18 +68,27 @@ RULES: Tuple[Rule, ...] = (
          'Ceph flushes the cache of the drive with each write. Without capacitors a flush reaches '
          'the flash: about 600 IOPS at queue depth 1 instead of up to 22,000.',
          'yourcmc.ru, Ceph performance', pools.unprotected),
+    Rule('DRIVE_WEAR', WARNING,
+         'Flash drives near the end of their life fail, and some become read-only. Drives of one '
+         'age reach it together.', 'Ceph documentation, Device management', drives.worn),
+    Rule('DRIVE_WRITE_CACHE', WARNING,
+         'Ceph flushes the cache of a drive with each write. With its volatile cache off, a drive '
+         'with capacitors may reach 22,000 IOPS at queue depth 1 instead of 600; some drives are '
+         'slower without it.',
+         'Ceph documentation, Hardware recommendations; yourcmc.ru, Ceph performance',
+         drives.write_caches),
     Rule('EC_OPTIMIZATIONS_OFF', INFO,
          'Without allow_ec_optimizations a small read fetches a whole stripe from all data shards, '
          'and a small write rewrites it. The flag cannot be cleared once it is set.',
          'Ceph documentation, Erasure code (optimizations)', pools.erasure_reads),
-    Rule('EC_SMALL_IO', INFO,
-         '4 KiB writes to an erasure-coded pool reach about a third of the IOPS of a replicated '
-         'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
-         pools.small_io_on_erasure),
     Rule('EC_SINGLE_PARITY', INFO,
          'Once a shard is lost, nothing protects the data: a second failure, or a sector that '
          'cannot be read during recovery, loses it. With min_size k + 1 the PG also stops serving.',
          'Ceph documentation, Erasure code', pools.single_parity),
+    Rule('EC_SMALL_IO', INFO,
+         '4 KiB writes to an erasure-coded pool reach about a third of the IOPS of a replicated '
+         'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
+         pools.small_io_on_erasure),
     Rule('FRAGMENTATION', WARNING,
          'Where free space is in small pieces, a write needs several extents, each with its own '
          'metadata. Overwrites and deletions fragment free space, more so the fuller the OSD is.',

@@ -233,6 +233,7 @@ def test_the_name_of_a_pool_is_one_word_of_the_command(given: Facts) -> None:
 
 def test_every_rule_is_provoked_by_some_input() -> None:
     assert {code for code, _, _ in PROVOKED} == CODES and len(CODES) == len(RULES)
+    assert [rule.code for rule in RULES] == sorted(CODES)  # so that a new one has a place
 
 
 #: What looks like a finding and is none.
