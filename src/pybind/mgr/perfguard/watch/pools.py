@@ -198,6 +198,8 @@ class _Pool:
 class PoolWatch:
     def __init__(self) -> None:
         self._pools: Dict[int, _Pool] = {}
+        #: What `latency` has returned since the pool last changed: several parts of a turn ask.
+        self._performances: Dict[int, PoolPerformance] = {}
         #: Pools whose baseline has grown since it was stored, in order.
         self._unsaved: Dict[int, None] = {}
         self._seconds = 0.0
@@ -233,6 +235,8 @@ class PoolWatch:
                 self._unsaved[pool_id] = None
 
     def _pool(self, pool_id: int, settings: PoolSettings) -> _Pool:
+        """The pool, which is about to change."""
+        self._performances.pop(pool_id, None)
         if pool_id not in self._pools:
             self._pools[pool_id] = _Pool(settings.baseline_seconds)
         return self._pools[pool_id]
@@ -240,6 +244,7 @@ class PoolWatch:
     def _forget_others(self, pools: Collection[int], settings: PoolSettings) -> None:
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
+            self._performances.pop(pool_id, None)
         if settings.baseline_seconds != self._seconds:
             self._seconds = settings.baseline_seconds
             for pool in self._pools.values():
@@ -270,16 +275,18 @@ class PoolWatch:
         return changed
 
     def latency(self, pool_id: int) -> PoolPerformance:
-        pool = self._pools.get(pool_id)
+        pool, known = self._pools.get(pool_id), self._performances.get(pool_id)
         if pool is None:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
-        return PoolPerformance(pool_id, mean_flow(pool.recent, READS, READ_NS),
-                               mean_flow(pool.recent, WRITES, WRITE_NS),
-                               pool.baseline('reads'), pool.baseline('writes'),
-                               pool.spreads['reads'].value, pool.spreads['writes'].value,
-                               _minute(pool.recent, READS, READ_NS),
-                               _minute(pool.recent, WRITES, WRITE_NS),
-                               pool.alarm_ms.get('reads'), pool.alarm_ms.get('writes'))
+        if known is None:
+            known = self._performances[pool_id] = PoolPerformance(
+                pool_id, mean_flow(pool.recent, READS, READ_NS),
+                mean_flow(pool.recent, WRITES, WRITE_NS),
+                pool.baseline('reads'), pool.baseline('writes'),
+                pool.spreads['reads'].value, pool.spreads['writes'].value,
+                _minute(pool.recent, READS, READ_NS), _minute(pool.recent, WRITES, WRITE_NS),
+                pool.alarm_ms.get('reads'), pool.alarm_ms.get('writes'))
+        return known
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> baseline of reads in ms, if known and while reads are not high."""

@@ -68,6 +68,21 @@ def test_latency_is_the_mean_of_the_last_minute() -> None:
     assert clients.latency.write == Flow(10.0, 5.0)
 
 
+def test_several_parts_of_a_turn_share_one_computation() -> None:
+    """There may be 1,000 pools, and four parts ask for each."""
+    clients = Clients()
+    clients.feel(60, read_ms=9.0)
+    first = clients.latency
+    assert clients.latency is first
+    clients.feel(60, read_ms=1.0)
+    assert clients.latency.read.ms == 1.0
+    clients.watch.load_provisional({str(POOL): {'writes': 3.0}}, SETTINGS)
+    assert clients.latency.write_baseline_ms == 3.0
+    clients.pools = ()
+    clients.rows(5, [])
+    assert clients.latency.read_baseline_ms is None
+
+
 def test_osds_of_a_pool_are_summed_up() -> None:
     clients = Clients()
     clients.rows(5, [ClientOps(POOL, 1, ops(10, 1.0), Ops()),
