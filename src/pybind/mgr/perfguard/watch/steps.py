@@ -117,7 +117,9 @@ class Changes:
             if self._facts.get(what, value) != value:
                 self._changes.append(ClusterChange(
                     now, what, self._facts[what], value, late.get(what, 0.0)))
-        self._facts.update(facts)
+        # Pools are removed; what is read from time to time remains known.
+        kept = {what: value for what, value in self._facts.items() if what in late}
+        self._facts = {**kept, **facts}
 
     def around(self, step: Step) -> List[ClusterChange]:
         return changes_around(self._changes, step)

@@ -88,6 +88,14 @@ def test_changes_at_that_time() -> None:
     assert len(changes.around(step(START - 420.0, START))) == 3
 
 
+def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
+    changes = Changes()
+    changes.note(START - 20.0, {'pg_num of pool p': '128'}, {})
+    changes.note(START - 10.0, {}, {})
+    changes.note(START, {'pg_num of pool p': '32'}, {})
+    assert changes.around(step()) == []
+
+
 def test_the_texts() -> None:
     steps = [step(), step()._replace(kind='writes', after=Flow(300.0, 3.2))]
     assert what_text(steps, {1: 'p'}) == \
