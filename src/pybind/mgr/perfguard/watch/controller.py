@@ -276,11 +276,12 @@ class Watching:
         return {name: part for name, part in parts.items() if part}
 
     def _save_baselines(self, pools: Set[int]) -> None:
-        # An OSDMap without pools may be the initial, empty one.
-        for pool_id in self._stored - pools if pools else ():
-            self._store.remove(BASELINES + str(pool_id))
-            self._stored.discard(pool_id)
-        # One per turn: a write takes the mon some milliseconds.
+        # One of each per turn: a write takes the mon some milliseconds, and hundreds of pools may
+        # be removed at once. An OSDMap without pools may be the initial, empty one.
+        removed = next(iter(self._stored - pools), None) if pools else None
+        if removed is not None:
+            self._store.remove(BASELINES + str(removed))
+            self._stored.discard(removed)
         grown = self._watch.pools.take_unsaved()
         if grown is not None:
             self._store.put(BASELINES + str(grown[0]), grown[1])

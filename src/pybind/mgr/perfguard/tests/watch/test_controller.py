@@ -432,6 +432,19 @@ def test_a_baseline_is_removed_with_its_pool() -> None:
     assert store.names('baseline/') == ['baseline/1']
 
 
+def test_no_turn_waits_until_the_baselines_of_many_pools_are_removed() -> None:
+    driver = Watched()
+    store = Store(driver.kv)
+    for pool in range(77, 97):
+        store.put('baseline/%d' % pool, [[1.0, 60.0, 1000.0, 1e9, 0.0, 0.0]])
+    driver.restart()
+    for _ in range(20):
+        before = len(store.names('baseline/'))
+        driver.turn(PERIOD)
+        assert before - len(store.names('baseline/')) == 1
+    assert store.names('baseline/') == ['baseline/1']
+
+
 @pytest.mark.parametrize('name', ['watch', 'chronic', 'baseline/1'])
 @pytest.mark.parametrize('document', [
     None, [], {}, 5, 'x', [[]], [[1, 2]], {'slow': 5, 'laggy_since': 'x', 'latency': 7},
