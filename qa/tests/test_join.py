@@ -4,6 +4,7 @@ import base64
 import subprocess
 import time
 from pathlib import Path
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -32,11 +33,13 @@ def test_expand_under_load(release: str, guard: Guard) -> None:
     refused(guard, 'expand', 'no new OSD of CRUSH weight 0', weight='1')
     added = cluster.add_osds(4, weight=0.0)
     wait_reported(guard)
-    for args, text in ((dict(osds='99'), 'osd.99 does not exist'),
-                       (dict(hosts='nowhere'), "no OSD, host or rack 'nowhere'"),
-                       (dict(osds='0'), 'already has CRUSH weight'),
-                       (dict(weight='0'), 'must be between'), (dict(weight='-1'), 'between'),
-                       (dict(weight='inf'), 'between'), (dict(weight='much'), 'not a number')):
+    mistakes: List[Tuple[Dict[str, Any], str]] = [
+        ({'what': ['osd.99']}, 'osd.99 does not exist'),
+        ({'what': ['nowhere']}, "no OSD, host or rack 'nowhere'"),
+        ({'what': ['osd.0']}, 'already has CRUSH weight'),
+        ({'weight': '0'}, 'must be between'), ({'weight': '-1'}, 'between'),
+        ({'weight': 'inf'}, 'between'), ({'weight': 'much'}, 'not a number')]
+    for args, text in mistakes:
         refused(guard, 'expand', text, **args)
     loads = [cluster.load(pool, rate=100, runtime=300) for pool in ('rep', 'ec')]
     try:

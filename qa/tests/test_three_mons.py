@@ -5,7 +5,7 @@ All tests of a release share one cluster, which is put back in order before each
 """
 import errno
 import time
-from typing import Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -70,9 +70,9 @@ def added(cluster: Cluster) -> List[int]:
     return [osd for osd in cluster.osds() if osd >= OSDS]
 
 
-def both(guard: Guard) -> Dict[str, str]:
+def both(guard: Guard) -> Dict[str, Any]:
     """The arguments that fill the added OSDs: by name, since they may have held PGs before."""
-    return {'osds': ','.join(map(str, added(guard.cluster))), 'weight': '1.0'}
+    return {'what': ['osd.%d' % osd for osd in added(guard.cluster)], 'weight': '1.0'}
 
 
 # ---- the tests
