@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pools get CRUSH rules under which their data cannot stay where it is: it moves first."""
 import errno
+import re
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
@@ -11,6 +12,7 @@ from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
+from qa.tests.test_join import crush_text
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
@@ -237,6 +239,55 @@ def test_fewer_upmaps_cost_movement(guard: Guard, least: str) -> None:
     assert shards == shown['shards_required'] + shown['shards_extra']
     moved_before_the_switch(cluster, 'least', first)
     assert not guard.tracebacks()
+
+
+def test_only_what_a_map_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
+    """Another failure domain in the rule itself, then two hosts that change their racks."""
+    cluster, text = guard.cluster, crush_text(guard.cluster)
+    rule = re.search(r'rule %s \{.*?\}' % re.escape(least), text, re.DOTALL)
+    assert rule is not None
+    set_map(guard, text.replace(rule[0], rule[0].replace('type host', 'type rack')))
+    first, second, *_ = re.findall(r'rack \S+ \{.*?item (\S+) ', text, re.DOTALL)
+    assert in_racks(cluster)
+    set_map(guard, swapped(crush_text(cluster), first, second))
+    assert in_racks(cluster)
+    set_map(guard, text)
+
+
+def swapped(text: str, first: str, second: str) -> str:
+    return re.sub(r'(item )(%s|%s)( )' % (first, second), lambda item: '%s%s%s' % (
+        item[1], second if item[2] == first else first, item[3]), text)
+
+
+def set_map(guard: Guard, text: str) -> None:
+    cluster = guard.cluster
+    before, first = acting(cluster, 'least'), cluster.epoch()
+    wait_reported(guard)
+    answer = order(guard, 'crushmap', given=text)
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    fewest = (answer['crushmap'] or {}).get('least_moves') or {
+        'shards_required': 0, 'shards_extra': 0, 'shards_by_crush': answer['shards']}
+    shards = moved(before, acting(cluster, 'least'))
+    epochs = [cluster.mon('osd dump', epoch=epoch)
+              for epoch in range(first, cluster.epoch() + 1)]
+    most = max(len(dump['pg_temp']) for dump in epochs)
+    print('%s: %d shards moved (required %d, for the balance %d, by CRUSH alone %d), at most %d '
+          'PGs remapped at a time, %d upmaps' % (
+              cluster.release.name, shards, fewest['shards_required'], fewest['shards_extra'],
+              fewest['shards_by_crush'], most, len(guard.upmaps())))
+    # A shard that moves for the balance may be one that would have to move.
+    assert fewest['shards_required'] <= shards <= 1.1 * (
+        fewest['shards_required'] + fewest['shards_extra']) + answer['balanced']['shards']
+    # Where nothing moves first, a map that the mons do not commit along with all pins remaps some.
+    assert most <= IN_FLIGHT or answer['crushmap'] is None
+    assert not guard.tracebacks()
+
+
+def in_racks(cluster: Cluster) -> bool:
+    """Whether all shards of each PG are in different racks."""
+    rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+    return all(len({rack_of[osd] for osd in osds}) == 6 for osds in acting(cluster, 'least'))
 
 
 def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:

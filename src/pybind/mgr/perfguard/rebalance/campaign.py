@@ -404,9 +404,8 @@ class Campaign:
 
     @property
     def moving_first(self) -> bool:
-        """A pool is changed once the PGs are where the change places them."""
-        change = self.change
-        return change is not None and change.moves_first and change.stage is ChangeStage.WANTED
+        """The change is made once PGs are where it allows them to be."""
+        return self.change is not None and self.change.moving_first
 
     @property
     def open(self) -> bool:

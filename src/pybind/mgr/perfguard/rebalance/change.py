@@ -205,6 +205,11 @@ class Change:
         others = sorted(item for item in observation.crush.digest().items() if item[0] not in names)
         return zlib.crc32(repr(others).encode())
 
+    @property
+    def moving_first(self) -> bool:
+        """It is made once PGs are where it allows them to be."""
+        return self.moves_first and self.stage is ChangeStage.WANTED
+
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[Planned]:
         """The PGs that move before it is made; None: it can be made. `pins`: the present ones."""

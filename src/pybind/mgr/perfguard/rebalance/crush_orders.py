@@ -24,10 +24,10 @@ from ..store import Store
 from ..tables import listed
 from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign, Rollback
-from .change import Change
+from .change import Change, Details
 from .growth import growth
-from .join_plan import bases_of, plan_join
-from .least_moves import least_moves
+from .join_plan import bases_of, entries_with, plan_join
+from .least_moves import least_moves, moves_for_map
 from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, waiting, weights_back)
@@ -123,7 +123,8 @@ class CrushOrders:
         limit = self._cluster.pgs_per_osd_limit()
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
-            'crushmap': self._prepare_map, 'rule': partial(self._prepare_rule, bounds),
+            'crushmap': partial(self._prepare_map, bounds),
+            'rule': partial(self._prepare_rule, bounds),
             'pg_num': self._prepare_pg_num, 'balance': self._prepare_balance}
         prepare = verbs.get(order.verb, self._prepare)
 
@@ -166,8 +167,9 @@ class CrushOrders:
             observation.osdmap, change.weights, None, True),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
-    def _prepare_map(self, order: Order, observation: Observation,
+    def _prepare_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                      inventory: OrderFacts) -> Preview:
+        """`bounds`: as of _prepare_rule, for PGs that the map does not allow to stay."""
         try:
             crush_map = self._cluster.compiled_crush_map(
                 order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
@@ -179,7 +181,9 @@ class CrushOrders:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (observation.crush_version,
                                                       order.prior_version))
-        return self._preview_of(MapChange.to(rules, observation), observation, crush_map)
+        preview = self._preview_of(MapChange.to(rules, observation), observation, crush_map)
+        return preview if bounds is None or not preview.planned.unpinnable \
+            else _obeyed_first(preview, observation, bounds)
 
     def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
@@ -471,6 +475,25 @@ class CrushOrders:
             self._store.put(name, document)
         else:
             self._store.remove(name)
+
+
+def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds) -> Preview:
+    """The preview of a CRUSH map that does not allow PGs to stay: they move before it is set."""
+    assert isinstance(preview.change, MapChange) and preview.outlook is not None
+    fewest = moves_for_map(preview.outlook, observation, bounds)
+    change, osdmap = replace(preview.change, least=bounds), observation.osdmap
+    outlook = replace(preview.outlook, finals=fewest.finals)
+    first = change.first_moves(observation, outlook, {})
+    if first is None:
+        return preview
+    after = replace(outlook, pgs={**outlook.pgs, **{
+        pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
+        for pgid in first.pins}})
+    planned = plan_join(osdmap, after, (), observation.signals.pool_bytes)
+    return replace(
+        preview, change=change, planned=planned, outlook=after, first=tuple(first.moves.values()),
+        entries=entries_with(planned, after, osdmap),
+        details=Details('crushmap', {'pgs': len(first.pins), 'least_moves': fewest.as_json()}))
 
 
 def _refuse_limit(order: Order, why: str) -> None:

@@ -233,7 +233,7 @@ _FEWER_PINS = {
                 '"undrain" the OSDs, which comes in tranches'}
 
 #: Keys of the details of previews.
-KINDS_OF_DETAILS = ('rule', 'pg_num', 'balance')
+KINDS_OF_DETAILS = ('rule', 'pg_num', 'balance', 'crushmap')
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED_PGS = 50
 
@@ -257,6 +257,8 @@ class Preview:
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
     details: Details = Details()
+    #: Of a CRUSH map: the moves of the PGs that it does not allow to stay, before it is set.
+    first: Tuple[Move, ...] = ()
     #: PGs that a new pg_num makes on each OSD (pgs_made); {} for other changes.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
@@ -269,7 +271,8 @@ class Preview:
     @property
     def moves(self) -> Sequence[Move]:
         """All moves of the campaign."""
-        return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
+        return (*self.first, *(self.planned.moves.values() if self.balanced is None
+                               else self.balanced.moves))
 
     def assessed(self, order: Order, facts: OrderFacts, observation: Observation, options: Options,
                  rates: Sequence[float], pg_limit: int) -> 'Preview':
@@ -310,7 +313,7 @@ class Preview:
         if self.change is None or self.ordinary:
             return None
         by_crush = self.details.required_share * sum(
-            move.bytes for move in self.planned.moves.values())
+            move.bytes for move in (*self.first, *self.planned.moves.values()))
         # A balanced end state may need less than what CRUSH moves, or more for the balance alone.
         return round(min(by_crush, sum(move.bytes for move in self.moves)))
 
@@ -319,7 +322,7 @@ class Preview:
         """The OSDs and pools that the change affects; None: unknown."""
         if self.ordinary:
             return None
-        moves = self.planned.moves.values()
+        moves = (*self.first, *self.planned.moves.values())
         osds = {osd for move in moves for osd in route_osds(move)}
         return Touched(osds | set(self.change.weights), {
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})

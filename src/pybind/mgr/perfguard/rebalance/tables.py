@@ -379,18 +379,27 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
     if data['via']:
         rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
             data['via'], pgs(data['pins']))))
-    fewest = data['least_moves']
-    if fewest is not None:
-        rows += [('shards the new rule places elsewhere', str(fewest['shards_by_crush'])),
-                 ('shards it does not allow to stay', str(fewest['shards_required'])),
-                 ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
-                     fewest['shards_extra'], fewest['deviation'])),
-                 ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
-                  'four times its data: the mons drop upmaps that no longer fit)'
-                  % fewest['upmaps'])]
+    if data['least_moves'] is not None:
+        rows += _least_moves(data['least_moves'], 'new rule')
         rows += [('with --upmaps-max %d' % trade['upmaps'], 'about %s' % plural(
-            trade['shards'], 'shard')) for trade in fewest.get('trades', ())]
+            trade['shards'], 'shard')) for trade in data['least_moves'].get('trades', ())]
     return rows
+
+
+def _least_moves(fewest: Json, what: str) -> List[Tuple[str, str]]:
+    return [('shards the %s places elsewhere' % what, str(fewest['shards_by_crush'])),
+            ('shards it does not allow to stay', str(fewest['shards_required'])),
+            ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
+                fewest['shards_extra'], fewest['deviation'])),
+            ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
+             'four times its data: the mons drop upmaps that no longer fit)' % fewest['upmaps'])]
+
+
+def _map(data: Optional[Json]) -> List[Tuple[str, str]]:
+    """Of a CRUSH map that does not allow PGs to stay."""
+    return [] if data is None else [
+        ('PGs to move before the map is set', str(data['pgs'])),
+        *_least_moves(data['least_moves'], 'new map')]
 
 
 def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
@@ -441,7 +450,8 @@ def order(data: Json) -> str:
                           *_peering_and_copying(data)])
     moves_first = (data.get('rule') or data.get('pg_num') or data.get('balance') or {}).get(
         'moves_first')
-    rows += [*_rule(data.get('rule')), *_pg_num(data.get('pg_num')),
+    rows += [*_rule(data.get('rule')), *_map(data.get('crushmap')),
+             *_pg_num(data.get('pg_num')),
              ('PGs to move' if data.get('balance') else 'PGs to move first', str(data['pgs']))
              if moves_first else
              ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Another CRUSH map as a whole. The map itself is in the store while the campaign is open."""
+"""Another CRUSH map as a whole. The map itself is in the store while the campaign is open.
+
+If it does not allow PGs to stay where they are, for example because a rule has another failure
+domain, no pin can keep them. With target=balanced, they move before the map is set: as few shards
+as possible, to sets that both maps allow.
+"""
 from dataclasses import dataclass, replace
-from typing import ClassVar, List, Tuple
+from typing import ClassVar, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Future
+from ..cluster.ports import Future, NoFuture, Outlook
+from ..cluster.types import OsdMap, OsdSet, Space, pool_of
 from ..observation import Observation
-from .change import Change
-from .types import Action, SetCrushMap
+from .change import Change, ChangeStage, Planned
+from .least_moves import moves_for_map
+from .moves import Move
+from .pool_change import MOST_PASSES, first_moves
+from .types import Action, Bounds, PinRecord, SetCrushMap
 
 
 @dataclass(frozen=True)
 class MapChange(Change):
     kind: ClassVar[str] = 'map'
+    why_first: ClassVar[str] = 'the new CRUSH map does not allow PGs to stay'
 
     #: The version of CRUSH when it was ordered, then when it was sent: the new map replaces that
     #: version only. Maps that differ in tunables alone have the same fingerprint.
@@ -20,6 +30,10 @@ class MapChange(Change):
     #: CrushRules.identity of that version, which the mons also give new versions; 0: not known,
     #: or that of the new map as well.
     crush_identity: int = 0
+    #: Of the PGs that it does not allow to stay, which move first; None: they do not.
+    least: Optional[Bounds] = None
+    #: Number of passes that have moved PGs so far.
+    passes: int = 0
 
     @classmethod
     def to(cls, rules: CrushRules, observation: Observation) -> 'MapChange':
@@ -33,6 +47,51 @@ class MapChange(Change):
         if not isinstance(outlook, Future) or outlook.crush_map is None:
             return []
         return [SetCrushMap(outlook.crush_map, observation.crush_version)]
+
+    @property
+    def moving_first(self) -> bool:
+        return self.least is not None and self.stage is ChangeStage.WANTED
+
+    @property
+    def whole(self) -> bool:
+        return self.moving_first
+
+    @property
+    def follows_parts(self) -> bool:
+        return self.least is not None
+
+    def foreseen(self, outlook: Outlook, observation: Observation,
+                 space: Mapping[int, Space]) -> Outlook:
+        if isinstance(outlook, NoFuture) or self.least is None or not self.moving_first:
+            return outlook
+        return replace(outlook, finals=moves_for_map(outlook, observation, self.least).finals)
+
+    def first_moves(self, observation: Observation, outlook: Future,
+                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
+        if not self.moving_first or self.passes >= MOST_PASSES:
+            return None
+        finals_by_pool: Dict[int, Dict[str, OsdSet]] = {}
+        for pgid, final in (outlook.finals or {}).items():
+            finals_by_pool.setdefault(pool_of(pgid), {})[pgid] = final
+        records: Dict[str, PinRecord] = {}
+        moves: Dict[str, Move] = {}
+        for number in finals_by_pool.keys() & observation.osdmap.pools.keys():
+            first = first_moves(
+                observation.osdmap, outlook, observation.crush, observation.osdmap.pools[number],
+                pins, observation.signals.pool_bytes.get(number, 0), finals_by_pool[number])
+            records.update(first.pins)
+            moves.update(first.moves)
+        return Planned(records, moves=moves) if records else None
+
+    def moves_noted(self) -> Change:
+        return replace(self, passes=self.passes + 1)
+
+    def first_moves_text(self, osdmap: OsdMap) -> str:
+        return 'will move before the CRUSH map is set'
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        return {'PGs move before the CRUSH map is set:': 'no' if self.least is None else 'yes'}
 
     def landed(self, observation: Observation) -> bool:
         return (observation.crush_version != self.crush_version

@@ -11,7 +11,9 @@ single shards move between the OSDs of a bucket.
 from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from itertools import islice, product
+from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
@@ -75,12 +77,13 @@ def is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
             deviation: float = 1.0, room: PoolRoom = PoolRoom(),
-            new_rule: bool = False) -> Balance:
+            new_rule: bool = False, former: Optional[CrushRules] = None) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
     `new_rule`: the rule of `pool`, which has one take and one shard in each bucket, need not allow
     PGs to be where they are. Those for which it does not move first, with as few of their shards as
-    possible.
+    possible. `former`: CRUSH in which that rule must allow the new sets as well; a PG without such
+    a set ends where `crush` places it.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -93,18 +96,20 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     weight, they go to any OSDs with room, beyond their share, or to where CRUSH places them if none
     has room.
     """
-    return balanced_shards(pool, pgs, crush, osds, budget, deviation, room, new_rule).result()
+    return balanced_shards(pool, pgs, crush, osds, budget, deviation, room, new_rule,
+                           former=former).result()
 
 
 def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                     osds: Mapping[int, Osd], budget: Optional[int] = None,
                     deviation: float = 1.0, room: PoolRoom = PoolRoom(),
-                    new_rule: bool = False, near: float = 1.0) -> 'Shards':
+                    new_rule: bool = False, near: float = 1.0,
+                    former: Optional[CrushRules] = None) -> 'Shards':
     """The shards that `balance` moves; they may move further. `near`: to what CRUSH's own moves
     are balanced."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
-    shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near)
+    shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, former)
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
             _Groups(shards, number, depth).even_out()
@@ -118,7 +123,8 @@ class Shards(ShardLevel):
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                  osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
-                 room: PoolRoom, new_rule: bool, near: float) -> None:
+                 room: PoolRoom, new_rule: bool, near: float,
+                 former: Optional[CrushRules]) -> None:
         super().__init__()
         self.pool, self.pgs, self._budget, self._fill = pool, pgs, budget, room.fill
         spread = crush.spread(pool.crush_rule, pool.size)
@@ -136,6 +142,8 @@ class Shards(ShardLevel):
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
         self.most = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in self.weights}
+        #: OSD -> its failure domain of `former`, of OSDs that may receive shards.
+        self._former = self.domain if former is None else _domains(pool, former, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0
         self.here = [list(members) for members in self.origin]
@@ -168,7 +176,8 @@ class Shards(ShardLevel):
         broken = {number for number, members in enumerate(self.origin)
                   if self.pgs[number].free and len(members) == len(raws[number]) == size
                   and broken_rule(self.pool, tuple(members), crush, out)}
-        sets = LawfulSets(self.domain, self.weights, self.most).place(self.origin, raws, broken)
+        sets = LawfulSets(self.domain, self.weights, self.most, self._former).place(
+            self.origin, raws, broken)
         self.here = [list(members) for members in sets]
         self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
                             for osd, before in zip(members, origin))
@@ -208,7 +217,13 @@ class Shards(ShardLevel):
 
     def legal(self, number: int, place: int, osd: int) -> bool:
         return super().legal(number, place, osd) and all(
-            self._has_room(group, number, place, osd) for group in self._uneven[place])
+            self._has_room(group, number, place, osd) for group in self._uneven[place]) \
+            and (self._former is self.domain or self._fits_before(number, place, osd))
+
+    def _fits_before(self, number: int, place: int, osd: int) -> bool:
+        """Whether `former` allows it as well."""
+        others = self.here[number][:place] + self.here[number][place + 1:]
+        return self._former.get(osd) not in (None, *map(self._former.get, others))
 
     def _has_room(self, group: Group, number: int, place: int, osd: int) -> bool:
         """Whether the bucket of an OSD may have a shard more, if it comes from this place."""
@@ -243,6 +258,13 @@ class Shards(ShardLevel):
         reached = Balance(finals, self.targets, self.before, dict(self.count))
         return replace(reached, required=self.required, limited=(
             self.refused and reached.deviation > self.deviation - ROUNDING))
+
+
+def _domains(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> Dict[int, int]:
+    """OSD -> failure domain, of OSDs that may receive shards of a pool."""
+    spread = crush.spread(pool.crush_rule, pool.size)
+    return {osd: spread.domain[osd]
+            for osd, weight in weights_of(pool, crush, osds, spread).items() if weight}
 
 
 class _Groups(ShardLevel):
@@ -389,15 +411,26 @@ class _Groups(ShardLevel):
 # in each domain stays. The others go to domains without a shard of the PG: to the OSDs of CRUSH
 # unless they have more than their share, else to the emptiest.
 
+#: Maximum number of choices of shards to keep that are tried for a PG.
+CHOICES = 64
+
+
+def is_plain(pool: Pool, crush: CrushRules) -> bool:
+    """Whether the pool's rule has one take, and a shard of a PG in each of its failure domains."""
+    takes = crush.spread(pool.crush_rule, pool.size).takes
+    return len(takes) == 1 and not takes[0].groups
+
 
 class LawfulSets:
     """The OSDs of a rule, with the number of shards that they and their domains hold."""
 
     def __init__(self, domain: Mapping[int, int], weights: Mapping[int, float],
-                 limits: Mapping[int, int]) -> None:
+                 limits: Mapping[int, int], former: Mapping[int, int]) -> None:
         """`domain`: OSD -> failure domain; `weights`: OSD -> weight, 0.0 if it must have no
-        shards; `limits`: OSD -> shards for which it has room."""
-        self._domain, self._most = domain, limits
+        shards; `limits`: OSD -> shards for which it has room; `former`: OSD -> failure domain of
+        another rule that the sets obey as well, of OSDs that may receive shards; `domain` if there
+        is none."""
+        self._domain, self._most, self._former = domain, limits, former
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._members: Dict[int, List[int]] = {}
         for osd in self._weights:
@@ -433,11 +466,7 @@ class LawfulSets:
 
     def _kept(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
         """The emptiest OSD of each domain, which keeps its shard."""
-        members: Dict[int, List[int]] = {}
-        for osd in pg_osds:
-            if osd in self._weights:
-                members.setdefault(self._domain[osd], []).append(osd)
-        staying = {min(osds, key=self._fullness) for osds in members.values()}
+        staying = {min(osds, key=self._fullness) for osds in self._by_domain(pg_osds)}
         for osd in pg_osds:
             if osd not in staying:
                 self._count(osd, -1)
@@ -447,35 +476,64 @@ class LawfulSets:
                    staying: AbstractSet[int]) -> Sequence[int]:
         """What stays remains at its position. Of what is new, as much as possible is where CRUSH
         has it, which needs no pair."""
-        new = self._new(staying, len(before), [osd for osd in raw if self._is_below_share(osd)])
-        if len(staying) + len(new) < len(before):
+        preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
+        if self._former is not self._domain:
+            choices += self._choices(before)
+        for choice in choices:
+            new = self._new(choice, len(before), preferred)
+            if len(choice) + len(new) == len(before):
+                break
+        else:
             return raw
-        for osd in new:
+        for osd in (*new, *(choice - staying)):
             self._count(osd, 1)
-        places = [osd if osd in staying else None for osd in before]
+        for osd in staying - choice:
+            self._count(osd, -1)
+        places = [osd if osd in choice else None for osd in before]
         for place, osd in enumerate(raw):
             if places[place] is None and osd in new:
                 places[place] = osd
                 new.remove(osd)
         return [new.pop(0) if osd is None else osd for osd in places]
 
+    def _choices(self, before: Sequence[int]) -> List[AbstractSet[int]]:
+        """Sets of shards that may stay, one in each domain."""
+        return [frozenset(osds) for osds in islice(product(*self._by_domain(before)), CHOICES)]
+
+    def _by_domain(self, pg_osds: Sequence[int]) -> Collection[List[int]]:
+        """The OSDs of a PG that may keep a shard, by failure domain."""
+        members: Dict[int, List[int]] = {}
+        for osd in pg_osds:
+            if osd in self._weights:
+                members.setdefault(self._domain[osd], []).append(osd)
+        return members.values()
+
     def _new(self, staying: AbstractSet[int], size: int, preferred: Sequence[int]) -> List[int]:
         """The OSDs that complete a set, fewer if there are none; those that are `preferred` before
         others."""
         used = {self._domain[osd] for osd in staying}
+        used_before = {self._former.get(osd) for osd in staying}
         entering: List[int] = []
+
+        def enter(osd: int) -> None:
+            used.add(self._domain[osd])
+            used_before.add(self._former[osd])
+            entering.append(osd)
+
         for osd in preferred:
-            if len(staying) + len(entering) < size and self._domain[osd] not in used:
-                used.add(self._domain[osd])
-                entering.append(osd)
+            if len(staying) + len(entering) < size and self._domain[osd] not in used \
+                    and self._fits(osd, used_before):
+                enter(osd)
         while len(staying) + len(entering) < size:
-            domain = self._emptiest_domain(used)
-            if domain is None:
+            osds = self._in_emptiest_domain(used, used_before)
+            if not osds:
                 break
-            used.add(domain)
-            entering.append(min(self._members[domain], key=lambda osd: (
+            enter(min(osds, key=lambda osd: (
                 self._shards[osd] >= self._most[osd], self._fullness(osd), osd)))
         return entering
+
+    def _fits(self, osd: int, used_before: AbstractSet[Optional[int]]) -> bool:
+        return osd in self._former and self._former[osd] not in used_before
 
     def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most the mean number of shards for its weight, and room for another."""
@@ -485,11 +543,12 @@ class LawfulSets:
     def _fullness(self, osd: int) -> float:
         return self._shards[osd] / self._weights[osd]
 
-    def _emptiest_domain(self, used: AbstractSet[int]) -> Optional[int]:
-        """The emptiest failure domain among those that are not used."""
+    def _in_emptiest_domain(self, used: AbstractSet[int],
+                            used_before: AbstractSet[Optional[int]]) -> List[int]:
+        """The OSDs that may receive a shard in the emptiest failure domain that has any."""
         passed: List[Tuple[float, int]] = []
-        chosen: Optional[int] = None
-        while self._heap and chosen is None:
+        chosen: List[int] = []
+        while self._heap and not chosen:
             noted, domain = heappop(self._heap)
             fullness = self._domain_shards[domain] / self._domain_weights[domain]
             if fullness > noted:
@@ -497,7 +556,7 @@ class LawfulSets:
                 continue
             passed.append((fullness, domain))
             if domain not in used:
-                chosen = domain
+                chosen = [osd for osd in self._members[domain] if self._fits(osd, used_before)]
         for entry in passed:
             heappush(self._heap, entry)
         return chosen

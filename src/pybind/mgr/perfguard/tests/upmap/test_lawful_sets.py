@@ -3,6 +3,7 @@
 against all sets that the rule allows."""
 import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import AbstractSet, Sequence
@@ -98,3 +99,63 @@ def test_any_set_becomes_one_that_the_rule_allows(seed: int, tmp_path: Path) -> 
         assert broken_rule(pool, outcome.final(pg), crush, {out}) is None
     check_sets(outcome)
     assert outcome.moved == unavoidable(outcome, {out})
+
+
+def hosts_in(*racks: Sequence[int]) -> Racks:
+    """Racks of these hosts, each with two OSDs, whatever rack a host is in."""
+    return [[{10 * host: 1.0, 10 * host + 1: 1.0} for host in rack] for rack in racks]
+
+
+#: The steps and the racks of the present map and of the new one.
+MAPS = [
+    # Another failure domain.
+    (FIRSTN_HOST, hosts_in((0, 1), (2, 3), (4, 5), (6,)), FIRSTN_RACK,
+     hosts_in((0, 1), (2, 3), (4, 5), (6,))),
+    (INDEP_HOST, hosts_in((0, 1), (2, 3), (4, 5), (6,)), INDEP_RACK,
+     hosts_in((0, 1), (2, 3), (4, 5), (6,))),
+    # Hosts that are in another rack, or have changed places.
+    (FIRSTN_RACK, hosts_in((0, 1), (2, 3), (4, 5), (6,)), FIRSTN_RACK,
+     hosts_in((0,), (1, 2, 3), (4, 5), (6,))),
+    (FIRSTN_RACK, hosts_in((0, 1), (2, 3), (4, 5)), FIRSTN_RACK,
+     hosts_in((0, 2), (1, 3), (4, 5))),
+    (INDEP_RACK, hosts_in((0, 1), (2, 3), (4, 5)), INDEP_RACK,
+     hosts_in((0, 2), (1, 4), (3, 5))),
+    # A host that is new, and one that is not there any longer.
+    (FIRSTN_HOST, hosts_in((0, 1), (2, 3), (4, 5)), FIRSTN_RACK,
+     hosts_in((0, 1), (2, 3), (4,), (6,))),
+]
+
+
+@pytest.mark.parametrize('old_steps, old_racks, new_steps, new_racks', MAPS)
+def test_as_few_shards_move_as_two_maps_allow(
+        old_steps: Sequence[str], old_racks: Racks, new_steps: Sequence[str], new_racks: Racks,
+        tmp_path: Path) -> None:
+    """Against all sets of OSDs."""
+    size, number = 3, 64
+    old, here = place(Map(old_racks, old_steps), size, number, tmp_path)
+    new, raw = place(Map(new_racks, new_steps), size, number, tmp_path)
+    pool = Pool(1, 'p', 'indep' in new_steps[0], size, size - 1, 0, number, number, number)
+    osds = {osd: Osd(osd, True, 1.0)
+            for racks in (old_racks, new_racks) for osd in Map(racks).osds}
+    pgs = [PlacedPg('1.%x' % i, *sets) for i, sets in enumerate(zip(here, raw))]
+    result = balance(pool, pgs, new, osds, budget=0, new_rule=True, former=old)
+    finals = result.finals
+
+    def legal(osds: Sequence[int]) -> bool:
+        return not any(broken_rule(pool, tuple(osds), crush, ()) for crush in (old, new))
+
+    everything = [set(osds) for osds in itertools.combinations(sorted(osds), size) if legal(osds)]
+    for pg in pgs:
+        if broken_rule(pool, pg.here, new, ()) is None:
+            assert pg.pgid not in finals
+            continue
+        final = finals[pg.pgid]
+        assert legal(final)
+        moved = sum(a != b for a, b in zip(pg.here, final))
+        assert moved == min(size - len(osds & set(pg.here)) for osds in everything) > 0
+    assert 0 < len(finals) < number
+    if old_racks == new_racks:
+        # What moves is spread.
+        before, after = (Counter(osd for osds in sets for osd in osds) for sets in (
+            here, [finals.get(pg.pgid, pg.here) for pg in pgs]))
+        assert max(after.values()) <= 1.25 * max(before.values())

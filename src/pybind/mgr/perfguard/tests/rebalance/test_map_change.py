@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another CRUSH map under which PGs cannot stay: a rule has another failure domain, or hosts are in
+another rack."""
+import errno
+import json
+import re
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, Outlook
+from perfguard.cluster.types import OsdMap, PoolSetting
+from perfguard.errors import Refused
+from perfguard.rebalance.tables import order as table
+
+from ..fakes.cluster import FakeReply
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.mon_model import ToyOsd
+from ..fakes.ruled_cluster import RULES, RuledCluster
+from .test_rule_change import number_of, sets
+
+BALANCED = replace(OPTIONS, target='balanced')
+Json = Dict[str, Any]
+
+
+class MappedCluster(RuledCluster):
+    """A CRUSH map is what each rule does, and the rack of each host."""
+
+    def __init__(self, rule: str = 'hosts', **kwargs: Any) -> None:
+        #: By the id of a rule: its place in RULES.
+        self.steps = list(range(len(RULES)))
+        super().__init__(rule=number_of(rule), **kwargs)
+        #: PGs that were remapped as a map was set.
+        self.remapped_by_map: List[str] = []
+
+    def rule_of(self, pool: int, steps: Optional[List[int]] = None) -> Any:
+        return RULES[(steps or self.steps)[self.rules[pool]]]
+
+    def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> List[int]:
+        return self._raw(pgid, toys, self.rule_of(int(pgid[0])))
+
+    def crush(self, version: int) -> CrushRules:
+        return self._crush_rules(self.steps)
+
+    def map_with(self, steps: Mapping[str, str] = {}, racks: Mapping[int, int] = {}) -> bytes:
+        """The present map with other steps for rules, or other racks for hosts."""
+        changed = list(self.steps)
+        for rule, name in steps.items():
+            changed[number_of(rule)] = number_of(name)
+        return json.dumps({'steps': changed, 'racks': {
+            **{toy.host: toy.rack for toy in self.toys.values()}, **racks}}).encode()
+
+    def _read(self, crush_map: bytes) -> Tuple[List[int], Dict[int, ToyOsd]]:
+        given = json.loads(crush_map)
+        return given['steps'], {osd: toy._replace(rack=given['racks'][str(toy.host)])
+                                for osd, toy in self.toys.items()}
+
+    def crush_map(self) -> Tuple[bytes, int]:
+        return self.map_with(), self.crush_version_
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        return self._crush_rules(*self._read(crush_map))
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
+                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
+        if crush_map is None or self.no_tools:
+            return super().outlook(osdmap, weights, None, whole, rule)
+        steps, toys = self._read(crush_map)
+        present = super().outlook(osdmap, weights, None, whole)
+        assert isinstance(present, Future)
+        pgs = {pgid: pg._replace(raw=tuple(self._raw(pgid, toys, self.rule_of(
+            int(pgid[0]), steps)))) for pgid, pg in present.pgs.items()}
+        return Future(pgs, self._crush_rules(steps, toys), crush_map)
+
+    def _set_crush_map(self, command: Mapping[str, Any]) -> None:
+        if command['prior_version'] != self.crush_version_:
+            raise Refused(errno.EPERM, 'another version')
+        self.steps, toys = self._read(command['input'])
+        self.toys.update(toys)
+        self.crush_version_ += 1
+        self._place()
+        for pgid, pg in self.pg.items():
+            pg.mon.rule = self.rule_of(int(pgid[0]))  # type: ignore
+
+    def run(self, commands: Sequence[Mapping[str, Any]]) -> List[FakeReply]:
+        replies = super().run(commands)
+        if any(command['prefix'] == 'osd setcrushmap' for command in commands):
+            self.remapped_by_map += [pgid for pgid, pg in self.pg.items()
+                                     if tuple(pg.mon.up()) != tuple(pg.data)]
+        return replies
+
+
+Sets = Dict[str, Tuple[int, ...]]
+
+
+def all_sets(cluster: MappedCluster) -> Sets:
+    return {**sets(cluster), **sets(cluster, '2.')}
+
+
+def broken(cluster: MappedCluster, pgs: Sets) -> int:
+    """Shards that the rules of the pools do not allow to be there."""
+    return sum(len(osds) - len({cluster.rule_of(int(pgid[0])).domain_of(osd, cluster.toys[osd])
+                                for osd in osds}) for pgid, osds in pgs.items())
+
+
+def shards_moved(before: Sets, after: Sets) -> int:
+    return sum(len(set(after[pgid]) - set(osds)) for pgid, osds in before.items())
+
+
+def most(shown: Json) -> int:
+    """Shards that move, by the preview: before the map is set, and afterwards."""
+    fewest, balanced = shown['crushmap']['least_moves'], shown['balanced']
+    return int(fewest['shards_required'] + fewest['shards_extra'] + balanced['shards'])
+
+
+def with_map(rule: str, given: bytes) -> MappedCluster:
+    cluster = MappedCluster(rule)
+    cluster._set_crush_map({'input': given, 'prior_version': cluster.crush_version_})
+    return cluster
+
+
+def maps_set(cluster: MappedCluster) -> int:
+    return [command['prefix'] for command in cluster.sent].count('osd setcrushmap')
+
+
+CHANGES: List[Tuple[str, Json]] = [
+    ('hosts', {'steps': {'hosts': 'racks'}}), ('racks', {'racks': {1: 1, 4: 3}}),
+    ('racks', {'racks': {1: 1, 2: 0}})]
+RACKS = CHANGES[0][1]
+
+
+@pytest.mark.parametrize('rule, change', CHANGES)
+def test_what_must_not_stay_moves_before_the_map_is_set(rule: str, change: Json) -> None:
+    cluster = MappedCluster(rule)
+    driver, before = Driver(cluster, BALANCED), all_sets(cluster)
+    given = cluster.map_with(**change)
+    shown = driver.order('crushmap', crush_map=given, dry_run=True)
+    assert not shown['unpinnable_pgs'] and not shown['risks']
+    fewest = shown['crushmap']['least_moves']
+    assert fewest['shards_required'] == broken(with_map(rule, given), before) > 0
+    assert re.search('does not allow to stay *%d\n' % fewest['shards_required'], table(shown))
+    driver.order('crushmap', crush_map=given)
+    driver.run_until(lambda: bool(cluster.moved))
+    assert not maps_set(cluster)
+    driver.run_to('DONE')
+    assert cluster.remapped_by_map == [] and cluster.clean() and maps_set(cluster) == 1
+    assert cluster.most_unclean <= BALANCED.max_pgs_in_flight
+    assert broken(cluster, all_sets(cluster)) == 0
+    assert fewest['shards_required'] <= shards_moved(before, all_sets(cluster)) <= most(shown)
+
+
+@pytest.mark.parametrize('turns', range(1, 40, 8))
+def test_a_failover_repeats_nothing(turns: int) -> None:
+    cluster = MappedCluster()
+    driver, before = Driver(cluster, BALANCED), all_sets(cluster)
+    shown = driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE')
+    assert maps_set(cluster) == 1 and cluster.clean() and not cluster.remapped_by_map
+    assert shards_moved(before, all_sets(cluster)) <= most(shown)
+
+
+def test_after_an_abort_the_same_order_continues() -> None:
+    cluster = MappedCluster()
+    driver, given = Driver(cluster, BALANCED), cluster.map_with(**RACKS)
+    shown = driver.order('crushmap', crush_map=given)
+    driver.run_until(lambda: len(cluster.moved) >= 2)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert not maps_set(cluster) and cluster.clean()
+    before = all_sets(cluster)
+    again = driver.order('crushmap', crush_map=given)
+    assert again['crushmap']['pgs'] < shown['crushmap']['pgs']
+    driver.run_to('DONE')
+    assert broken(cluster, all_sets(cluster)) == 0 and maps_set(cluster) == 1
+    assert shards_moved(before, all_sets(cluster)) <= most(again)
+
+
+def test_a_rollback_restores_the_map() -> None:
+    cluster = MappedCluster()
+    driver, present = Driver(cluster, BALANCED), cluster.map_with()
+    driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+    driver.run_until(lambda: maps_set(cluster) == 1)
+    driver.run_to('RELEASING')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert cluster.map_with() == present and maps_set(cluster) == 2 and cluster.clean()
+    assert not cluster.remapped_by_map
+
+
+def test_another_change_of_crush_ends_it() -> None:
+    cluster = MappedCluster()
+    driver = Driver(cluster, BALANCED)
+    driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+    driver.run_until(lambda: bool(cluster.moved))
+    cluster.weigh(3, 0.9)
+    driver.run_to('ABORTED')
+    assert not maps_set(cluster)
+
+
+def test_with_target_crush_they_are_listed() -> None:
+    cluster = MappedCluster()
+    driver = Driver(cluster, OPTIONS)
+    with pytest.raises(Refused, match='cannot be pinned'):
+        driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
