@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread."""
 from dataclasses import dataclass, replace
-from typing import (Callable, Container, Dict, FrozenSet, List, Mapping, Optional, Union)
+from typing import (Callable, Collection, Container, Dict, FrozenSet, List, Mapping, Optional,
+                    Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                              seed_of)
+from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
 from ..upmap.semantics import apply_entry, out_osds
@@ -33,6 +35,14 @@ def moved_by_weights(planned: Planned, future: Future, osdmap: OsdMap) -> List[s
     numbers, awaited = {pool.id for pool in pools}, undersized(planned, future)
     return [pgid for pgid, why in planned.unpinnable.items()
             if pool_of(pgid) in numbers and why != INCOMPLETE and pgid not in awaited]
+
+
+def mean_bytes(pgids: Collection[str], future: Future, observation: Observation) -> int:
+    """Bytes that each of these PGs moves to where CRUSH will place it, on average."""
+    pools, sizes = observation.osdmap.pools, observation.signals.pool_bytes
+    moves = [move_between(pgid, pools[pool_of(pgid)], future.pgs[pgid].acting,
+                          future.pgs[pgid].raw, sizes.get(pool_of(pgid), 0)) for pgid in pgids]
+    return sum(move.bytes for move in moves) // max(1, len(moves))
 
 
 def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:

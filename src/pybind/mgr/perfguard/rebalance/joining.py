@@ -28,8 +28,8 @@ from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
 from .holds import flags_settled, waiting_text
-from .join_plan import (PlannedFuture, bases_of, is_given_up, moved_by_weights, plan_join,
-                        undersized)
+from .join_plan import (PlannedFuture, bases_of, is_given_up, mean_bytes, moved_by_weights,
+                        plan_join, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
 from .pool_change import upmaps_to_remove
@@ -337,11 +337,12 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     waived = is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
     rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
              'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), most_pins))]
-    moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
+    moving = moved_by_weights(planned, future, draft.seen.osdmap)
     most_moving = change.moving_at_once(
-        limit(draft.campaign.pace, draft.options).caps, draft.seen.crush)
-    rows.append((moving, most_moving, '%s that the change moves cannot be pinned (limit %d, as for '
-                 'PGs in flight)' % (pgs(moving), most_moving)))
+        limit(draft.campaign.pace, draft.options).caps, draft.seen.crush,
+        mean_bytes(moving, future, draft.seen))
+    rows.append((len(moving), most_moving, '%s that the change moves cannot be pinned (limit %d, '
+                 'as for PGs in flight)' % (pgs(len(moving)), most_moving)))
     number, most, why = max(rows, key=lambda row: row[0] / max(1, row[1]))
     begun = bool(change.done or change.burst)
     if number <= most or begun or change.share <= SHARE_MIN \

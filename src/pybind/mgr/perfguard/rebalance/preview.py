@@ -25,8 +25,8 @@ from .change import Details, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
-from .join_plan import (NO_BASES, entries_with, is_given_up, moved_by_weights, plan_join,
-                        undersized)
+from .join_plan import (NO_BASES, entries_with, is_given_up, mean_bytes, moved_by_weights,
+                        plan_join, undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
@@ -430,7 +430,9 @@ class Preview:
         most_pins = pin_limit(options, observation.osdmap)
         tranches, moving = 1, self._moved_by_weights(order, observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
-            most_moving = self.change.moving_at_once(caps(options), observation.crush)
+            most_moving = self.change.moving_at_once(
+                caps(options), observation.crush, 0 if self.outlook is None else mean_bytes(
+                    moving, self.outlook, observation))
             tranches = max(-(-len(self.planned.pins) // most_pins), -(-len(moving) // most_moving))
         return {**self.as_json(order, campaign), **costs(observation, options),
                 'pin_limit': most_pins, 'moved_by_weights': dict(Counter(

@@ -200,13 +200,14 @@ class WeightChange(Change):
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
-    def moving_at_once(self, caps: Caps, crush: CrushRules) -> int:
+    def moving_at_once(self, caps: Caps, crush: CrushRules, size: int) -> int:
         """How many PGs without pins a tranche may move: as many as may be in flight, and as OSDs of
-        the change and their hosts may give or receive on average."""
+        the change and their hosts may give or receive on average. `size`: bytes that each of them
+        moves, on average."""
         drained = set(self.drained)
         by_osd = sum(caps.source if osd in drained else caps.target for osd in self.weights)
         hosts = {crush.host_of(osd) for osd in self.weights}
-        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts)))
+        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts), caps.bytes // max(1, size)))
 
     def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
         """The change with fewer OSDs at a time if the burst requires more than `limit` pins."""

@@ -121,6 +121,20 @@ def test_few_pgs_move_at_a_time(target: str) -> None:
                for pgid, pg in cluster.pg.items() if pool_of(pgid) == 1)
 
 
+def test_no_more_bytes_move_at_a_time_than_may_be_in_flight() -> None:
+    _, shown = expanding()
+    per_pg = shown['moved_by_weights']['rep'] // shown['tranches']
+    assert per_pg > 1
+    driver, shown = expanding(max_bytes_in_flight=1)
+    cluster = cluster_of(driver)
+    # One PG may have any size.
+    assert shown['tranches'] == shown['moved_by_weights']['rep']
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 4, 600)
+    # Weights do not choose PGs one by one.
+    assert 0 < cluster.most <= 2 < per_pg
+
+
 @pytest.mark.parametrize('drained', [False, True])
 def test_a_single_osd_takes_and_gives_few_pgs_at_a_time(drained: bool) -> None:
     cluster = HybridCluster(pgs=64, hosts=10)
