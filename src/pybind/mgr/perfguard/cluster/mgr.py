@@ -65,6 +65,10 @@ class MapView:
         self.osdmap: OsdMap = osdmap_from_dump(handle.dump(), known_items)
         self.crush_version: int = handle.get_crush_version()
 
+    def crush(self) -> CrushRules:
+        """That of this OSDMap: MgrModule.get('osd_map_crush') may be of a later one."""
+        return CrushRules.from_dump(self._handle.get_crush().dump())
+
     def placement(self, pgid: str) -> Optional[Placement]:
         pool = self.osdmap.pools.get(pool_of(pgid))
         seed = seed_of(pgid)
@@ -130,8 +134,10 @@ class MgrCluster:
         return self._view
 
     def crush(self, version: int) -> CrushRules:
+        """`version`: that of the last `map_view`."""
         if self._crush is None or self._crush_version != version:
-            self._crush = CrushRules.from_dump(self._mgr.get('osd_map_crush'))
+            assert self._view is not None and self._view.crush_version == version
+            self._crush = self._view.crush()
             self._crush_version = version
         return self._crush
 

@@ -9,8 +9,10 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard.clock import Clock
+from perfguard.cluster.crush import CrushRules
 from perfguard.rebalance.joining import MAX_BURST_PINS
 
+from .test_crush import DUMP
 from .test_flag_orders import entry
 
 pytestmark = pytest.mark.usefixtures('mgr_stub')
@@ -139,8 +141,8 @@ def test_an_order_ends_with_an_osdmap_without_its_flag(monkeypatch: pytest.Monke
     that of an operator, and leave it set for good."""
     from perfguard.cluster import mgr
     monkeypatch.setattr(mgr, 'MapView', lambda handle, known_items: SimpleNamespace(osdmap=handle))
-    osdmaps = iter(SimpleNamespace(epoch=epoch, get_epoch=lambda: epoch, flags=frozenset(flags.split()))
-                   for epoch, flags in ((1, 'norebalance'), (2, ''), (3, 'norebalance')))
+    osdmaps = iter(SimpleNamespace(epoch=epoch, get_epoch=lambda: epoch, flags=frozenset(flags))
+                   for epoch, flags in enumerate((('norebalance',), (), ('norebalance',))))
     mons: Any = SimpleNamespace(get_osdmap=lambda: next(osdmaps), get_latest_counter=Mons(
         ).get_latest_counter, send_command=Mons().send_command)
     cluster = mgr_cluster(mons, clock=iter(range(1 << 40, 1 << 41, 3600)).__next__)
@@ -150,3 +152,18 @@ def test_an_order_ends_with_an_osdmap_without_its_flag(monkeypatch: pytest.Monke
         cluster.map_view()
         standing.append(bool(cluster.ordered_flags()))
     assert standing == [True, True, False]
+
+
+def test_crush_is_that_of_the_osdmap_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ceph-mgr has received the next OSDMap in between, in which an OSD has no weight anymore."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'osdmap_from_dump', lambda dump, known_items: SimpleNamespace(
+        epoch=7, flags=frozenset()))
+    later: Any = {**DUMP, 'buckets': [{**row, 'items': []} for row in DUMP['buckets']]}
+    handle = SimpleNamespace(dump=dict, get_epoch=lambda: 7, get_crush_version=lambda: 3,
+                             get_crush=lambda: SimpleNamespace(dump=lambda: DUMP))
+    mons: Any = SimpleNamespace(get_latest_counter=Mons().get_latest_counter,
+                                get_osdmap=lambda: handle, get=lambda name: later)
+    cluster = mgr_cluster(mons)
+    crush = cluster.crush(cluster.map_view().crush_version)
+    assert crush.weights() == CrushRules.from_dump(DUMP).weights()
