@@ -15,7 +15,7 @@ from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import Items, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of
 from perfguard.offline.plans import plan_pins
 from perfguard.upmap.pins import Pin, after_commit, plan_pin
-from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
+from perfguard.upmap.semantics import apply_entry, raw_from_up
 from qa.cluster import Cluster
 from qa.lib.joins import add_rule
 from qa.lib.tiers import RELEASES
@@ -84,7 +84,7 @@ class Seen:
         dump = c.osd_dump()
         self.map: OsdMap = osdmap_from_dump(dump)
         self.crush = CrushRules.from_dump(c.mon('osd crush dump'))
-        self.out = out_osds(self.map.osds)
+        self.out = self.map.out
         self.raw: Dict[str, OsdSet] = {}
         self.up: Dict[str, OsdSet] = {}
         self.acting: Dict[str, OsdSet] = {}

@@ -5,6 +5,7 @@ The pure packages (upmap, rebalance, watch) use only these, so the same code run
 offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import (AbstractSet, Any, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional,
                     Tuple, Union)
 
@@ -179,7 +180,11 @@ class OsdMap:
     #: Device classes for which it is set by the same command.
     noout_classes: FrozenSet[str] = frozenset()
 
-    @property
+    @cached_property
+    def out(self) -> FrozenSet[int]:
+        return out_osds(self.osds)
+
+    @cached_property
     def absent(self) -> FrozenSet[int]:
         """OSDs that are down and keep their place in CRUSH, and their data. Ceph leaves them out of
         up and acting sets. Nothing returns on a destroyed OSD."""
@@ -194,6 +199,11 @@ class OsdMap:
     def entry(self, pgid: str) -> UpmapEntry:
         items, vector = self.upmap_items.get(pgid), self.upmap_vectors.get(pgid)
         return NO_ENTRY if items is vector is None else UpmapEntry(items or (), vector)
+
+
+def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
+    """IDs of the OSDs that are out: reweight 0 voids every upmap onto them."""
+    return frozenset(osd.id for osd in osds.values() if osd.reweight == 0)
 
 
 def pool_of(pgid: str) -> int:

@@ -13,7 +13,6 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, Upma
 from ..codec import Time
 from ..observation import Observation
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
-from ..upmap.semantics import out_osds
 from ..upmap.shares import DRAIN_WEIGHT, Room
 
 #: PGs whose states are requested at a time, and PGs that are rescued at a time.
@@ -144,7 +143,7 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
     observation, osdmap = facts.seen, facts.seen.osdmap
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
-    out, present = out_osds(osdmap.osds), osdmap.entry(pg.pgid)
+    out, present = osdmap.out, osdmap.entry(pg.pgid)
     up, taken_by = place.up, []
     for osd in pg.full:
         substitute = _other(osd, up, place.acting, pool, facts, room, busy, out)
@@ -216,7 +215,7 @@ def _leads_to_serving(pgid: str, rescue: Rescue, observation: Observation) -> bo
     """The entry from before leads to OSDs that serve: one may have been drained meanwhile."""
     osdmap, place = observation.osdmap, observation.placement(pgid)
     pool = osdmap.pools[pool_of(pgid)]
-    out = out_osds(osdmap.osds)
+    out = osdmap.out
     back = place and released_up(pool, place.up, rescue.entry, rescue.before, out)
     return bool(back) and all(
         osd in osdmap.osds and osdmap.osds[osd].up and osd not in out

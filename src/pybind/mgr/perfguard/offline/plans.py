@@ -24,7 +24,7 @@ from ..rebalance.types import Holds, PinRecord
 from ..tables import pgs
 from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, plan_partial_pin,
                           skip_reason, stays)
-from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands, out_osds
+from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
 
@@ -62,7 +62,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
 
     PGs which need no change are left out of the plan, so ``pgs`` may hold clean ones.
     """
-    out, absent = out_osds(osdmap.osds), osdmap.absent
+    out, absent = osdmap.out, osdmap.absent
     entries: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, Unpinnable] = {}
     for pgid, up, acting, state in sorted(pgs, key=by_pgid):
@@ -110,7 +110,7 @@ class HeldBack:
 def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
               pg_limit: int) -> HeldBack:
     """`raws`: the known raw sets; `pg_limit`: mon_max_pg_per_osd."""
-    osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
+    osdmap, out = maps.osdmap, maps.osdmap.out
     placed = {row.pgid: row for row in rows}
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
     left_out, moves, room = dict(adoption.left), [], _room(rows, pg_limit)

@@ -29,7 +29,7 @@ from ..observation import Observation
 from ..options import Options
 from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_reason
-from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, out_osds, raw_from_up,
+from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, raw_from_up,
                                with_down_osds)
 from ..tables import are, bytes_text, plural
 from .epochs import too_many
@@ -109,7 +109,7 @@ def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str]
     osdmap = observation.osdmap
     adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
                          unbalanced, raws)
-    pool_up, out = with_down_osds(osdmap, pool_up, raws), out_osds(osdmap.osds)
+    pool_up, out = with_down_osds(osdmap, pool_up, raws), osdmap.out
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
     for pgid, pin in adoption.pins.items():
@@ -161,7 +161,7 @@ class _PoolUpmaps:
                  ups: Mapping[str, OsdSet], raws: Raws) -> None:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
         self._raws = raws
-        self._out = out_osds(osdmap.osds)
+        self._out = osdmap.out
         #: OSD -> PGs that it gets from drained ones.
         self._given: 'Counter[int]' = Counter()
         self._modelled = crush.balances(pool.crush_rule, pool.size)
@@ -420,7 +420,7 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
     """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
-    absent, out = observation.osdmap.absent, out_osds(observation.osdmap.osds)
+    absent, out = observation.osdmap.absent, observation.osdmap.out
     result, pins, left_out, moves = Imported(), {}, {}, []
     for pgid, pg_pairs in pairs.items():
         pool = observation.osdmap.pools.get(pool_of(pgid))

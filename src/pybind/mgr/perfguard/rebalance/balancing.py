@@ -25,7 +25,6 @@ from ..tables import listed, plural
 from ..upmap.balance import PlacedPg, is_merging
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
-from ..upmap.semantics import out_osds
 from ..upmap.shares import backfill_bytes, weights_of
 from .capacity import Stand, max_avail
 from .change import Change, Details, Planned
@@ -110,7 +109,7 @@ class BalanceChange(Change):
             'none of its pools exists any longer'
 
     def moves_back(self, observation: Observation) -> Optional[Planned]:
-        osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
+        osdmap, out = observation.osdmap, observation.osdmap.out
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}
         for pgid, led in self.ahead.items():
@@ -165,7 +164,7 @@ def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
 
 def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observation) -> Planned:
     """The upmaps that lead PGs to these sets."""
-    osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
+    osdmap, out = observation.osdmap, observation.osdmap.out
     pins: Dict[str, PinRecord] = {}
     unpinnable: Dict[str, Unpinnable] = {}
     moves: Dict[str, Move] = {}

@@ -15,7 +15,6 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..upmap.pins import INCOMPLETE, stays
-from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .campaign import Campaign
 from .moves import Move, MoveIndex, route_osds
@@ -39,7 +38,7 @@ class Situation:
 
     @functools.cached_property
     def out(self) -> FrozenSet[int]:
-        return out_osds(self.observation.osdmap.osds)
+        return self.observation.osdmap.out
 
     @functools.cached_property
     def lost(self) -> bool:

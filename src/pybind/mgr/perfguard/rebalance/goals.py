@@ -19,7 +19,7 @@ from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
-from ..upmap.semantics import PoolUp, apply_entry, out_osds, raw_from_up
+from ..upmap.semantics import PoolUp, apply_entry, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
 from .change import ChangeStage, Planned
@@ -255,7 +255,7 @@ class _PoolGoals:
         self._pins, self._osdmap, self._crush = pins, observation.osdmap, observation.crush
         self._pool, self._ups, self._tranches = pool, ups, tranches
         ahead, before = tranches.ahead, tranches.before
-        self._out = out_osds(observation.osdmap.osds)
+        self._out = observation.osdmap.out
         #: PGs in flight, or moving without perfguard. They count on their future OSDs.
         self._moving = {*campaign.flights.in_flight, *observation.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}

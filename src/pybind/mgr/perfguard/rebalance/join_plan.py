@@ -11,7 +11,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
-from ..upmap.semantics import apply_entry, out_osds
+from ..upmap.semantics import apply_entry
 from .change import Change, Planned
 from .moves import Move, move_between
 from .types import PinRecord
@@ -96,7 +96,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
     `bases`: pinned PG -> its entry before the campaign, which is restored if it keeps the PG in
     place.
     """
-    out = out_osds(osdmap.osds)
+    out = osdmap.out
     pins: Dict[str, PinRecord] = {}
     removed: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, Unpinnable] = {}
@@ -165,7 +165,7 @@ def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenS
 
 def entries_with(planned: Planned, future: Future, osdmap: OsdMap) -> int:
     """Number of upmap entries that PGs need from the epoch of the change on."""
-    out = out_osds(osdmap.osds)
+    out = osdmap.out
     return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) + sum(
         not survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], out)
         for pgid in planned.removed)

@@ -17,7 +17,6 @@ from ..cluster.types import Balancing, Json, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_plain
 from ..upmap.pins import broken_rule, skip_reason
-from ..upmap.semantics import out_osds
 from .types import Bounds
 
 
@@ -110,7 +109,7 @@ def least_moves(future: Future, pool: Pool, observation: Observation,
         result = balanced(followers)
         ends = _ends(pgs, result, followers)
         led, moved = totals(ends)
-    out = out_osds(observation.osdmap.osds)
+    out = observation.osdmap.out
     finals = {pgid: final for pgid, final in ends.items() if final != pgs[pgid].acting
               and (former is None or not broken_rule(pool, final, former, out))}
     return LeastMoves(finals, by_crush, unlimited.required, moved - unlimited.required, led,
@@ -127,7 +126,7 @@ def moves_for_map(future: Future, observation: Observation, bounds: Bounds) -> L
     for pgid, pg in (*future.pgs.items(), *future.others.items()):
         pgs_by_pool.setdefault(pool_of(pgid), {})[pgid] = pg
     osdmap, total = observation.osdmap, LeastMoves({}, 0, 0, 0, 0, 0.0)
-    out = out_osds(osdmap.osds)
+    out = osdmap.out
     for number in sorted(pgs_by_pool.keys() & osdmap.pools.keys()):
         pool, pgs = osdmap.pools[number], pgs_by_pool[number]
         if observation.balancing.covers(number) and any(

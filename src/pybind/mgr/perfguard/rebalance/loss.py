@@ -20,7 +20,7 @@ from ..errors import Refused
 from ..observation import Observation
 from ..tables import osds_text
 from ..upmap.pins import after_commit
-from ..upmap.semantics import apply_entry, out_osds
+from ..upmap.semantics import apply_entry
 from .capacity import CapacityChange, Stand, compared
 from .orders import Order, OrderFacts, named_osds
 from .pool_change import all_pgs
@@ -112,7 +112,7 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
     """`future`: all PGs, placed without the lost OSDs; `rates`: bytes per second of earlier
     campaigns."""
     osdmap, signals = observation.osdmap, observation.signals
-    out = out_osds(osdmap.osds) | lost
+    out = osdmap.out | lost
     gained: 'Counter[int]' = Counter()
     pgs_before: 'Counter[int]' = Counter()
     pgs_after: 'Counter[int]' = Counter()

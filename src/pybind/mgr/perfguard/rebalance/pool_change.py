@@ -16,7 +16,6 @@ from ..errors import Refused
 from ..observation import Observation
 from ..tables import pgs
 from ..upmap.pins import Unpinnable, plan_pin
-from ..upmap.semantics import out_osds
 from .change import Change, Planned
 from .join_plan import keeps
 from .moves import Move, move_between
@@ -97,7 +96,7 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
     `crush` and the rule of `pool` are those under which they move. `finals`: the sets of those that
     move; None: they end where the change places them.
     """
-    out = out_osds(osdmap.osds)
+    out = osdmap.out
     records: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, Unpinnable] = {}

@@ -26,7 +26,6 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs_are
 from ..upmap.pins import broken_rule
-from ..upmap.semantics import out_osds
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .least_moves import LeastMoves, with_least_moves
 from .pool_change import PoolChange, all_pgs
@@ -176,7 +175,7 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
 
     `finals`: PG -> the OSDs where it ends, if not where the new rule places it.
     """
-    out, reasons = out_osds(osdmap.osds), []
+    out, reasons = osdmap.out, []
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (
             candidate != pool.crush_rule, -crush.type_rank(crush.separation(candidate, pool.size)),
             candidate)):

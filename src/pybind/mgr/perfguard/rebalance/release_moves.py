@@ -9,7 +9,6 @@ from typing import AbstractSet, Dict, Iterable, Mapping, Optional, Sequence, Tup
 from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..options import Options
-from ..upmap.semantics import out_osds
 from .campaign import Campaign
 from .moves import Move, MoveIndex, Movement, move_between, movement_of, release_move
 from .pin_index import PinIndex
@@ -78,7 +77,7 @@ class ReleaseMoves:
         noted = pins.take_changed()
         self._fresh.update(dict.fromkeys(noted))
         self.forget(noted)
-        out = out_osds(osdmap.osds) if self._lacking else frozenset()
+        out = osdmap.out if self._lacking else frozenset()
         for pgid in list(self._lacking):
             pin = pins.get(pgid)
             if pin is not None and not pin.stays:

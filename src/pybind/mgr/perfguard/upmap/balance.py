@@ -17,10 +17,9 @@ from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Op
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
-from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool
+from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool, out_osds
 from .levels import ShardLevel
 from .pins import broken_rule
-from .semantics import out_osds
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
                      weights_of, within_buckets)
 

@@ -11,8 +11,9 @@ from typing import (AbstractSet, Callable, ClassVar, Collection, Container, Dict
                     Iterator, List, Mapping, Optional, Sequence, Tuple, Union)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry
-from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
+from ..cluster.types import (NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry,
+                             out_osds)
+from .semantics import apply_entry, merge_reason, raw_from_up, vector_applies
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,10 @@
 Pacific, Reef and Tentacle agree. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
 """
-from typing import AbstractSet, Callable, Container, FrozenSet, Iterable, List, Mapping, Optional
+from typing import AbstractSet, Callable, Container, Iterable, List, Mapping, Optional
 
-from ..cluster.types import (NO_OSD, Command, Items, Osd, OsdMap, OsdSet, Pair, Pool, UpmapEntry,
+from ..cluster.types import (NO_OSD, Command, Items, OsdMap, OsdSet, Pair, Pool, UpmapEntry,
                              seed_of)
-
-
-def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
-    """Ids of the OSDs that are out: reweight 0 voids every upmap onto them."""
-    return frozenset(osd.id for osd in osds.values() if osd.reweight == 0)
 
 
 def vector_applies(entry: UpmapEntry, out: Container[int]) -> bool:
@@ -184,7 +179,7 @@ def lacking_osds(osdmap: OsdMap, pool_up: PoolUp, pools: Iterable[int]) -> List[
 
 def with_down_osds(osdmap: OsdMap, pool_up: PoolUp, raws: Raws) -> PoolUp:
     """`pool_up` with complete sets where they are known."""
-    absent, out = osdmap.absent, out_osds(osdmap.osds)
+    absent, out = osdmap.absent, osdmap.out
     if not absent:
         return pool_up
 

@@ -27,7 +27,6 @@ from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.types import (NOREBALANCE_KEY, Action, Flight, Phase, PinRecord, Sent,
                                        SetEntry, SetFlag, SetOption)
-from perfguard.upmap.semantics import out_osds
 from perfguard.why.causes import gate
 
 from ..fakes.audit import load, over_caps
@@ -65,7 +64,7 @@ class Machine:
 
     def judge(self) -> CampaignDecision:
         seen = self.observe()
-        out = out_osds(seen.osdmap.osds)
+        out = seen.osdmap.out
         moves = {}
         for pgid, pin in self.pins.items():
             place = seen.placement(pgid)

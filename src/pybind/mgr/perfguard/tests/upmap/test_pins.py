@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
+from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry, out_osds
 from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up, restate,
                                   skip_reason, stays)
-from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
+from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
 

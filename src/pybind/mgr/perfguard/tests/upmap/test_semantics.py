@@ -2,8 +2,8 @@
 """What Ceph makes of upmap entries, and the way back to the raw set."""
 import pytest
 
-from perfguard.cluster.types import Osd, Pool, UpmapEntry
-from perfguard.upmap.semantics import apply_entry, merge_reason, out_osds, raw_from_up
+from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry, out_osds
+from perfguard.upmap.semantics import apply_entry, merge_reason, raw_from_up
 
 
 def items(*pairs):
@@ -50,6 +50,22 @@ def test_raw_from_up(up, entry, out, expected):
 def test_out_is_reweight_zero_only():
     osds = {0: Osd(0, True, 1.0), 1: Osd(1, True, 0.0), 2: Osd(2, False, 0.5)}
     assert out_osds(osds) == {1}
+
+
+def test_osds_that_are_out_or_down_are_looked_up_once_per_osdmap():
+    """With 10,000 OSDs each time takes 4 ms, in which no other module runs."""
+    class Osds(dict):
+        readings = 0
+
+        def values(self):
+            self.readings += 1
+            return super().values()
+
+    osds = Osds({0: Osd(0, True, 1.0), 1: Osd(1, True, 0.0), 2: Osd(2, False, 0.5)})
+    osdmap = OsdMap(7, frozenset(), {}, osds, {}, {}, {})
+    for _ in range(3):
+        assert (osdmap.out, osdmap.absent) == ({1}, {2})
+    assert osds.readings == 2
 
 
 def pool(pg_num, pending):
