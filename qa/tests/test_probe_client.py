@@ -12,7 +12,9 @@ from typing import Iterator, List
 
 import pytest
 
+from perfguard.probe.client import FIRST_RUN
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
+from perfguard.probe.worker.objects import LISTING_SECONDS
 from qa.cluster import Cluster
 from qa.cluster.modules import default_module_dir
 from qa.lib.clusters import ClusterFactory
@@ -56,6 +58,12 @@ def of_probes(cluster: Cluster) -> List[str]:
     with cluster.rados().open_ioctx('rep') as ioctx:
         ioctx.set_namespace(NAMESPACE)
         return [each.key for each in ioctx.list_objects() if each.key.startswith(PROBE_PREFIX)]
+
+
+def wait_well(cluster: Cluster) -> None:
+    cluster.wait_clean(60)
+    cluster.wait(lambda: not {'PG_DEGRADED', 'SLOW_OPS'} & set(cluster.mon('health')['checks']),
+                 60, 'the cluster to be well')
 
 
 def test_results_are_imported_and_nothing_is_left(probes: Probes) -> None:
@@ -152,6 +160,22 @@ def test_a_probe_that_is_killed_leaves_nothing(probes: Probes, number: signal.Si
         run.communicate()
 
 
+@pytest.mark.timeout(900)
+def test_a_listing_ends_though_an_osd_hangs(probes: Probes) -> None:
+    """In a cluster that does not mark it down."""
+    cluster = probes.cluster
+    cluster.mon('osd set', key='nodown')
+    cluster.stop('osd.2')
+    try:
+        out, said = begin(cluster, '--pool', 'rep', '--clean', str(FIRST_RUN)).communicate(
+            timeout=2 * LISTING_SECONDS)
+        assert 'could not list the objects' in said and 'objects left: unknown' in said, said
+    finally:
+        cluster.cont('osd.2')
+        cluster.mon('osd unset', key='nodown')
+        wait_well(cluster)
+
+
 def test_a_cluster_that_is_unwell_is_refused(probes: Probes) -> None:
     """With the documented caps, which allow to ask for the health."""
     cluster = probes.cluster
@@ -163,6 +187,4 @@ def test_a_cluster_that_is_unwell_is_refused(probes: Probes) -> None:
         assert run.returncode == 1 and not out and 'PG_DEGRADED' in said, said
     finally:
         cluster.cont('osd.2')
-        cluster.wait_clean(60)
-        cluster.wait(lambda: not {'PG_DEGRADED', 'SLOW_OPS'} & set(cluster.mon('health')['checks']),
-                     60, 'the cluster to be well')
+        wait_well(cluster)

@@ -274,10 +274,26 @@ def _finish(batch: Batch) -> None:
         pass  # the caller checks which have no answer
 
 
+#: Seconds for each operation of a listing, which would wait without limit for an OSD that hangs.
+LISTING_SECONDS = 300
+#: Options of librados for a listing.
+LISTING_OPTIONS = {'rados_osd_op_timeout': str(LISTING_SECONDS)}
+
+
 def names_with(ioctx: Any, prefix: str) -> List[str]:
-    """The objects of the pool and namespace whose names begin so. The listing waits without limit
-    for an OSD that hangs. Raises Failed."""
+    """The objects of the pool and namespace whose names begin so, with LISTING_OPTIONS. Raises
+    Failed."""
+    names: List[str] = []
+    last = time.monotonic()
     try:
-        return [entry.key for entry in ioctx.list_objects() if entry.key.startswith(prefix)]
+        for entry in ioctx.list_objects():
+            if entry.key.startswith(prefix):
+                names.append(entry.key)
+            last = time.monotonic()
     except rados.Error as e:
         raise failed(e, 'could not list the objects')
+    # The binding of librados takes an operation that has failed for the end.
+    if time.monotonic() - last >= LISTING_SECONDS:
+        raise Failed(errno.ETIMEDOUT, 'could not list the objects: no answer for %d s'
+                     % LISTING_SECONDS)
+    return names

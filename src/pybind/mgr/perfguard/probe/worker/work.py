@@ -19,7 +19,8 @@ from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
-from .objects import OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, names_with, prefill, remove
+from .objects import (LISTING_OPTIONS, OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, names_with,
+                      prefill, remove)
 from .protocol import GONE, Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
@@ -167,8 +168,10 @@ class Work:
 
     def run(self) -> str:
         """Returns the final state. Raises Failed or Cancelled if nothing was written yet."""
-        connection = self._unless_cancelled(lambda: Connection(self._request))
-        if self._request.mode == SWEEP:
+        sweeps = self._request.mode == SWEEP
+        options = LISTING_OPTIONS if sweeps and self._request.naming is None else {}
+        connection = self._unless_cancelled(lambda: Connection(self._request, options))
+        if sweeps:
             return self._sweep(connection.ioctx)
         self._core = self._unless_cancelled(lambda: _core(self._request))
         state = 'done'

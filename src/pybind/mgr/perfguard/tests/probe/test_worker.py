@@ -394,6 +394,24 @@ def test_a_run_of_unknown_names_is_looked_for():
     assert names_with(SimpleNamespace(list_objects=lambda: entries), PREFIX) == mine
 
 
+def test_a_listing_that_ends_for_want_of_an_answer(monkeypatch):
+    """The binding of librados does not tell such an end from the real one."""
+    clock = [0.0]
+    monkeypatch.setattr('time.monotonic', lambda: clock[0])
+
+    def list_objects(last):
+        for _ in range(3):
+            clock[0] += 0.9 * objects.LISTING_SECONDS
+            yield SimpleNamespace(key=PREFIX + '0')
+        clock[0] += last
+
+    late = SimpleNamespace(list_objects=lambda: list_objects(objects.LISTING_SECONDS))
+    with pytest.raises(Failed, match='could not list the objects: no answer'):
+        names_with(late, PREFIX)
+    slow = SimpleNamespace(list_objects=lambda: list_objects(0.9 * objects.LISTING_SECONDS))
+    assert len(names_with(slow, PREFIX)) == 3
+
+
 def test_a_listing_that_fails():
     def list_objects():
         raise rados.OSError('no', errno=13)

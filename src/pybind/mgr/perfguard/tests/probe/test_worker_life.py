@@ -18,8 +18,10 @@ import pytest
 import perfguard
 from perfguard import VERSION
 from perfguard.cluster.types import Json
-from perfguard.probe.types import MEETING_PREFIX, Job, JobStep, Stream
+from perfguard.probe.placement import naming_of
+from perfguard.probe.types import MEETING_PREFIX, Job, JobStep, Stream, Target
 from perfguard.probe.wire import STEP_WAITS, WorkerRequest, SWEEP, request_to_json
+from perfguard.probe.worker.objects import LISTING_SECONDS
 from perfguard.probe.worker.protocol import ALIVE, GONE, Cancelled, Input, Failed
 
 from .test_worker import FakeIoctx
@@ -296,6 +298,18 @@ def test_a_sweep_removes_the_runs_objects_and_no_others(
     cleaned, = said.of('cleaned')
     assert (cleaned['removed'], cleaned['left']) == (2, 0)
     assert cleaned['cursor'] == cleaned['total'] == 2
+
+
+def test_a_listing_does_not_wait_without_limit_for_an_osd_that_hangs(worker: Any) -> None:
+    job = Job(name='j', rw='randread', bs=4096, iodepth=2, size=2 << 14, nrfiles=2, runtime=0.1)
+    naming = naming_of(7, (job,), Target('pool', 'rbd'), None, -1, 0)
+    limits = []
+    # Measurements wait for slow OSDs, and names that are known need no listing.
+    for given in (request(mode=SWEEP, steps=0), request(),
+                  request(mode=SWEEP, steps=0, naming=naming)):
+        ran(worker, given)
+        limits.append(int(Handle.newest.conf.get('rados_osd_op_timeout', '0')))
+    assert limits == [LISTING_SECONDS, 0, 0]
 
 
 def test_a_sweep_that_leaves_objects_has_failed(
