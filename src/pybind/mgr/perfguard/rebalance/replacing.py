@@ -15,11 +15,11 @@ from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, Li
 
 from ..cluster.types import Document, Osd, Reply, Space, pool_of
 from ..codec import Time, encode, no_later_than
-from ..errors import Refused
+from ..errors import Code, Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
-from ..tables import osds_text
+from ..tables import osds_text, pgs
 from ..upmap.pins import stays
 from .auto_expand import REMAP_SECONDS
 from .campaign import Campaign
@@ -73,7 +73,7 @@ class Replacement(NamedTuple):
     #: Size of the old device; 0: not known.
     total_bytes: int
     since: Time
-    #: Vendor, model and serial number of the old drive; '': not known.
+    #: Vendor, model and serial number of the old drive; '': not known, or the OSD may be on it.
     drive: str = ''
     #: The orchestrator is ordered to remove the OSD once it is empty.
     remove: bool = False
@@ -86,6 +86,8 @@ class ReplaceFacts:
     #: OSDs of the acting sets of remapped PGs, and those to which such PGs go.
     leaving: FrozenSet[int] = frozenset()
     entering: FrozenSet[int] = frozenset()
+    #: OSD -> degraded PGs on it, as far as it is known.
+    degraded: Mapping[int, int] = field(default_factory=dict)
     #: All PGs have all their copies, as far as it is known.
     complete: bool = False
     campaign: Optional[Campaign] = None
@@ -99,6 +101,13 @@ class ReplaceFacts:
 
     def weight(self, osd: int) -> float:
         return self.weights.get(osd, 0.0)
+
+    def recovery_text(self, osd: int) -> str:
+        """For an OSD that no campaign fills: PGs that lack only what the PG logs contain are not
+        remapped, so nothing can be pinned."""
+        pgs_degraded = self.degraded.get(osd, 0)
+        return '; recovery from the PG logs fills it (degraded: %s)' % pgs(pgs_degraded) \
+            if pgs_degraded else ''
 
     def pgs_on(self, osd: int) -> Optional[int]:
         """PGs that the OSD stores; None: not known."""
@@ -114,6 +123,7 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Ca
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
         frozenset(_goals(observation, moving)),
+        {osd: count.degraded for osd, count in observation.osd_counts.items()},
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), campaign, orders.crush.weights(), drives)
 
@@ -168,13 +178,17 @@ def is_ordered(osd: int, facts: ReplaceFacts) -> bool:
     return change is not None and change.weights.get(osd, 0.0) > DRAINED_WEIGHT
 
 
-def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
-    """Whether the OSD is on its old drive, and no operator has ordered since that it is filled."""
+def is_accepted(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
+    """Whether an operator has ordered since that the OSD is filled, whatever its drive."""
     campaign = facts.campaign
-    ordered = campaign is not None and campaign.origin.started >= record.since \
-        and is_ordered(osd, facts)
+    return campaign is not None and campaign.origin.started >= record.since \
+        and (is_ordered(osd, facts) or Code.SAME_DRIVE in campaign.orders.acknowledged)
+
+
+def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
+    """Whether the OSD is on its old drive, and no operator has accepted that."""
     return facts.weight(osd) > DRAINED_WEIGHT and on_same_drive(osd, record, facts) \
-        and not ordered
+        and not is_accepted(osd, record, facts)
 
 
 def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
@@ -186,8 +200,12 @@ def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
         return ''
     if row.uuid == record.uuid:
         return 'it is in use again with the same device'
+    if is_withheld(osd, record, facts):
+        # Recovery from the PG logs fills it without a campaign: only an operator decides on that.
+        return ''
     serving = bool(facts.pgs_on(osd)) and osd not in facts.entering
-    return 'the new device is in use with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
+    return 'the new device is in use with CRUSH weight %.4g%s' % (
+        facts.weight(osd), facts.recovery_text(osd)) if serving else ''
 
 
 def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
@@ -208,10 +226,7 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     row = facts.orders.osdmap.osds[osd]
     if on_same_drive(osd, record, facts):
         return 'osd.%d is on the same drive as before (%s): replace the drive, or %s' % (
-            osd, record.drive, '"ceph perfguard undrain osd.%d" fills it again' % osd
-            if is_kept_empty(osd, record, facts) else
-            '"ceph osd out %d" keeps PGs off it; "ceph perfguard campaign accept SAME_DRIVE" fills '
-            'it again' % osd)
+            osd, record.drive, _way_back(osd, record, facts))
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
@@ -237,6 +252,15 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if phase is ReplacePhase.READY:
         return 'waiting for a campaign to fill it'
     return '"campaign status" shows the progress'
+
+
+def _way_back(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
+    """How an operator has the old drive used again."""
+    if is_kept_empty(osd, record, facts):
+        return '"ceph perfguard undrain osd.%d" fills it again' % osd
+    return '"ceph osd out %d" keeps PGs off it; %s' % (
+        osd, '"ceph perfguard campaign accept SAME_DRIVE" fills it again' if facts.active else
+        '"ceph perfguard replace --cancel osd.%d" leaves it in use' % osd)
 
 
 def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
@@ -471,6 +495,7 @@ class Replacing:
             self.remarks = ()
             return
         facts = self._facts(observation, self._looked(observation), campaign)
+        self._accept_drives(facts)
         for osd, record in list(self._known.items()):
             early = self._is_early(osd, record, facts, observation.now)
             why = ending(osd, record, facts)
@@ -487,6 +512,13 @@ class Replacing:
                                   if is_withheld(osd, record, facts))
         if not facts.active and not (campaign is not None and campaign.held):
             self._go_on(observation, facts, phases, settle, fill, catch)
+
+    def _accept_drives(self, facts: ReplaceFacts) -> None:
+        """Forget old drives that operators have accepted: later mgrs do not know that campaign."""
+        accepted = {osd: record._replace(drive='') for osd, record in self._known.items()
+                    if on_same_drive(osd, record, facts) and is_accepted(osd, record, facts)}
+        if accepted:
+            self._put({**self._known, **accepted})
 
     def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
                 remove: Callable[[int], Reply]) -> None:
@@ -519,7 +551,8 @@ class Replacing:
 
     def _looked(self, observation: Observation) -> OrderFacts:
         """The facts, with the PGs that OSDs store, which are read at intervals."""
-        idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
+        idle = bool(self._phases) and all(phase in BY_OPERATOR or osd in self.withheld
+                                          for osd, phase in self._phases.items())
         wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS
         if self._space is not None and observation.now - self._read < wait:
             return self._crush_orders.facts(observation, self._space)

@@ -152,6 +152,8 @@ class FakeCluster:
     recovery_seconds: float = 3.0
     #: What a released PG lacks on its new OSD is in its log: it is degraded, never remapped.
     nearly_empty: bool = False
+    #: OSDs for which the same is true of PGs that were not released.
+    filled_by_log: Set[int] = field(default_factory=set)
     period: float = 2.0
     #: How many ticks the mgr's OSDMap is behind the mon's.
     lag: int = 0
@@ -497,7 +499,8 @@ class FakeCluster:
     def _peered(self, pgid: str, pg: FakePg) -> bool:
         self._leads(pg.up if pg.temp is None else pg.temp)
         same = self._in_place(pgid, pg)
-        if not same and self.nearly_empty and pgid in self.released:
+        if not same and (self.nearly_empty and pgid in self.released
+                         or self.filled_by_log.intersection(pg.up)):
             same, pg.recovering_until = True, self.now + self.recovery_seconds
             self.moved.append(Moved(self.now, pgid, pg.up))
         if same:
@@ -833,7 +836,7 @@ class FakeCluster:
         self.read_osds = frozenset(osds)
 
     def readings(self, view: object, signals: Signals) -> Readings:
-        if not self.nearly_empty or self.read.osd_counts is not None:
+        if not (self.nearly_empty or self.filled_by_log) or self.read.osd_counts is not None:
             return self.read
         return replace(self.read, osd_counts={osd: PgCounts(total=9, degraded=sum(
             1 for pgid, pg in self.pg.items() if osd in pg.up and self._degraded(pgid, pg)))

@@ -168,9 +168,12 @@ def test_another_drive_is_filled_once_the_mgr_knows_it() -> None:
     driver.run_to('DONE')
 
 
-def failed_and_created_again() -> Driver:
-    """osd.8 has failed, and is created again on its drive, with all its CRUSH weight."""
+def failed_and_created_again(by_log: bool = False) -> Driver:
+    """osd.8 has failed, and is created again on its drive, with all its CRUSH weight. `by_log`: all
+    that its PGs lack is in their logs."""
     driver = filled()
+    if by_log:
+        driver.cluster.filled_by_log, driver.cluster.recovery_seconds = {8}, 60.0
     driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
     driver.cluster.take_down(8)
     driver.order(REPLACE, 'osd.8')
@@ -226,6 +229,28 @@ def test_a_cancelled_replacement_holds_no_release() -> None:
     driver.order(CANCEL, 'osd.8')
     driver.run_to('DONE')
     assert holders(driver)
+
+
+def test_an_operator_decides_on_a_failed_drive_that_recovery_has_filled() -> None:
+    driver = failed_and_created_again(by_log=True)
+    for _ in range(2):
+        settle(driver)
+        assert phases(driver) == {8: 'FILLING'} and holders(driver)
+        assert driver.phase in ('DONE', 'IDLE')
+        assert 'replace --cancel osd.8' in rows(driver)[8]['next']
+        assert any('ACME_D1_S1' in text for text in driver.loop.status()['reasons'])
+        driver.restart()
+    driver.order(CANCEL, 'osd.8')
+    settle(driver)
+    assert phases(driver) == {}
+
+
+def test_recovery_that_fills_a_new_drive_needs_no_campaign() -> None:
+    driver = failed_and_created_again(by_log=True)
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S2'}
+    driver.run_until(lambda: 'the replacement of osd.8 has ended' in kinds(driver, 'replace'))
+    assert driver.status['id'] == 1 and holders(driver)
+    assert 'recovery from the PG logs fills it' in driver.loop.published.events[-1]['why']
 
 
 def test_an_order_from_before_the_replacement_does_not_fill_the_failed_drive() -> None:
