@@ -38,6 +38,8 @@ class Orchestrating:
     maintenance: FrozenSet[str] = frozenset()
     #: There is one, which can be ordered to remove OSDs.
     present: bool = False
+    #: The upgrade includes the mgrs.
+    of_mgrs: bool = True
 
     def restarting(self, osdmap: OsdMap) -> str:
         """The OSDs that an upgrade restarts now, as a reason to release nothing; '' if none. A PG
@@ -52,6 +54,7 @@ class Orchestrating:
         texts: List[str] = []
         if self.image:
             texts.append('Ceph is being upgraded to %s, %s' % (self.image, (
+                'which leaves the mgrs as they are' if not self.of_mgrs else
                 'which keeps perfguard (it is mounted into the containers of the mgrs)'
                 if self.mounted else
                 'which stops perfguard if this image does not contain it; "ceph orch upgrade '
@@ -71,12 +74,13 @@ class Orchestrating:
 def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
     """`stored`: the values of KEYS. What another release stores in another form is ignored."""
     upgrade = _parsed(stored, UPGRADE)
-    daemon_types = _get(upgrade, 'daemon_types')
+    kinds = _get(upgrade, 'daemon_types')
+    # None of them: all.
+    kinds = kinds if kinds and isinstance(kinds, list) else ['mgr', 'osd']
     args = _get(_get(_parsed(stored, MGRS), 'spec'), 'extra_container_args')
     return Orchestrating(
         image='' if _get(upgrade, 'paused') else str(_get(upgrade, 'target_name') or ''),
-        of_osds=not (daemon_types and isinstance(daemon_types, list)
-                     and 'osd' not in daemon_types),
+        of_osds='osd' in kinds, of_mgrs='mgr' in kinds,
         mounted=MOUNTED in str(args),
         removing=frozenset(row['osd_id'] for row in _rows(_parsed(stored, REMOVALS))
                            if _get(row, 'started') and type(row.get('osd_id')) is int),

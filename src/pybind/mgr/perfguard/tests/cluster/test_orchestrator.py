@@ -39,6 +39,13 @@ def test_what_cephadm_stores() -> None:
     assert 'stops perfguard' in replace(found, mounted=False).remarks[0]
 
 
+def test_an_upgrade_of_osds_alone_does_not_concern_the_module() -> None:
+    for kinds, text in ((['osd'], 'leaves the mgrs as they are'), (['mgr'], 'stops perfguard')):
+        found = orchestrating(stored(**{
+            UPGRADE: {**STATE[UPGRADE], 'daemon_types': kinds}, MGRS: None}))
+        assert text in found.remarks[0]
+
+
 def test_a_paused_upgrade_restarts_nothing() -> None:
     assert orchestrating(stored(**{UPGRADE: {**STATE[UPGRADE], 'paused': True}})).image == ''
 
