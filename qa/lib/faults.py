@@ -326,8 +326,6 @@ UDEV, UDEV_RUNS = Path('/run/udev/data'), Path('/run/udev/control')
 def drive_of_model(file: Path, size_bytes: int, model: str) -> Iterator[str]:
     """A loop device of a new file, which OSDs take for a drive of this model. Raises OSError where
     that cannot be had."""
-    if UDEV_RUNS.exists():
-        raise OSError('udev would describe the device')
     with file.open('wb') as backing:
         backing.truncate(size_bytes)
     found = subprocess.run(['losetup', '--find', '--show', str(file)], stdout=subprocess.PIPE,
@@ -335,6 +333,19 @@ def drive_of_model(file: Path, size_bytes: int, model: str) -> Iterator[str]:
     if found.returncode:
         raise OSError(found.stderr.strip())
     device = found.stdout.strip()
+    try:
+        with of_model(device, model):
+            yield device
+    finally:
+        subprocess.run(['losetup', '--detach', device], check=True, timeout=30)
+
+
+@contextlib.contextmanager
+def of_model(device: str, model: str) -> Iterator[str]:
+    """OSDs take the device for a drive of this model meanwhile, with a serial number of its own.
+    Raises OSError where that cannot be had."""
+    if UDEV_RUNS.exists():
+        raise OSError('udev would describe the device')
     number = os.stat(device).st_rdev
     entry = UDEV / ('b%d:%d' % (os.major(number), os.minor(number)))
     try:
@@ -345,4 +356,3 @@ def drive_of_model(file: Path, size_bytes: int, model: str) -> Iterator[str]:
         with contextlib.suppress(OSError):
             entry.unlink()
             os.removedirs(UDEV)
-        subprocess.run(['losetup', '--detach', device], check=True, timeout=30)
