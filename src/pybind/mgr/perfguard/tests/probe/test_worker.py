@@ -307,10 +307,10 @@ def test_prefill_writes_what_reads_expect():
     assert e.value.errno == -28
 
 
-def test_prefill_fails_if_an_object_has_another_size_afterwards():
+def test_prefill_fails_if_an_object_has_another_size_afterwards(monkeypatch):
     ioctx = Prompt()
-    ioctx.aio_write_full = lambda name, data, oncomplete: ioctx.aio_write(name, data[1:], 0,
-                                                                          oncomplete)
+    monkeypatch.setattr(ioctx, 'aio_write_full', lambda name, data, oncomplete:
+                        ioctx.aio_write(name, data[1:], 0, oncomplete))
     with pytest.raises(Failed, match='a has 4095 bytes instead of 4096'):
         prefill(ioctx, ['a'], 4096, Payload(1, 4096), time.monotonic() + 5, lambda: False)
 
