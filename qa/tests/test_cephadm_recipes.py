@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
 
 #: Between two of the four OSDs of a host.
 SETTLE = {'auto_expand_settle': '40'}
+SHORT_LOGS = {'osd_min_pg_log_entries': 2, 'osd_max_pg_log_entries': 3, 'osd_pg_log_trim_min': 1}
 COMMAND_SECONDS, AGAIN_SECONDS = 300.0, 300.0
 #: For the manual's names of the host that joins and of the one that leaves.
 NAMES = {'host3': SPARE_HOST, 'host4': SPARE_HOST, '192.0.2.14': address(SPARE_HOST)}
@@ -41,6 +42,8 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
         rig.up()
         authorize(rig, SPARE_HOST)
         admin = Admin(rig, build_archive(tmp_path_factory.mktemp('archive')))
+        # Otherwise recovery from the PG logs fills new OSDs, without a PG that is remapped.
+        rig.give(f'config set osd {name} {value}' for name, value in SHORT_LOGS.items())
         admin.fill()
         admin.installer('--copy')
         admin.configure({**FAST_OPTIONS, **SETTLE, 'auto_expand': 'false'})
@@ -174,6 +177,31 @@ def test_replace_a_drive_that_still_works(admin: Admin) -> None:
     follow(admin, 'replace a drive that still works', {'7': str(osd), '/dev/sdb': f'{drive} raw'}, {
         'Stop the daemon': destroyed,
         'Replace the drive': lambda: wait_campaign_after(admin, last[0])})
+    assert f'/dev/{admin.rig.json("osd", "metadata", str(osd))["devices"]}' == drive
+    assert_replaced(admin, osd)
+
+
+def stop(admin: Admin, host: str, osd: int) -> None:
+    """As if its daemon had failed."""
+    admin.rig.on(host, 'systemctl', 'stop', f'ceph-*@osd.{osd}.service')
+    admin.rig.wait(lambda: 'up' not in row(admin, osd)['state'], 60, f'osd.{osd} down')
+
+
+def test_replace_a_drive_that_has_failed(admin: Admin) -> None:
+    osd, drive = four_osds(admin)[1], devices(admin, 5)
+    last = admin.status()['id']
+
+    def fail() -> None:
+        stop(admin, SPARE_HOST, osd)
+        # Without mon_osd_down_out_interval.
+        admin.rig.ceph('osd', 'out', str(osd))
+        admin.rig.wait(lambda: not admin.rig.json('pg', 'dump_stuck', 'degraded')['stuck_pg_stats'],
+                       180, 'recovery')
+
+    follow(admin, 'replace a drive that has failed', {'7': str(osd), '/dev/sdb': f'{drive} raw'}, {
+        'Let Ceph recover': fail,
+        'Back up': lambda: wait_destroyed(admin, osd),
+        'Replace the drive': lambda: wait_campaign_after(admin, last)})
     assert f'/dev/{admin.rig.json("osd", "metadata", str(osd))["devices"]}' == drive
     assert_replaced(admin, osd)
 
