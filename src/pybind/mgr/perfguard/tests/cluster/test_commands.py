@@ -123,6 +123,22 @@ def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytes
     assert len(mons.sent) == 2
 
 
+def test_mons_without_quorum_have_one_question_for_the_configuration_database(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for each 30 s, and more often during campaigns: a night without a quorum would
+    end with thousands of answers at once."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.02)
+    mons = Mons(wait_for=2)
+    cluster = mgr_cluster(mons)
+    assert [cluster.config_entries() for _ in range(5)] == [None] * 5
+    assert len(mons.sent) == 1 and cluster.unanswered()
+    # The second command lets them answer.
+    cluster.run(commands(1))
+    assert not cluster.unanswered()
+    assert cluster.config_entries() is None and len(mons.sent) == 3, 'a late answer is out of date'
+
+
 def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """It is set an hour ahead while an operator sets the flag, and right again afterwards."""
