@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.ports import Future, FuturePg
-from perfguard.cluster.types import Balancing, Pool
+from perfguard.cluster.types import Balancing, OsdMap, Pool
 from perfguard.errors import Refused
 from perfguard.rebalance.least_moves import least_moves
 from perfguard.rebalance.types import Bounds
@@ -153,7 +153,7 @@ PGS = 11
 def shape_future(shape: Shape, directory: Path) -> Tuple[Pool, Future, Any]:
     outcome = shape.change(directory, PGS)
     pgs = {pg.pgid: FuturePg(pg.here, pg.raw or ()) for pg in outcome.pgs}
-    osdmap = SimpleNamespace(pg_temp={}, osds=outcome.osds)
+    osdmap = OsdMap(7, frozenset(), {}, outcome.osds, {}, {}, {})
     return outcome.pool, Future(pgs, outcome.crush), SimpleNamespace(osdmap=osdmap)
 
 
