@@ -286,6 +286,8 @@ class Code:
     #: the OSD is chronically slow
     SLOW_AGAIN = 'SLOW_AGAIN'
     # Other reasons.
+    #: degraded PGs wait although clients have room
+    RECOVERY_WAITS = 'RECOVERY_WAITS'
     #: PGs leave OSDs that are to be emptied; perfguard does not set ``norebalance`` meanwhile
     EVACUATING = 'EVACUATING'
     #: ``norebalance`` keeps PGs on OSDs that are to be emptied

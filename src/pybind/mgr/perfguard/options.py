@@ -204,6 +204,12 @@ class Options:
         30.0, 'seconds for which the cause must last before the next mitigation is taken',
         'When the cause has been absent for twice as long, the mitigations are undone one at a '
         'time.', min=1.0, max=3600.0)
+    mitigation_backfills: int = _advanced(
+        0, 'maximum osd_max_backfills for degraded PGs while clients have room; 0: unchanged',
+        'Requires mitigation_mode act and the scheduler wpq. While degraded PGs wait and client '
+        'latency is well within its limit, osd_max_backfills is doubled and recovery sleeps are '
+        'halved, up to three times, a minute apart. When latency exceeds its limit, the last step '
+        'is taken back.', min=0, max=32)
     probe_max_bytes: int = _advanced(
         64 << 30,
         'maximum number of bytes that a probe writes before it measures, counting all replicas',

@@ -231,7 +231,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = empty = waiting = staying = 0
+    inactive = transition = clean = deep = total = empty = waiting = copying = staying = 0
     for state, count in rows:
         words = set(state.split('+'))
         total += count
@@ -249,6 +249,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             empty += count
         if {'degraded', 'backfill_wait'} <= words:
             waiting += count
+        if 'degraded' in words and words & {'backfilling', 'recovering'}:
+            copying += count
         for word in words:
             sums[word] = sums.get(word, 0) + count
     missing = max(0, expected - total)
@@ -256,10 +258,12 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
                     undersized_empty=empty, degraded_waiting=waiting,
+                    degraded_recovering=copying,
                     remapped_clean=staying,
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',
-                        'backfill_toofull', 'laggy', 'wait', 'recovering', 'snaptrim')})
+                        'backfill_toofull', 'laggy', 'wait', 'recovering', 'recovery_wait',
+                        'snaptrim')})
 
 
 def pool_counts(status: Mapping[str, Any], pools: Mapping[int, Pool]) -> Dict[int, PgCounts]:

@@ -258,6 +258,10 @@ class PgCounts:
     undersized_empty: int = 0
     #: Degraded, and waiting for a backfill reservation.
     degraded_waiting: int = 0
+    #: Degraded, and backfilling or recovering.
+    degraded_recovering: int = 0
+    #: Waiting for a reservation to recover, with the log of the PG.
+    recovery_wait: int = 0
     #: Remapped and clean: CRUSH finds too few OSDs for them, so they have nowhere to move.
     remapped_clean: int = 0
 

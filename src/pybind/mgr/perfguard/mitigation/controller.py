@@ -14,16 +14,17 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign
 from ..rebalance.copying import QUEUE, some_osds
-from ..rebalance.types import RELEASING_PHASES, Phase
+from ..rebalance.throttle import decide as judge
+from ..rebalance.types import RELEASING_PHASES, Pace, Phase
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
-from . import ladder, report
+from . import ladder, recovery, report
 from .evidence import evidence, futile, mixed_osds, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
-from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
-                    Put, Revert, Rung, SettingKind, StepStage, active)
+from .types import (ClientRoom, Evidence, LadderDecision, LadderStep, LadderView, MitigationState,
+                    Need, Policy, Put, Revert, Rung, SettingKind, StepStage, active)
 
 #: The document in the store.
 MITIGATION_DOCUMENT = 'mitigation'
@@ -92,6 +93,8 @@ class Mitigating:
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
         self._blind = False
+        #: The judgement of the throttle on clients, without a campaign, and what follows from it.
+        self._pace, self._room = Pace(), ClientRoom()
         #: Commands that failed in the last turn, so that each failure is reported once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
@@ -152,7 +155,9 @@ class Mitigating:
             len(observed.evacuation),
             campaign.orders.acknowledged if campaign is not None else ())
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
-                        options.mitigation_affinity)
+                        options.mitigation_affinity, options.mitigation_backfills)
+        self._pace = judge(self._pace, observed.clients, frozenset(), 0.0, 1, options)
+        self._room = recovery.room(self._room, self._pace, observed.clients, now)
         if not osdmap.osds:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
@@ -204,7 +209,7 @@ class Mitigating:
             unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
-            answered=observed.answered,
+            answered=observed.answered, room=self._room,
             campaign_still=campaign is not None and running
             and (campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
@@ -277,7 +282,8 @@ class Mitigating:
         """Compare options with those in force on some OSDs, whose ceph.conf has precedence."""
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
-            if step.rung is not Rung.SLOW or step.stage is not StepStage.HELD or not names \
+            if step.rung not in (Rung.SLOW, Rung.FASTER) or not names \
+                    or step.stage is not StepStage.HELD \
                     or step.id in self._checked or now - step.since < APPLIED_SECONDS \
                     or not all(setting.held.seen for setting in step.settings):
                 continue
@@ -348,5 +354,6 @@ def _gist(state: MitigationState) -> MitigationState:
     """The state without times that are stored only together with other changes, and without
     troubles that are not judged yet."""
     return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0, turned=0.0,
+                   recovery=replace(state.recovery, waiting=0.0),
                    troubles=tuple(trouble._replace(last=0.0, still=0.0)
                                   for trouble in state.troubles if trouble.in_vain))

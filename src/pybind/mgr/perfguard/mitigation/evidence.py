@@ -43,8 +43,10 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     trouble = [reason for reason in trouble
                if not is_muted(reason, signals) and not is_waived(reason, waived)]
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
+    waiting = counts.degraded_waiting + counts.recovery_wait
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
-                    counts.degraded, blocked, dict(slow_osds), unknown, evacuating)
+                    counts.degraded, blocked, dict(slow_osds), unknown, evacuating,
+                    waiting, waiting + counts.degraded_recovering > 0)
 
 
 def _moves(counts: PgCounts) -> bool:

@@ -10,13 +10,13 @@ from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..holds import LEFT, Held, give_back, hold
+from ..holds import LEFT, Held, give_back, hold, hold_other
 from ..tables import pgs, pgs_are, plural
-from . import recovery_options
+from . import recovery, recovery_options
 from .evidence import CLEAR_INTERVALS, is_known, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
-                    Put, Rung, Setting, SettingKind, StepStage)
+                    Put, RecoveryPace, Rung, Setting, SettingKind, StepStage)
 
 
 def _affinity_text(affinity: float) -> str:
@@ -73,6 +73,7 @@ def decide(state: MitigationState, evidence: Evidence, ladder_view: LadderView, 
         draft = _down(draft)
     if draft.free:
         draft = _up(draft)
+    draft = _accelerate(draft)
     return LadderDecision(draft.state, draft.actions, draft.events, draft.needs)
 
 
@@ -141,6 +142,9 @@ class _Draft:
     def need(self, need: Need) -> '_Draft':
         return replace(self, needs=self.needs | {need})
 
+    def with_pace(self, pace: RecoveryPace) -> '_Draft':
+        return replace(self, state=replace(self.state, recovery=pace))
+
     def stepped(self) -> '_Draft':
         """No other rung is applied or undone in this interval."""
         return replace(self, state=replace(self.state, stepped=self.now))
@@ -151,6 +155,11 @@ class _Draft:
     def free(self) -> bool:
         """Whether no rung was applied or undone in this interval."""
         return self.now - self.state.stepped >= self.policy.seconds
+
+    def has(self, rung: Rung) -> bool:
+        """Whether the rung has settings of the cluster, or may have."""
+        return any(step.rung is rung and step.stage in (StepStage.HELD, StepStage.UNDOING)
+                   for step in self.state.steps)
 
     @property
     def bad(self) -> bool:
@@ -308,10 +317,12 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
     urgent = draft.evidence.against_norebalance if step.rung is Rung.NOREBALANCE else (
         '%s degraded' % pgs_are(draft.evidence.degraded)
         if step.rung is Rung.SLOW and draft.evidence.degraded else '')
+    faster, bound = step.rung is Rung.FASTER, draft.policy.backfills > 0
+    allowed = (step.note == recovery.NO_BOUND) is not bound if faster else draft.policy.affinity
     ended = (
-        (mode != 'observe' or urgent) if stage is StepStage.WOULD
+        (mode != 'observe' or urgent or faster and not bound) if stage is StepStage.WOULD
         else mode != 'act' if stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN)
-        else stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity))
+        else stage is StepStage.LIMITED and (mode == 'off' or not allowed))
     if ended:
         return draft.drop(step)
     if stage is not StepStage.HELD:
@@ -322,6 +333,8 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
         return _begin_undo(draft, step, urgent).stepped()
     if step.rung is Rung.AFFINITY and not draft.policy.affinity:
         return _begin_undo(draft, step, 'mitigation_affinity is off')
+    if faster and not bound:
+        return _begin_undo(draft, step, recovery.NO_BOUND)
     return draft
 
 
@@ -360,7 +373,7 @@ def _over(draft: _Draft, step: LadderStep) -> bool:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
     if step.stage is StepStage.IN_VAIN:
         return not any(trouble.in_vain for trouble in draft.state.troubles)
-    return draft.is_clear
+    return draft.is_clear and step.rung is not Rung.FASTER
 
 
 # ---- Up
@@ -406,7 +419,7 @@ def _take_pin_back(draft: _Draft, why: str) -> _Draft:
 
 def _take_slow(draft: _Draft, why: str) -> _Draft:
     ladder_view = draft.seen
-    if draft.now - draft.state.degraded < draft.policy.seconds:
+    if draft.now - draft.state.degraded < draft.policy.seconds or draft.has(Rung.FASTER):
         # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
         # remain unreported, and clients wait for that OSD. Once they are reported as degraded, the
         # rung is undone at once.
@@ -475,6 +488,67 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
         return ('it was lowered and given back %d times within a day: the OSD is slow only while '
                 'it leads PGs' % len(returned))
     return ''
+
+
+# ---- Faster recovery
+
+def _accelerate(draft: _Draft) -> _Draft:
+    """Raise or lower the pace of recovery by one level, or say why it is not raised."""
+    policy, signs = draft.policy, draft.evidence
+    step = next((step for step in draft.state.steps if step.rung is Rung.FASTER), None)
+    if step is not None and step.stage in (StepStage.UNDOING, StepStage.GIVEN_UP,
+                                           StepStage.REVERTED) or draft.has(Rung.SLOW):
+        if step is not None and step.stage is not StepStage.UNDOING \
+                and not signs.recovering and not signs.unknown:
+            draft = draft.drop(step)
+        return draft.with_pace(replace(draft.state.recovery, level=0))
+    in_force = step is not None and step.stage is StepStage.HELD
+    pace, why = recovery.next_pace(
+        draft.state.recovery, signs, draft.seen.room, draft.seen.flags,
+        0 if policy.mode == 'off' else recovery.MOST_LEVELS if in_force else 1, policy.seconds,
+        draft.now)
+    why = why or recovery.waits(signs, draft.seen.room)
+    if not pace.level:
+        draft = draft.with_pace(pace)
+        if step is None:
+            return draft
+        return _begin_undo(draft, step, why) if in_force else draft.drop(step)
+    if step is not None and (not in_force or pace.level == draft.state.recovery.level):
+        return draft.with_pace(pace)
+    if step is None:
+        # The level may be that of mode observe.
+        pace = replace(pace, changed=draft.now)
+    if policy.mode != 'off' and not policy.backfills:
+        return draft.with_pace(pace).limit(Rung.FASTER, why, '', recovery.NO_BOUND)
+    if draft.seen.schedulers is None or draft.seen.config is None:
+        return draft.need(Need.SCHEDULERS if draft.seen.schedulers is None else Need.CONFIG)
+    return _take_faster(draft.with_pace(pace), step, why)
+
+
+def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
+    """The options of the present level."""
+    ladder_view, policy, level = draft.seen, draft.policy, draft.state.recovery.level
+    assert ladder_view.config is not None and ladder_view.schedulers is not None
+    options = recovery.fast_recovery(
+        ladder_view.config, ladder_view.schedulers, level, policy.backfills, ladder_view.taken,
+        () if step is None else step.settings)
+    note = '; '.join(options.remarks)
+    if step is None:
+        if not options.settings:
+            return draft.limit(Rung.FASTER, why, '', note or 'nothing is left to raise')
+        return draft.add(Rung.FASTER, why, settings=options.settings, note=note)
+    put = {setting.name: setting.held.put for setting in options.settings}
+    settings: List[Setting] = []
+    for setting in step.settings:
+        _, value = present(setting, ladder_view)
+        changed = hold_other(setting.held, value, put.get(setting.name, setting.held.put))
+        if changed.held is not None:
+            setting = replace(setting, held=changed.held)
+            draft = draft.send([Put(setting, setting.held.put)] if changed.send else ())
+        settings.append(setting)
+    return draft.event('recovery is accelerated, level %d of %d'
+                       % (level, recovery.MOST_LEVELS), why).put(
+        replace(step, settings=tuple(settings), since=draft.now, why=why))
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:

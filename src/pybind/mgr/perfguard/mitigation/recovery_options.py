@@ -30,14 +30,14 @@ SLOWEST_LIMIT = '1'
 
 
 @dataclass(frozen=True)
-class SlowRecovery:
+class RecoveryOptions:
     settings: Tuple[Setting, ...]
     #: Options that remain unchanged, with the reason.
     remarks: Tuple[str, ...] = ()
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
-                  taken: AbstractSet[str] = frozenset()) -> SlowRecovery:
+                  taken: AbstractSet[str] = frozenset()) -> RecoveryOptions:
     """The options to set, given the configuration database and the schedulers that OSDs use.
 
     `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
@@ -64,14 +64,14 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         remarks += ['%s of %s is %s for every drive '
                     'type and remains unchanged' % (SLEEP, where, value)
                     for where, value in _places(entries, SLEEP).items()
-                    if value is not None and _number(value) > 0.0]
+                    if value is not None and number(value) > 0.0]
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
     remarks += ['%s is set by the campaign and remains unchanged' % name
                 for name in sorted({setting.name for setting in settings} & taken)]
-    return SlowRecovery(tuple(setting for setting in settings if setting.name not in taken),
-                        tuple(remarks))
+    return RecoveryOptions(tuple(setting for setting in settings if setting.name not in taken),
+                           tuple(remarks))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
@@ -80,7 +80,7 @@ def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
     for name, seconds in SLEEP_SECONDS.items():
         for where, value in _places(entries, name).items():
             in_force = _in_force(entries, name, value)
-            if in_force is not None and _number(in_force) < seconds:
+            if in_force is not None and number(in_force) < seconds:
                 settings.append(_option(name, where, value, '%g' % seconds))
     return settings
 
@@ -112,7 +112,7 @@ def _is_slow_limit(name: str, value: Optional[str]) -> bool:
     return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
 
 
-def _number(value: str) -> float:
+def number(value: str) -> float:
     try:
         return float(value)
     except ValueError:

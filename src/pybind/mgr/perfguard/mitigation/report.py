@@ -75,11 +75,13 @@ def mitigation_rows(state: MitigationState) -> List[Row]:
 
 DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
              Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
-             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
+             Rung.AFFINITY: 'primary affinity of osd.%s is lowered',
+             Rung.FASTER: 'recovery is accelerated'}
 UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
                'are given back',
                Rung.PIN_BACK: 'PGs that were pinned back may be released again',
-               Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
+               Rung.AFFINITY: 'primary affinity of osd.%s is given back',
+               Rung.FASTER: 'recovery options are given back'}
 
 
 def subject_text(step: LadderStep) -> str:
@@ -97,8 +99,9 @@ def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
 
 def reasons(state: MitigationState) -> Tuple[Reason, ...]:
     """Texts on the rungs in force, for `status`."""
-    lines = []
+    rows = []
     for step in state.steps:
+        lines: List[str] = []
         if step.stage is StepStage.HELD:
             lines.append('mitigation %d: %s (%s)' % (step.id, step_text(DONE_TEXT, step), step.why))
         elif step.stage is StepStage.UNDOING:
@@ -109,4 +112,8 @@ def reasons(state: MitigationState) -> Tuple[Reason, ...]:
                 step.id, step_name(step), step.why))
         elif step.stage is StepStage.WOULD:
             lines.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
-    return tuple(Reason(Code.MITIGATION, text) for text in lines)
+        elif step.stage is StepStage.LIMITED and step.rung is Rung.FASTER:
+            lines.append('recovery could be faster (%s): %s' % (step.why, step.note))
+        code = Code.RECOVERY_WAITS if step.rung is Rung.FASTER else Code.MITIGATION
+        rows += [Reason(code, text) for text in lines]
+    return tuple(rows)

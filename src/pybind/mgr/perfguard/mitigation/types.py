@@ -18,6 +18,8 @@ class Rung(str, enum.Enum):
     NOREBALANCE = 'norebalance'
     PIN_BACK = 'pin back'
     SLOW = 'slow recovery'
+    #: Of degraded PGs, while clients have room.
+    FASTER = 'faster recovery'
     AFFINITY = 'primary affinity'
 
 
@@ -104,6 +106,34 @@ class Trouble(NamedTuple):
     in_vain: bool = False
 
 
+class ClientRoom(NamedTuple):
+    """How clients feel."""
+    #: Since when latency has been well within its limit, or clients idle; 0.0: it is not.
+    since: float = 0.0
+    #: It is above its limit.
+    felt: bool = False
+    #: When it was last known; 0.0: no turn yet.
+    known: float = 0.0
+    #: The last judgement.
+    why: str = ''
+
+
+@dataclass(frozen=True)
+class RecoveryPace:
+    """How far recovery is accelerated, and how clients felt that."""
+    #: 0: not at all.
+    level: int = 0
+    #: When the level last changed.
+    changed: Time = 0.0
+    #: The last level that clients felt (0: none), and when.
+    felt_level: int = 0
+    felt: Time = 0.0
+    #: When the level was raised within the last day.
+    raised: Tuple[Time, ...] = ()
+    #: Since when degraded PGs wait; 0.0: they do not.
+    waiting: Time = 0.0
+
+
 @dataclass(frozen=True)
 class MitigationState:
     """The state that survives a failover."""
@@ -122,6 +152,7 @@ class MitigationState:
     troubles: Tuple[Trouble, ...] = ()
     #: Time of the last turn.
     turned: Time = 0.0
+    recovery: RecoveryPace = RecoveryPace()
 
 
 @dataclass(frozen=True)
@@ -145,6 +176,10 @@ class Evidence:
     unknown: bool = False
     #: Number of PGs that leave OSDs which are to be emptied.
     evacuating: int = 0
+    #: Number of degraded PGs that wait for backfill or recovery.
+    waiting: int = 0
+    #: Degraded PGs wait, backfill or recover.
+    recovering: bool = False
 
     @property
     def against_norebalance(self) -> str:
@@ -192,6 +227,7 @@ class LadderView:
     ordered_flags: FrozenSet[str] = frozenset()
     #: As Observation.answered.
     answered: float = 0.0
+    room: ClientRoom = ClientRoom()
 
 
 @dataclass(frozen=True)
@@ -203,6 +239,8 @@ class Policy:
     seconds: float
     #: The primary affinity of slow OSDs may be lowered.
     affinity: bool = False
+    #: The highest osd_max_backfills for degraded PGs; 0: recovery is not accelerated.
+    backfills: int = 0
 
 
 class Need(str, enum.Enum):

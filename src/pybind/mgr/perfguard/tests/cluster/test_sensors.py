@@ -976,11 +976,11 @@ def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:
         ('active+clean+laggy', 3), ('active+clean+wait', 1), ('stale+active+clean', 4),
         ('active+undersized+degraded+remapped+backfill_wait', 5), ('down', 6), ('peering', 7),
         ('active+remapped+backfill_toofull', 8), ('active+recovering+degraded', 1),
-        ('active+clean+remapped', 2)])
+        ('active+clean+remapped', 2), ('active+recovery_wait+degraded', 3)])
     assert counts == PgCounts(
-        total=50, active_clean=23, inactive=17, in_transition=7, degraded=6, remapped=15,
+        total=53, active_clean=23, inactive=17, in_transition=7, degraded=9, remapped=15,
         backfill_wait=5, backfill_toofull=8, laggy=3, wait=1, recovering=1, deep_scrubbing=2,
-        degraded_waiting=5, remapped_clean=2)
+        degraded_waiting=5, degraded_recovering=1, recovery_wait=3, remapped_clean=2)
 
 
 def test_pgs_without_a_report_are_in_transition() -> None:

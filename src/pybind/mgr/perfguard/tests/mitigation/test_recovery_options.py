@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.holds import same_value
-from perfguard.mitigation.recovery_options import SlowRecovery, slow_recovery
+from perfguard.mitigation.recovery_options import RecoveryOptions, slow_recovery
 
 #: (who, option) -> (what is found, what is put)
 Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]
@@ -25,7 +25,7 @@ def entries(**values: str) -> Tuple[ConfigEntry, ...]:
     return tuple(found)
 
 
-def changes(recovery: SlowRecovery) -> Change:
+def changes(recovery: RecoveryOptions) -> Change:
     return {(s.who, s.name): (s.held.found, s.held.put) for s in recovery.settings}
 
 
@@ -57,7 +57,7 @@ def test_what_is_as_slow_already_stays() -> None:
     assert ('osd', 'osd_max_backfills') not in changes(slow_recovery(found, {'wpq'}))
 
 
-def sleeps(recovery: SlowRecovery) -> Change:
+def sleeps(recovery: RecoveryOptions) -> Change:
     return {key: change for key, change in changes(recovery).items() if 'sleep' in key[1]}
 
 

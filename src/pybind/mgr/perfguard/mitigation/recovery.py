@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Faster recovery of degraded PGs while client latency leaves room. Pure.
+
+The guard in the other direction: while degraded PGs wait for their turn and clients do not need
+the OSDs, each level doubles osd_max_backfills and halves the recovery sleeps, with the scheduler
+wpq. With mclock, recovery may use the OSDs as fully as clients, and nothing is changed. A level
+that clients feel is left at once, and not tried again for a while.
+
+The options are borrowed in the section `osd` of the configuration database. What others have set
+for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does a ceph.conf.
+"""
+from dataclasses import replace
+from typing import AbstractSet, Dict, List, Sequence, Tuple
+
+from ..cluster.types import ConfigEntry
+from ..errors import Code, texts
+from ..holds import Held
+from ..observation import Clients
+from ..rebalance import copying
+from ..rebalance.copying import SLEEP, SLEEP_SECONDS, WPQ
+from ..rebalance.types import Pace
+from ..tables import pgs_are
+from .recovery_options import BACKFILLS, RecoveryOptions, number
+from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
+
+#: osd_max_backfills if it is not set.
+DEFAULT_BACKFILLS = '1'
+#: Level n multiplies by 2 ** n.
+MOST_LEVELS = 3
+#: Time for which latency must be well within its limit before a level is raised, and least time
+#: between two raises: OSDs need some to feel the first one.
+ROOM_SECONDS = 30.0
+RAISE_SECONDS = 60.0
+#: Time in which OSDs and clients show the effect of a lower level.
+LOWER_SECONDS = 10.0
+#: Time for which a level that clients have felt is not tried again.
+FELT_SECONDS = 1800.0
+#: Time after the last judgement of latency from which it counts as unknown.
+KNOWN_SECONDS = 60.0
+#: Number of raises within a day: each changes about three options, and so does the way back.
+MOST_RAISED = 8
+RAISED_SECONDS = 86400.0
+#: Flags with which degraded PGs wait whatever the options are.
+NO_RECOVERY = frozenset({'nobackfill', 'norecover', 'pause'})
+#: Why nothing is changed.
+NO_BOUND = 'mitigation_backfills is 0'
+
+
+def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> ClientRoom:
+    """How clients feel; `pace`: the judgement of the throttle on the last reading."""
+    idle = pace.code == Code.NO_CLIENTS
+    if not before.known:
+        # A mgr that has just become active does not know yet.
+        before = before._replace(known=now)
+    if not idle and pace.code not in (Code.LATENCY, Code.LATENCY_OK):
+        return before._replace(since=0.0, felt=False, why=pace.why)
+    # `under` counts readings well within the limit.
+    comfortable = idle or pace.code == Code.LATENCY_OK and pace.under > 0
+    return ClientRoom(since=(before.since or now) if comfortable else 0.0,
+                      felt=pace.code == Code.LATENCY, known=max(before.known, clients.time),
+                      why=pace.why)
+
+
+def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: AbstractSet[str],
+              most: int, seconds: float, now: float) -> Tuple[RecoveryPace, str]:
+    """The level from now on, and why; at most `most`. `seconds`: for which PGs must have waited."""
+    if signs.unknown:
+        return pace, ''
+    pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
+        time for time in pace.raised if now - time < RAISED_SECONDS))
+    end = _end(signs, clients, flags, now)
+    if end:
+        felt = pace.level and signs.trouble
+        return _at(replace(pace, felt_level=1, felt=now) if felt else pace, 0, now), end
+    passed = now - pace.changed
+    if clients.felt:
+        if not pace.level or passed < LOWER_SECONDS:
+            return pace, ''
+        return _at(replace(pace, felt_level=pace.level, felt=now), pace.level - 1, now), clients.why
+    if pace.level > most:
+        return _at(pace, most, now), ''
+    felt_lately = bool(pace.felt_level) and now - pace.felt < FELT_SECONDS
+    if pace.level == most or passed < RAISE_SECONDS or len(pace.raised) >= MOST_RAISED \
+            or not pace.waiting or now - pace.waiting < seconds \
+            or not clients.since or now - clients.since < ROOM_SECONDS \
+            or felt_lately and pace.level + 1 >= pace.felt_level:
+        return pace, ''
+    raised = _at(replace(pace, raised=(*pace.raised, now)), pace.level + 1, now)
+    return raised, waits(signs, clients)
+
+
+def waits(signs: Evidence, clients: ClientRoom) -> str:
+    """Why recovery should be faster."""
+    return '%s degraded and waiting; %s' % (pgs_are(signs.waiting), clients.why)
+
+
+def _at(pace: RecoveryPace, level: int, now: float) -> RecoveryPace:
+    return pace if level == pace.level else replace(pace, level=level, changed=now)
+
+
+def _end(signs: Evidence, clients: ClientRoom, flags: AbstractSet[str], now: float) -> str:
+    """Why recovery must not be accelerated at all; '': it may be."""
+    if not signs.recovering:
+        return 'no degraded PG is recovering'
+    if signs.trouble:
+        return '; '.join(texts(signs.trouble))
+    if flags & NO_RECOVERY:
+        return '%s is set' % ', '.join(sorted(flags & NO_RECOVERY))
+    if now - clients.known >= KNOWN_SECONDS:
+        return 'client latency is not known'
+    return ''
+
+
+# ---- Options
+
+def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], level: int,
+                  bound: int, taken: AbstractSet[str] = frozenset(),
+                  held: Sequence[Setting] = ()) -> RecoveryOptions:
+    """The options of a level; the same ones at each level.
+
+    `bound`: highest osd_max_backfills. `taken`: options that the campaign has borrowed. `held`:
+    what is borrowed now; only these have other values at another level.
+    """
+    found_before = {setting.name: setting.held.found for setting in held}
+    stored: Dict[str, Dict[str, str]] = {'osd': {}, 'global': {}}
+    for entry in entries:
+        stored.setdefault(entry.who, {})[entry.name] = entry.value
+    values = copying.found(stored, found_before)
+    settings: List[Setting] = []
+
+    def put(name: str, value: str) -> None:
+        settings.append(Setting(SettingKind.CONFIG, name, 'osd', Held(
+            found_before[name] if name in found_before else stored['osd'].get(name), value)))
+
+    if schedulers != {WPQ}:
+        return RecoveryOptions((), ('recovery is accelerated with the scheduler %s only' % WPQ,))
+    backfills = values.get(BACKFILLS, DEFAULT_BACKFILLS).strip()
+    if backfills.isdigit() and 0 < int(backfills) < bound:
+        put(BACKFILLS, str(min(bound, int(backfills) << level)))
+    if number(values.get(SLEEP, '0')) == 0.0:
+        for name, default in SLEEP_SECONDS.items():
+            sleep = number(values[name]) if name in values else default
+            if sleep > 0.0:
+                put(name, '%.4g' % (sleep / (1 << level)))
+    names = {setting.name for setting in settings}
+    remarks = ['%s of %s remains unchanged' % (entry.name, entry.who) for entry in entries
+               if entry.name in names and entry.section.startswith('osd') and entry.who != 'osd']
+    remarks += ['%s is set by the campaign and remains unchanged' % name
+                for name in sorted(names & taken)]
+    return RecoveryOptions(tuple(setting for setting in settings if setting.name not in taken),
+                           tuple(remarks))
