@@ -155,7 +155,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'OSDs, or most OSDs of a host, are slow in repeated episodes, or remain slow. The detail '
         'names the share of the time, its beginning, the number of episodes, and the slowdown.',
         'Replace the drive (``replace``), or find the cause of the episodes with ``why``. The '
-        'check clears after a day without an episode, or six hours after a single one.'),
+        'check clears after a day without an episode, or six hours after a short one.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
         'The client latency of a pool is much higher than its baseline. The detail says whether '

@@ -23,9 +23,9 @@ from .slow_parts import crowded
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
                        EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS, JUDGE_SECONDS,
                        LASTING_SECONDS, LEAST_EPISODES, LEAST_LASTING_SECONDS, LEAST_SHARE,
-                       LEAST_SLOW_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS, MOST_BASELINE,
-                       NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS, PEERS_SHARES, RECENT_MEMORY,
-                       RECENT_SLOW_SECONDS, REPORTED_RATIO)
+                       LEAST_SLOW_SECONDS, LONG_EPISODE_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS,
+                       MOST_BASELINE, NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS, PEERS_SHARES,
+                       RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
 from .types import Chronic, Flow, OsdReading
 
 #: Maximum number of OSDs that are stored.
@@ -108,8 +108,9 @@ class _Count:
     def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
         """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
         a finding was cleared for the latter reason."""
-        # One long episode, as of a compaction by hand, is no pattern.
-        is_pattern = not self.raised or self.all_episodes >= LEAST_EPISODES
+        # One episode of minutes, as of a compaction by hand, is no pattern.
+        is_pattern = (not self.raised or self.all_episodes >= LEAST_EPISODES
+                      or self.slow_seconds >= scale * LONG_EPISODE_SECONDS)
         well = (now - self.last >= scale * (CLEAR_SECONDS if is_pattern else CLEAR_EVIDENCE_SECONDS)
                 and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
         longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_CHRONIC_SECONDS

@@ -131,8 +131,10 @@ LEAST_EPISODES = 3
 #: Minimum length of an episode, for any memory, and time without a slow interval that ends it.
 EPISODE_SECONDS = 10.0
 GAP_SECONDS = 60.0
+#: Slow seconds in fewer episodes that may recur each day: a drive that is slow in working hours.
+LONG_EPISODE_SECONDS = 3600.0
 #: Cleared after this time since the last episode, with operations for at least the latter time,
-#: which is enough after fewer than LEAST_EPISODES.
+#: which is enough after fewer than LEAST_EPISODES with fewer than LONG_EPISODE_SECONDS.
 CLEAR_SECONDS = 86400.0
 CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
 #: Time without operations after which an OSD is forgotten.

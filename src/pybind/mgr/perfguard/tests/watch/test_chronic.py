@@ -318,6 +318,21 @@ def test_one_long_incident_does_not_stand_for_a_day() -> None:
     assert not clock.play(2 * HOUR)
 
 
+def test_slow_for_hours_each_day_is_raised_once() -> None:
+    """In working hours; at night its operations are fast."""
+    clock = Clock(4)
+    clock.play(HOUR)
+    assert clock.play(2 * HOUR, always(3.0)) == [3]
+    first = clock.detector.chronic.standing[3]
+    assert first.episodes == 1
+    assert clock.play(16 * HOUR) == [3]
+    clock = clock.restarted()
+    clock.play(6 * HOUR)
+    assert clock.play(HOUR, always(3.0)) == [3]
+    assert clock.detector.chronic.standing[3].raised == first.raised
+    assert not clock.play(25 * HOUR)
+
+
 def test_nothing_of_a_cleared_finding_is_left() -> None:
     count = _Count(quiet=DAY, episode=1.0, episodes=5, last=1.0, seen=DAY, raised=1.0)
     assert not count.settle(DAY + 2.0, 1.0, False)
