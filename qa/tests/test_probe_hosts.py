@@ -18,7 +18,7 @@ from qa.lib.probes import Probes
 
 from .test_probe_client import USER, begin, keyring
 
-pytestmark = pytest.mark.releases('pacific', 'tentacle', quick=())
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 #: Operations per second of each process: far below what the cluster serves.
 RATE = 40
