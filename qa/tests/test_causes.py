@@ -292,6 +292,11 @@ def test_slow_heartbeats(guard: Guard) -> None:
     assert_slow_heartbeats(cause['evidence'])
 
 
+def test_a_slow_process_with_a_fast_store(guard: Guard) -> None:
+    with dispatch_delay(guard.cluster, VICTIM, DELAY_SECONDS):
+        wait_cause(guard, 'process')
+
+
 @pytest.mark.skipif('cpu' in missing_controllers(), reason='no cgroup (v1) cpu to write to')
 def test_too_little_cpu(guard: Guard) -> None:
     with cpu_throttle(guard.cluster, VICTIM, 0.75):
