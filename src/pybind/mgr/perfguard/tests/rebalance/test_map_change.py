@@ -4,6 +4,7 @@ another rack."""
 import errno
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -19,6 +20,8 @@ from ..fakes.cluster import FakeReply
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.mon_model import ToyOsd
 from ..fakes.ruled_cluster import RULES, RuledCluster
+from ..fakes.straw_cluster import StrawCluster
+from .test_joining import whole_map
 from .test_rule_change import number_of, sets
 
 BALANCED = replace(OPTIONS, target='balanced')
@@ -206,3 +209,17 @@ def test_with_target_crush_they_are_listed() -> None:
     driver = Driver(cluster, OPTIONS)
     with pytest.raises(Refused, match='cannot be pinned'):
         driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+
+
+def test_a_map_drains_a_host_to_others_that_get_its_weight() -> None:
+    cluster = StrawCluster(pgs=48, hosts=12)
+    driver = Driver(cluster, BALANCED)
+    driver.order('balance')
+    driver.run_to('DONE', 1000)
+    before = {pgid: set(pg.up) for pgid, pg in cluster.pg.items()}
+    driver.order('crushmap', crush_map=whole_map(cluster, **{'3': 0.0001, '6': 1.5, '7': 1.5}))
+    driver.run_to('DONE', 3000)
+    drained = sum(3 in osds for osds in before.values())
+    arrived = Counter(osd for pgid, pg in cluster.pg.items() for osd in set(pg.up) - before[pgid])
+    assert not any(3 in pg.up for pg in cluster.pg.values())
+    assert arrived[6] + arrived[7] >= 0.9 * drained and sum(arrived.values()) <= 1.5 * drained
