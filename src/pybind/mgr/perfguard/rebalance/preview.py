@@ -352,7 +352,7 @@ class Preview:
                 self.planned.unpinnable.keys() - set(moved_by_weights(
                     self.planned, self.outlook, observation.osdmap))
             all_risks = [*self._pins_risk(order, observation, options),
-                         *self._unpinnable_risk(options, few)]
+                         *self._unpinnable_risk(options, few, self._instead)]
             if self.crush_map is not None:
                 all_risks += self._storm_risk(order)
             if self.effects is not None:
@@ -447,7 +447,15 @@ class Preview:
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 
-    def _unpinnable_risk(self, options: Options, few: Collection[str] = ()) -> List[Risk]:
+    @property
+    def _instead(self) -> str:
+        """How to do without a rollback that moves PGs without pins at once."""
+        drained = () if self.change is None else self.change.drained
+        return '; "campaign abort", then "drain %s" moves a few at a time' % ' '.join(
+            'osd.%d' % osd for osd in drained) if drained else ''
+
+    def _unpinnable_risk(self, options: Options, few: Collection[str] = (),
+                         instead: str = '') -> List[Risk]:
         """Too many PGs would move at once, outside the caps, after a change. `few`: PGs that do not
         count, for example those of which each tranche moves a few."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
@@ -458,9 +466,9 @@ class Preview:
         pgid = min(moving)
         return [Risk(Code.UNPINNABLE, '%s of %d that the change remaps cannot be pinned (limit %g '
                      '%%, max_unpinnable_ratio), such as PG %s: %s (they peer when CRUSH changes, '
-                     'and stay in place until "campaign start")' % (
+                     'and stay in place until "campaign start"%s)' % (
                          pgs(number), number + pins, 100 * options.max_unpinnable_ratio, pgid,
-                         moving[pgid].reason))]
+                         moving[pgid].reason, instead))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         movement = movement_of(self.planned.moves.values(), 1, 1, None)
