@@ -103,8 +103,11 @@ class Peers:
         self.count = len(points)
         loads = [sorted(column) for column in zip(*[point.loads for point in points])]
         self._middle = median(loads[0])
-        # The 90th percentile, so that a hot OSD in a large group does not raise it.
+        # The 90th percentile, so that a hot OSD in a large group does not raise it. Of a group
+        # without a slope, the load that two others have as well.
         last = self.count - 1 - self.count // 10
+        if of_few is None and self.count < SLOPE_MEMBERS:
+            last = max(0, self.count - MIN_PEERS)
         self._top = [column[last] for column in loads]
         self.slope = self._slope()
         #: Utilisation at the median load. The latency of an M/M/1 queue, 1 / (1 - utilisation),

@@ -97,6 +97,17 @@ def test_up_to_half_of_a_class_that_was_never_faster_is_the_slow_part(number: in
         '12 of 24 ssd OSDs'][:number == 12]
 
 
+@pytest.mark.parametrize('large', [{7}, {6, 7}, {5, 6, 7}])
+def test_larger_drives_of_a_small_group_are_not_slow(large: Set[int]) -> None:
+    """They have three times the PGs and operations: nothing says how much slower that makes them.
+    """
+    clock = Clock(places(hosts=4, per_host=2))
+    busy = slow_ones(large, read=2.2, write=2.2, load=3.0)
+    assert not clock.play(1200, busy) and not clock.detector.parts()
+    assert clock.play(600, lambda osd: sample(osd, read=5.0, write=5.0) if osd == 1
+                      else busy(osd)) == {1}
+
+
 @pytest.mark.parametrize('factors, words', [
     ({'read': 5.0}, 'reads'), ({'write': 5.0}, 'store commits'), ({'cpu': 30.0}, '(reads|writes)')])
 def test_a_slow_osd_is_named_with_the_kind_of_operation(
