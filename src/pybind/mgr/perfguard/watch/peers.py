@@ -427,6 +427,14 @@ class PeerFinding(NamedTuple):
         return self._replace(earlier=True, comparison=comparison._replace(
             expected_ms=expected_ms, deviations=deviations))
 
+    def with_more(self, ms: float) -> 'PeerFinding':
+        """The same operations where `ms` more than that are expected."""
+        comparison = self.comparison
+        expected_ms = comparison.expected_ms + ms
+        return self._replace(comparison=comparison._replace(
+            expected_ms=expected_ms,
+            deviations=math.log(comparison.ms / expected_ms) / comparison.sigma))
+
     def with_history(self, own_baselines: Optional[Tuple[ScoreBaseline, ScoreBaseline]]
                      ) -> 'PeerFinding':
         """In a small group: against what is usual for this OSD. `own_baselines` are those of the

@@ -13,6 +13,7 @@ from typing import (AbstractSet, Any, Collection, Dict, Iterable, List, Mapping,
 from ..cluster.types import OsdPlace
 from ..tables import figure, seconds_text
 from .chronic import ChronicOsds
+from .op_sizes import at_same_size
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
@@ -168,6 +169,7 @@ class SlowOsds:
                              for finding in findings]
                        for osd, findings in judged.items() if findings[0].fastest_ms})
         judged.update(self._against_parts(judged, places))
+        judged = at_same_size(judged, reading.sizes, places)
         self.chronic.update(replace(reading, busy=kinds, samples=[
             sample for sample in reading.samples if sample.osd in windows]),
             judged, windows, {osd: self._states[osd].usual for osd in windows},

@@ -18,6 +18,7 @@ from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, 
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
+from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
                    without_erasure)
 from .pools import PoolSettings, PoolWatch, add_ops
@@ -137,6 +138,7 @@ class WatchState:
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
         self._partners = PgPartners()
+        self._sizes = OpSizes()
         #: OSDs that a probe has loaded since the last reading of writes by PG.
         self._probed: Set[int] = set()
         #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
@@ -264,7 +266,9 @@ class WatchState:
                 context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
                 not context.probing, self._settled(context),
                 {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
-                self._partners.known, context.probed.osds, self._counts_read),
+                self._partners.known, context.probed.osds, self._counts_read,
+                self._sizes.update(readings.clients, readings.pg_writes, context.osdmap.pools,
+                                   readings.places)),
             SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
                          memory_seconds=options.chronic_period_seconds))
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)

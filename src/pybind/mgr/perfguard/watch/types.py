@@ -39,6 +39,13 @@ class OsdSample(NamedTuple):
     replica: Flow = NO_FLOW
 
 
+class Sizes(NamedTuple):
+    """Mean bytes of the client reads of an OSD, and of client writes with those that it
+    replicates; 0.0: not known."""
+    read: float = 0.0
+    write: float = 0.0
+
+
 #: Work of an OSD besides client operations.
 TARGET = 'backfill target'
 SOURCE = 'backfill'
@@ -67,6 +74,8 @@ class OsdReading:
     probed: Collection[int] = ()
     #: When `busy` was read, if not now: OSDs may have begun other work since then.
     busy_read: float = math.inf
+    #: OSD -> how large its operations are.
+    sizes: Mapping[int, Sizes] = field(default_factory=dict)
 
 
 class OsdVerdict(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from perfguard import tables
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
-                                     Readings, Signals, UnreadablePg)
+                                     PgWrites, Readings, Signals, UnreadablePg)
 from perfguard.probe.controller import Probing
 from perfguard.rebalance.report import ReleasePreview
 from perfguard.rebalance.risks import RISKS
@@ -43,6 +43,9 @@ class OsdCluster(FakeCluster):
         #: OSDs without operations.
         self.idle: Sequence[int] = ()
         self.factor = 1.0
+        #: OSDs that serve the other pool, with the bytes of each operation; empty: none does, and
+        #: sizes are unknown.
+        self.large: Dict[int, int] = {}
         #: What the OSDs report in place of what they do.
         self.change: Mapping[str, Any] = {}
         self.fail: Sequence[Exception] = ()
@@ -58,7 +61,10 @@ class OsdCluster(FakeCluster):
             done = 0 if osd in self.idle else 1000
             each = Ops(before.sum_ns + int(done * ms * MS), before.number + done)
             self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
-            clients.append(ClientOps(1, osd, Ops(int(done * ms * MS), done), Ops()))
+            reads = Ops(int(done * ms * MS), done)
+            size = self.large.get(osd, 4096) if self.large else 0
+            clients.append(ClientOps(2 if osd in self.large else 1, osd, reads,
+                                     reads if size else Ops(), done * size, done * size))
         readings = Readings(
             seconds=self.period, counters=dict(self.counters), clients=tuple(clients),
             places={osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in self.toys})
@@ -430,6 +436,18 @@ def test_a_baseline_is_removed_with_its_pool() -> None:
     driver.run(3)
     # The other pool has no clients.
     assert store.names('baseline/') == ['baseline/1']
+
+
+@pytest.mark.parametrize('size, slow', [(4096, True), (1 << 22, False)])
+def test_an_osd_with_larger_operations_than_its_peers_is_not_slow(size: int, slow: bool) -> None:
+    driver = Watched()
+    driver.osds.large = {7: size}
+    driver.osds.change = {'pg_writes': [
+        PgWrites('2.0' if osd == 7 else '1.%x' % osd, (osd,), Ops(MS, 1000)) for osd in range(12)]}
+    driver.minutes(2)
+    driver.osds.slow = {7: 4.0}
+    driver.minutes(6)
+    assert (SLOW in driver.checks) is slow
 
 
 def test_no_turn_waits_until_the_baselines_of_many_pools_are_removed() -> None:

@@ -12,7 +12,7 @@ from perfguard.watch import peers
 from perfguard.watch.peers import LoadPoint, PeerComparison, PeerFinding, Peers
 from perfguard.watch.slow_osds import SlowOsds, describe
 from perfguard.watch.slowness import FORGET_SECONDS, SlowSettings
-from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
+from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample, Sizes
 
 BEAT = 5.0
 START = 1e9
@@ -47,6 +47,7 @@ class Clock:
         self.settled = True
         self.partners: Dict[int, Set[int]] = {}
         self.probed: Set[int] = set()
+        self.sizes: Dict[int, Sizes] = {}
         #: Seconds between two readings of the work besides client operations; 0: with each beat.
         self.busy_seconds = 0.0
         self._busy_read, self._busy = -math.inf, self.busy
@@ -61,7 +62,7 @@ class Clock:
             self.detector.update(OsdReading(
                 self.now, [make(osd) for osd in self.places], self.places, self._busy,
                 self.learning, self.settled, partners=self.partners, probed=self.probed,
-                busy_read=self._busy_read), SETTINGS)
+                busy_read=self._busy_read, sizes=self.sizes), SETTINGS)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -95,6 +96,28 @@ def test_up_to_half_of_a_class_that_was_never_faster_is_the_slow_part(number: in
     clock.play(300, slow_ones(set(range(24 - number, 24)), read=6.0, write=6.0))
     assert [part.what for part in clock.detector.parts()] == [
         '12 of 24 ssd OSDs'][:number == 12]
+
+
+@pytest.mark.parametrize('device_class, tenth', [('ssd', 4.0), ('hdd', 0.3)])
+def test_larger_operations_are_no_slowness(device_class: str, tenth: float) -> None:
+    """A tenant reads and writes 4 MiB at a time in a pool of 2 PGs; `tenth`: how many times a tenth
+    of what that may take."""
+    clock = Clock({osd: place._replace(device_class=device_class)
+                   for osd, place in places().items()})
+    clock.sizes = {osd: Sizes(4096.0, 4096.0) for osd in clock.places}
+    clock.play(600)
+    tenants = {3, 8, 13, 17, 21}
+    transfer_ms = (1 << 22) / (250e3 if device_class == 'ssd' else 60e3)
+
+    def large(osd: int) -> OsdSample:
+        factor = 1.0 + tenth * 0.1 * transfer_ms / 0.3
+        return sample(osd, read=factor, write=factor) if osd in tenants else sample(osd)
+
+    clock.sizes.update(dict.fromkeys(tenants, Sizes(4.0 * 2 ** 20, 4.0 * 2 ** 20)))
+    assert not clock.play(1200, large)
+    # A slow drive among them, and one that has small operations.
+    assert clock.play(600, lambda osd: sample(osd, read=1000.0, write=1000.0)
+                      if osd in (3, 4) else large(osd)) == {3, 4}
 
 
 @pytest.mark.parametrize('large', [{7}, {6, 7}, {5, 6, 7}])
