@@ -321,8 +321,8 @@ SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
 #: Kinds of events by health check; the cluster log contains them as well.
 EVENT_KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY_CHECK: 'latency'}
-#: Kinds of operations of pools that become slow, or fast again, in one turn with an event each.
-POOL_EVENTS = 10
+#: OSDs, or operations of pools, that become slow, or fast again, in one turn with an event each.
+EVENTS_OF_KIND = 10
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
@@ -548,16 +548,17 @@ class Announcer:
 
 
 def _bounded(events: List[Event]) -> List[Event]:
-    """With one event for many pools: an outage makes all of them slow at once, and each line of the
-    cluster log displaces one of another daemon."""
-    of_pools = [event for event in events if event.kind == EVENT_KINDS[LATENCY_CHECK]]
-    if len(of_pools) <= POOL_EVENTS:
-        return events
-    others = [event for event in events if event.kind != EVENT_KINDS[LATENCY_CHECK]]
-    return others + [
-        Event(EVENT_KINDS[LATENCY_CHECK],
-              listed([event.what for event in of_pools], between='; '),
-              listed([event.why for event in of_pools], between='; '))]
+    """With one event for many of one kind: an outage makes all pools slow at once, and a network
+    hundreds of OSDs, and each line of the cluster log displaces one of another daemon."""
+    of_kinds: Dict[str, List[Event]] = {}
+    for event in events:
+        of_kinds.setdefault(event.kind, []).append(event)
+    bounded: List[Event] = []
+    for kind, of_kind in of_kinds.items():
+        bounded += of_kind if len(of_kind) <= EVENTS_OF_KIND else [
+            Event(kind, listed([event.what for event in of_kind], between='; '),
+                  listed([event.why for event in of_kind], between='; '))]
+    return bounded
 
 
 def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem]:

@@ -23,7 +23,7 @@ from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, 
                                     health_checks)
 from perfguard.watch.state import WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
-from perfguard.watch.types import Chronic
+from perfguard.watch.types import Chronic, OsdVerdict
 
 MS = 1000000
 NAN = float('nan')
@@ -846,6 +846,19 @@ def test_an_outage_of_many_pools_is_one_event(number: int) -> None:
         assert events[0].what.startswith('reads of pool p0' + what)
         if number == 250:
             assert events[0].what.endswith('and 495 more') and len(events[0].why) < 500
+
+
+@pytest.mark.parametrize('number', [5, 240])
+def test_many_osds_that_become_slow_at_once_are_one_event(number: int) -> None:
+    """Each event is a line of the cluster log, also when these OSDs recover or are removed."""
+    osds = Osds(1000)
+    for slow, what in ((range(number), ' is slow'), ((), ' is no longer slow')):
+        osds.watch.slow.verdicts = {osd: OsdVerdict(osd, 9.0, True, osds.now, 'slow reads')
+                                    for osd in slow}
+        events = osds.announcer.events(osds.watch, osds.context())
+        assert len(events) == (5 if number == 5 else 1)
+        assert events[0].what.startswith('osd.0' + what) and len(events[0].what) < 200
+        assert number == 5 or events[0].what.endswith('and 235 more')
 
 
 def test_a_problem_that_an_mgr_with_a_fast_clock_has_noted_ends_after_no_negative_time() -> None:
