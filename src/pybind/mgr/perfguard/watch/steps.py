@@ -98,7 +98,7 @@ def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
     near = median(sorted(high[:NEAR_POINTS])) - median(sorted(low[-NEAR_POINTS:]))
     flows = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
     if min(below, above) < APART_SHARE or near < NEAR_SHARE * rise or high[0] <= middle \
-            or flows[1].ms - flows[0].ms < STEP_MS:
+            or flows[1].ms - flows[0].ms < STEP_MS or not flows[0].ms:
         return None
     return Step(pool, kind, before[-1].end, after[0].end - after[0].seconds, *flows)
 

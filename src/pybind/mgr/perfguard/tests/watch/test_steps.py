@@ -70,6 +70,11 @@ def test_minutes_with_few_operations_say_nothing() -> None:
     assert found([2.0] * 60 + [4.0] * AFTER_POINTS, ops=50.0) is None
 
 
+def test_operations_that_took_no_time_are_not_compared() -> None:
+    """An OSD reports nonsense: the text of the step would divide by zero, and end the watch."""
+    assert found([0.0] * 60 + [4.0] * AFTER_POINTS) is None
+
+
 def step(last_before: float = START, begin: float = START) -> Step:
     return Step(1, 'reads', last_before, begin, Flow(100.0, 2.0), Flow(100.0, 2.8))
 
