@@ -249,13 +249,18 @@ def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
 
 def _group(name: str, observation: Observation) -> List[Pool]:
     """The pools whose rules take only OSDs of a device class, or only from below a root."""
-    below = observation.crush.osds_below(name) or frozenset()
-    pools = []
+    crush = observation.crush
+    below = crush.osds_below(name) or frozenset()
+    # There may be many pools, and are few rules.
+    takes: Dict[Tuple[int, int], bool] = {}
     for pool in observation.osdmap.pools.values():
-        osds = observation.crush.spread(pool.crush_rule, pool.size).domain.keys()
-        if osds and (osds <= below or {observation.crush.class_of(osd) for osd in osds} == {name}):
-            pools.append(pool)
-    return pools
+        key = pool.crush_rule, pool.size
+        if key not in takes:
+            osds = crush.spread(*key).domain.keys()
+            takes[key] = bool(osds) and (
+                osds <= below or all(crush.class_of(osd) == name for osd in osds))
+    return [pool for pool in observation.osdmap.pools.values()
+            if takes[pool.crush_rule, pool.size]]
 
 
 def _by_hand(observation: Observation) -> Set[int]:

@@ -3,13 +3,16 @@
 import errno
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Dict, Optional, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Balancing, OsdMap, Signals, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
 from perfguard.observation import BALANCER
+from perfguard.rebalance.balancing import check_balance
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.tables import order as order_text
@@ -142,6 +145,28 @@ def test_unknown_names(names: Tuple[str, ...], text: str, number: int) -> None:
     with pytest.raises(Refused, match=text) as refused:
         give(driver, *names)
     assert refused.value.errno == number and driver.cluster.sent == []
+
+
+def test_arguments_are_checked_by_rule_and_not_by_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each turn, while an order waits."""
+    cluster = RuledCluster(pgs=8)
+    view = cluster.map_view()
+    crush, pool = cluster.crush(view.crush_version), view.osdmap.pools[1]
+    many = replace(view.osdmap, pools={
+        number: replace(pool, id=number, name='p%d' % number, crush_rule=number_of('hosts-ssd'))
+        for number in range(1, 101)})
+    seen: Any = SimpleNamespace(osdmap=many, crush=crush, balancing=cluster.balancing())
+    looked_up: List[int] = []
+    class_of = CrushRules.class_of
+
+    def counted(self: CrushRules, osd: int) -> str:
+        looked_up.append(osd)
+        return class_of(self, osd)
+
+    monkeypatch.setattr(CrushRules, 'class_of', counted)
+    check_balance(Order('balance', names=('ssd', 'p7')), seen)
+    # All OSDs of the class, and one to know that p7 is another name.
+    assert len(looked_up) == len(crush.spread(number_of('hosts-ssd'), pool.size).domain) + 1
 
 
 def test_pools_that_the_balancer_must_not_touch_have_to_be_named() -> None:
