@@ -54,6 +54,8 @@ SCRUB_SECONDS = 5.0
 CABLE_SHARE, CABLE_SECONDS = 0.75, 10.0
 #: Of half a second, an OSD hangs for so long, again and again.
 HICCUP_SECONDS, AWAKE_SECONDS = 0.3, 0.2
+#: Objects of a pool that is copied, and the pause before each.
+COPIED, COPIED_OBJECTS, COPY_SLEEP_SECONDS = 'copied', 200, 3.0
 
 
 @pytest.fixture(scope='module')
@@ -295,6 +297,33 @@ def test_slow_heartbeats(guard: Guard) -> None:
 def test_a_slow_process_with_a_fast_store(guard: Guard) -> None:
     with dispatch_delay(guard.cluster, VICTIM, DELAY_SECONDS):
         wait_cause(guard, 'process')
+
+
+@contextlib.contextmanager
+def slow_copies(cluster: Cluster) -> Iterator[int]:
+    """A pool whose PGs are copied slowly. Yields its id."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(own_pool(cluster, COPIED, 8))
+        for osd in cluster.osds():
+            stack.enter_context(set_of(cluster, osd, osd_recovery_sleep=COPY_SLEEP_SECONDS))
+        yield next(pool['pool'] for pool in cluster.osd_dump()['pools']
+                   if pool['pool_name'] == COPIED)
+
+
+# Schedulers of later releases ignore sleeps.
+@pytest.mark.releases('pacific', quick=())
+def test_a_backfill(guard: Guard) -> None:
+    """Of a PG of the OSD, between two others."""
+    cluster, hosts = guard.cluster, {osd: row['host'] for osd, row in guard.osds().items()}
+    with slow_copies(cluster) as pool:
+        cluster.write(COPIED, ['c-%d' % number for number in range(COPIED_OBJECTS)], 4096)
+        pgid, acting = next((pg['pgid'], pg['acting']) for pg in cluster.pgs()
+                            if pg['pgid'].startswith('%d.' % pool) and VICTIM in pg['acting'])
+        source = next(osd for osd in acting if osd != VICTIM)
+        target = next(osd for osd in hosts if hosts[osd] not in {hosts[osd] for osd in acting})
+        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            cluster.mon('osd pg-upmap-items', pgid=pgid, id=[source, target])
+            assert wait_cause(guard, 'backfill')['evidence']['pgs'] >= 1
 
 
 @pytest.mark.skipif('cpu' in missing_controllers(), reason='no cgroup (v1) cpu to write to')
