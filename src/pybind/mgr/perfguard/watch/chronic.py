@@ -19,6 +19,7 @@ from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
+from .rounds import Work, parts
 from .slow_parts import crowded
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
                        EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS, JUDGE_SECONDS,
@@ -157,7 +158,7 @@ def percent(share: float) -> str:
 
 
 class ChronicOsds:
-    """Counts slow time by OSD. Pure: update() is given everything that has an effect."""
+    """Counts slow time by OSD. Pure: take() is given everything that has an effect."""
 
     def __init__(self) -> None:
         self._counts: Dict[int, _Count] = {}
@@ -184,11 +185,12 @@ class ChronicOsds:
         return {osd: count.share() for osd, count in self._counts.items()
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
-    def update(self, reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
-               baselines: Mapping[int, Sequence[ScoreBaseline]],
-               memory_seconds: float = MEMORY_SECONDS, reported: Collection[int] = ()) -> None:
-        """`findings`: comparisons of each OSD with its peers; `baselines`: of its slowdown, by
-        channel; `reported`: OSDs that are slow by the median of a minute.
+    def take(self, reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
+             baselines: Mapping[int, Sequence[ScoreBaseline]],
+             memory_seconds: float = MEMORY_SECONDS,
+             reported: Collection[int] = ()) -> Work[None]:
+        """Count an interval. `findings`: comparisons of each OSD with its peers; `baselines`: of
+        its slowdown, by channel; `reported`: OSDs that are slow by the median of a minute.
 
         OSDs with work besides client operations are not counted: not since that was last read, if
         it becomes known late. OSDs with a primary affinity of 0
@@ -198,22 +200,27 @@ class ChronicOsds:
         now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
-        intervals = _intervals(reading, findings, windows, baselines)
+        intervals = yield from _intervals(reading, findings, windows, baselines)
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
                 **_worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)}
         crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
-        for osd, (seconds, _) in intervals.items():
-            if osd not in crowd:
-                count = self._counts.get(osd)
-                if count is None:
-                    count = self._counts[osd] = _Count()
-                if osd in slow:
-                    self._before.setdefault(osd, replace(count))
-                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
-                           self._scale)
-        if now - self._judged >= min(1.0, self._scale) * JUDGE_SECONDS:
-            self._judged = now
-            self._judge(now, reading.places, reading.replicas_only)
+        for part in parts(intervals.items()):
+            for osd, (seconds, _) in part:
+                if osd not in crowd:
+                    count = self._counts.get(osd)
+                    if count is None:
+                        count = self._counts[osd] = _Count()
+                    if osd in slow:
+                        self._before.setdefault(osd, replace(count))
+                    count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
+                               self._scale)
+            yield 2 * len(part)
+
+    def conclude(self, reading: OsdReading) -> None:
+        """Judge the counts, if that is due."""
+        if reading.now - self._judged >= min(1.0, self._scale) * JUDGE_SECONDS:
+            self._judged = reading.now
+            self._judge(reading.now, reading.places, reading.replicas_only)
 
     def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
         """Take back what was counted since the last reading of other work, of OSDs that have some
@@ -331,21 +338,23 @@ def _count_from_json(row: Any, now: float) -> Optional[_Count]:
 
 def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
                baselines: Mapping[int, Sequence[ScoreBaseline]]
-               ) -> Dict[int, Tuple[float, List[PeerFinding]]]:
+               ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
     """Length of the interval and slow operations, by OSD with enough operations of some kind."""
     intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
-    for sample in reading.samples:
-        osd, flows = sample.osd, flows_of(sample)
-        if osd in reading.busy:
-            continue
-        for finding in findings.get(osd, ()):
-            flow = flows[finding.channel]
-            if flow.rate * sample.seconds < BLOCK_OPS:
+    for samples in parts(reading.samples):
+        for sample in samples:
+            osd, flows = sample.osd, flows_of(sample)
+            if osd in reading.busy:
                 continue
-            over = intervals.setdefault(osd, (sample.seconds, []))[1]
-            if flow.ms > CHRONIC_RATIO * finding.comparison.expected_ms:
-                own_allowance = _own_allowance(baselines[osd][finding.channel])
-                over += _instant(finding, own_allowance, flow, sample.seconds, windows[osd])
+            for finding in findings.get(osd, ()):
+                flow = flows[finding.channel]
+                if flow.rate * sample.seconds < BLOCK_OPS:
+                    continue
+                over = intervals.setdefault(osd, (sample.seconds, []))[1]
+                if flow.ms > CHRONIC_RATIO * finding.comparison.expected_ms:
+                    own_allowance = _own_allowance(baselines[osd][finding.channel])
+                    over += _instant(finding, own_allowance, flow, sample.seconds, windows[osd])
+        yield 3 * len(samples)
     return intervals
 
 

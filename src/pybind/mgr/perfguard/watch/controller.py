@@ -147,6 +147,9 @@ class Watching:
         #: Health checks of the last successful turn.
         self._checks: HealthChecks = {}
         self.watched = Watched()
+        #: One row for each OSD, and the number of rounds after which they were made.
+        self._rows: Tuple[OsdRow, ...] = ()
+        self._rows_of = 0
         #: Client latency for the throttle.
         self.clients = Clients()
 
@@ -214,7 +217,10 @@ class Watching:
                 self._note(event)
             for event in self._step_events(self._watch.pools.steps, view):
                 self._note(event)
-            self.watched = _watched(self._watch, context, options)
+            if self._watch.rounds.ended != self._rows_of:
+                self._rows = report.osds(self._watch, context)
+                self._rows_of = self._watch.rounds.ended
+            self.watched = _watched(self._watch, context, options, self._rows)
             self._checks = self.watched.checks
             self.clients = Clients(now, readings.seconds, readings.clients,
                                    _pool_clients(self._watch, context, options),
@@ -297,7 +303,8 @@ class Watching:
         return self._watch.drawn(since, pools, names, DRAWN_POOLS)
 
 
-def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watched:
+def _watched(watch: WatchState, context: WatchContext, options: Options,
+             osds: Tuple[OsdRow, ...]) -> Watched:
     pools, slow = context.osdmap.pools, watch.slow_osds()
     return Watched(
         laggy_raised=watch.laggy.raised,
@@ -309,7 +316,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
                     for osd in slow},
         osd_reads=watch.reads.known(),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
-        osds=report.osds(watch, context), uses=report.pool_uses(watch, context, options),
+        osds=osds, uses=report.pool_uses(watch, context, options),
         laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})

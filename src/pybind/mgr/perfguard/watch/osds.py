@@ -76,20 +76,24 @@ class OsdWatch:
         self._last: Dict[int, OsdCounters] = {}
         self._histories: Dict[int, History] = {}
 
-    def update(self, now: float, counters: Mapping[int, OsdCounters]) -> List[OsdSample]:
-        """The samples of OSDs that have reported since the last call."""
+    def update(self, now: float, counters: Mapping[int, OsdCounters],
+               osds: Iterable[int]) -> List[OsdSample]:
+        """The samples of those of `osds` that have reported since the last call. `counters`: of all
+        OSDs."""
         samples: List[OsdSample] = []
-        for osd, after in counters.items():
-            before = self._last.get(osd)
+        for osd in osds:
+            after, before = counters[osd], self._last.get(osd)
             operations = sample(osd, before, after) if before is not None else None
             self._last[osd] = after
             if operations is not None:
                 samples.append(operations)
                 self._remember(now, operations, len(counters))
-        for osd in set(self._last) - set(counters):
+        return samples
+
+    def forget_others(self, osds: Collection[int]) -> None:
+        for osd in [osd for osd in self._last if osd not in osds]:
             del self._last[osd]
             self._histories.pop(osd, None)
-        return samples
 
     def _remember(self, now: float, reading: OsdSample, osds: int) -> None:
         history = self._histories.get(reading.osd)
@@ -118,15 +122,20 @@ class OsdWatch:
         return self._histories.get(osd)
 
 
-def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
-                    erasure: Set[int]) -> List[OsdSample]:
-    """The samples, without client reads if many of them went to erasure-coded pools."""
-    if not erasure:
-        return list(samples)
-    reads: Dict[int, List[int]] = {}
-    for row in clients:
+def add_reads(reads: Dict[int, List[int]], clients: Iterable[ClientOps],
+              erasure: AbstractSet[int]) -> None:
+    """Add client reads to `reads`: by OSD, of replicated and of erasure-coded pools."""
+    for row in clients if erasure else ():
         sums = reads.setdefault(row.osd, [0, 0])
         sums[row.pool in erasure] += row.read.number
+
+
+def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[int]],
+                    erasure: AbstractSet[int]) -> List[OsdSample]:
+    """The samples, without client reads if many of them went to erasure-coded pools. `reads`: as of
+    add_reads."""
+    if not erasure:
+        return list(samples)
     checked = []
     for reading in samples:
         # Unknown reads are no evidence.

@@ -14,6 +14,7 @@ from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedT
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
+from .rounds import Work, parts
 from .slowness import OP_SPREAD
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
@@ -479,12 +480,16 @@ class _Group(NamedTuple):
 
 
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
-          busy: Mapping[int, str]) -> Findings:
+          busy: Mapping[int, str]) -> Work[Findings]:
     """Findings by OSD. `busy`: OSD -> its work besides client operations."""
     group_of, minorities = groups_of(places)
-    totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
-    loads = {osd: loads_of(*rates(window_totals, osd in busy))
-             for osd, window_totals in totals.items()}
+    totals: Dict[int, List[float]] = {}
+    loads: Dict[int, Loads] = {}
+    for part in parts(windows.items()):
+        of_part = {osd: window.totals() for osd, window in part if osd in places}
+        totals.update(of_part)
+        loads.update({osd: loads_of(*rates(sums, osd in busy)) for osd, sums in of_part.items()})
+        yield 2 * len(part)
     # A group of all models is of no use where each of them has a group of its own.
     keys_of = {key: [other for other in {key, all_models(key)} if other in used]
                for used in [set(group_of.values())] for key in used}
@@ -492,23 +497,29 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
-        for osd, load in loads.items():
-            reading = windows[osd].reading(channel, totals[osd])
-            if reading is not None:
-                point = LoadPoint(osd, reading, load)
-                for key in keys_of[group_of[osd]]:
-                    members.setdefault(key, []).append(point)
-        groups += [_Group(key, channel, points, _by_kind(points, busy), sizes[key] <= MIN_PEERS)
-                   for key, points in members.items()]
+        for osds in parts(loads):
+            for osd in osds:
+                reading = windows[osd].reading(channel, totals[osd])
+                if reading is not None:
+                    point = LoadPoint(osd, reading, loads[osd])
+                    for key in keys_of[group_of[osd]]:
+                        members.setdefault(key, []).append(point)
+            yield len(osds)
+        for key, points in members.items():
+            groups.append(_Group(key, channel, points, _by_kind(points, busy),
+                                 sizes[key] <= MIN_PEERS))
+            yield len(points)
     utilisation = _utilisations(groups)
     findings: Findings = {}
     for group in groups:
-        for point in group.points:
-            if group_of[point.osd] == group.key:
-                finding = _judge(point, busy.get(point.osd, ''), group, utilisation[group.key],
-                                 minorities[point.osd])
-                if finding is not None:
-                    findings.setdefault(point.osd, []).append(finding)
+        for points in parts(group.points):
+            for point in points:
+                if group_of[point.osd] == group.key:
+                    finding = _judge(point, busy.get(point.osd, ''), group,
+                                     utilisation[group.key], minorities[point.osd])
+                    if finding is not None:
+                        findings.setdefault(point.osd, []).append(finding)
+            yield len(points)
     return findings
 
 

@@ -18,6 +18,7 @@ from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
+from .rounds import Work, parts, whole
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
@@ -90,7 +91,7 @@ class _State(NamedTuple):
 
 
 class SlowOsds:
-    """Finds slow OSDs. Pure: update() is given everything that has an effect."""
+    """Finds slow OSDs. Pure: round() is given everything that has an effect."""
 
     def __init__(self) -> None:
         self._states: Dict[int, _State] = {}
@@ -147,53 +148,73 @@ class SlowOsds:
                          if osd in self._states}
 
     def update(self, reading: OsdReading, settings: SlowSettings) -> None:
+        """A round at once."""
+        whole(self.round(reading, settings))
+
+    def round(self, reading: OsdReading, settings: SlowSettings) -> Work[None]:
         """Process one interval. OSDs without a place are forgotten, except for the counts of
-        slow time."""
+        slow time. What others read changes with the last step."""
         now, places = reading.now, reading.places
         if not self._take_places(now, places):
             return
         # The time of a gap was not observed.
-        passed = min(now - self._now, settings.seconds / 4)
+        passed = min(now - self._now, max(settings.seconds / 4, reading.observed))
         self._now, self._started = now, min(self._started, now)
-        for sample in reading.samples:
-            if sample.osd in places and sample.osd not in reading.probed:
-                self._windows[sample.osd].add(now, sample, settings.seconds)
-        windows = {osd: window for osd, window in self._windows.items()
-                   if window.expire(now, settings.seconds) and osd not in reading.probed}
-        self._states = {osd: _with_work(state, reading.busy.get(osd, ''), now, self._busy_read,
-                                        settings) for osd, state in self._states.items()}
+        for samples in parts(reading.samples):
+            for sample in samples:
+                if sample.osd in places and sample.osd not in reading.probed:
+                    self._windows[sample.osd].add(now, sample, settings.seconds)
+            yield len(samples)
+        windows: Dict[int, OsdWindow] = {}
+        states: Dict[int, _State] = {}
+        for osds in parts(self._states):
+            for osd in osds:
+                window = self._windows[osd]
+                if window.expire(now, settings.seconds) and osd not in reading.probed:
+                    windows[osd] = window
+                states[osd] = _with_work(self._states[osd], reading.busy.get(osd, ''), now,
+                                         self._busy_read, settings)
+            yield len(osds)
         self._busy_read = reading.busy_read
-        kinds = {osd: state.kind for osd, state in self._states.items() if state.kind}
-        judged = judge(windows, places, kinds)
-        judged.update({osd: [finding.with_history(self._states[osd].own.get(finding.channel))
+        kinds = {osd: state.kind for osd, state in states.items() if state.kind}
+        judged = yield from judge(windows, places, kinds)
+        judged.update({osd: [finding.with_history(states[osd].own.get(finding.channel))
                              for finding in findings]
                        for osd, findings in judged.items() if findings[0].fastest_ms})
-        judged.update(self._against_parts(judged, places))
+        judged.update(self._against_parts(states, judged, places))
         judged = at_same_size(judged, reading.sizes, places)
-        self.chronic.update(replace(reading, busy=kinds, samples=[
+        yield from self.chronic.take(replace(reading, busy=kinds, samples=[
             sample for sample in reading.samples if sample.osd in windows]),
-            judged, windows, {osd: self._states[osd].usual for osd in windows},
-            settings.memory_seconds, {osd for osd, state in self._states.items()
+            judged, windows, {osd: states[osd].usual for osd in windows},
+            settings.memory_seconds, {osd for osd, state in states.items()
                                       if state.slow and not state.of_part})
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
-        self.slow_replicas = excused.replicas
+        yield 2 * len(places)
         self._settled_since = (min(self._settled_since, now) if reading.settled
                                else math.inf)
         interval = _Interval(now, passed, settings, reading.learning,
                              now - self._settled_since >= QUICK_SECONDS, self._busy_read)
-        for osd, state in self._states.items():
-            window = self._windows[osd]
-            if osd in reading.probed:
-                # Nothing is known of it meanwhile, so nothing is forgotten.
-                state = state._replace(evidence=now)
-            elif any(window.is_fed(finding.channel) for finding in judged.get(osd, ())):
-                state = _count_time(state, excused.findings[osd], window, interval)
-            else:
-                state = _forget(state, interval)
-            self._states[osd] = _raise(state, interval)
-        self._conclude(passed, judged, excused, places, settings)
+        for osds in parts(states):
+            for osd in osds:
+                state, window = states[osd], self._windows[osd]
+                if osd in reading.probed:
+                    # Nothing is known of it meanwhile, so nothing is forgotten.
+                    state = state._replace(evidence=now)
+                elif any([window.is_fed(finding.channel) for finding in judged.get(osd, ())]):
+                    state = _count_time(state, excused.findings[osd], window, interval)
+                else:
+                    state = _forget(state, interval)
+                states[osd] = _raise(state, interval)
+            yield 3 * len(osds)
+        verdicts = yield from self._verdicts(states, judged, excused, settings)
+        # The report of all OSDs follows.
+        yield 4 * len(places)
+        self.slow_replicas = excused.replicas
+        self.chronic.conclude(reading)
+        self._conclude(passed, states, verdicts, places, settings)
 
-    def _against_parts(self, judged: Findings, places: Mapping[int, OsdPlace]) -> Findings:
+    def _against_parts(self, states: Mapping[int, _State], judged: Findings,
+                       places: Mapping[int, OsdPlace]) -> Findings:
         """Findings of the OSDs of a class of which a part is slow, without those that are raised.
         They are judged by what was expected of the part when it stood out, if they are far above
         that: once nearly all OSDs of the class are slow, no OSD stands out from its peers."""
@@ -202,13 +223,13 @@ class SlowOsds:
         findings_by_osd: Findings = {}
         for part in parts:
             expected: Dict[Tuple[GroupKey, int], OsdExpectation] = {}
-            for osd in self._states.keys() & part.osds:
-                for channel, expectation in self._states[osd].kept.items():
+            for osd in states.keys() & part.osds:
+                for channel, expectation in states[osd].kept.items():
                     key = group_of[osd], channel
                     expected[key] = max(expectation, expected.get(key, expectation))
             for osd, findings in judged.items():
                 if places[osd].kind == (part.root, part.device_class) \
-                        and not self._states[osd].slow:
+                        and not states[osd].slow:
                     findings_by_osd[osd] = [
                         _if_worse(finding, expected.get((group_of[osd], finding.channel)))
                         for finding in findings]
@@ -231,30 +252,39 @@ class SlowOsds:
                 self._windows[osd] = OsdWindow()
         return True
 
-    def _conclude(self, passed: float, judged: Findings, excused: Excused,
-                  places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
-        """Update the verdicts."""
+    def _verdicts(self, states: Dict[int, _State], judged: Findings, excused: Excused,
+                  settings: SlowSettings) -> Work[Dict[int, OsdVerdict]]:
+        """The scores of all OSDs. Notes these, and the descriptions of slow ones, in `states`."""
         verdicts: Dict[int, OsdVerdict] = {}
-        for osd, state in self._states.items():
-            # The score says how slow an OSD is, also if another one is the cause.
-            score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
-            verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
-                                       waits_for=excused.waits_for.get(osd))
-            why = state.why
-            if state.slow:
-                best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
-                             settings.ratio)[0]
-                why = describe(best, self._now - state.since) if best is not None else why
-            self._states[osd] = state._replace(
-                score=score if osd in judged else state.score, why=why)
+        for osds in parts(states):
+            for osd in osds:
+                state = states[osd]
+                # The score says how slow an OSD is, also if another one is the cause.
+                score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
+                verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
+                                           waits_for=excused.waits_for.get(osd))
+                why = state.why
+                if state.slow:
+                    best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
+                                 settings.ratio)[0]
+                    why = describe(best, self._now - state.since) if best is not None else why
+                states[osd] = state._replace(
+                    score=score if osd in judged else state.score, why=why)
+            yield 2 * len(osds)
+        return verdicts
+
+    def _conclude(self, passed: float, states: Dict[int, _State], verdicts: Dict[int, OsdVerdict],
+                  places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
+        """Publish states, parts and verdicts. `verdicts`: without slow OSDs."""
+        self._states = states
         judged_osds = self._known(settings)
         named = self._named(passed, judged_osds, places, settings)
-        slow = {osd: verdicts[osd]._replace(slow=True, since=self._states[osd].since,
-                                            why=self._states[osd].why) for osd in named}
+        slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
+                                            why=states[osd].why) for osd in named}
         self._shared = shared_parts(slow, judged_osds, places)
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(
-            why='%s; so is its %s' % (self._states[osd].why, shared.subject))
+            why='%s; so is its %s' % (states[osd].why, shared.subject))
             for shared in self._shared for osd in shared.osds})
         self.verdicts = verdicts
 

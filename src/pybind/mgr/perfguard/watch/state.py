@@ -19,16 +19,17 @@ from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
-from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
-                   without_erasure)
+from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
+                   steady, without_erasure)
 from .pools import PoolSettings, PoolWatch, add_ops
+from .rounds import Rounds, Work, parts
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
 from .slow_osds import SlowOsds
 from .slowness import SlowSettings
 from .steps import LATE, Changes, ClusterChange, Step, changes_around, facts_of
 from .stop_conditions import NOTHING, Touched
-from .types import Alarm, Flow, OsdReading, OsdSample
+from .types import Alarm, Flow, OsdReading, OsdSample, Sizes
 
 Load = TypeVar('Load', ClientLoad, ObjectLoad)
 
@@ -139,6 +140,9 @@ class WatchState:
         self._last_replicas: Dict[int, Flow] = {}
         self._partners = PgPartners()
         self._sizes = OpSizes()
+        #: The judgement of the OSDs, and what has been seen since the last one began.
+        self.rounds = Rounds()
+        self._since = _Since()
         #: OSDs that a probe has loaded since the last reading of writes by PG.
         self._probed: Set[int] = set()
         #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
@@ -174,7 +178,6 @@ class WatchState:
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
         with self._lock:
-            samples = self.osds.update(context.now, readings.counters)
             if seconds:
                 quiet = self._quiet(context)
                 self.quiet_ops.update(context.now, quiet, readings.counted)
@@ -192,10 +195,10 @@ class WatchState:
                                    context.osdmap.pools, context.in_flight)
         self.others_rates = self._others_on_osds()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
-        self._judge_osds(context, readings, samples, options)
+        self._judge_osds(context, readings, options)
         counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
         self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
-                          {pool.id for pool in context.osdmap.pools.values() if pool.erasure})
+                          _erasure(context.osdmap))
         self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._shared = self._pool_loads = None
@@ -242,6 +245,7 @@ class WatchState:
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
         self._uuids.update(uuids)
         if replaced:
+            self.rounds.finish()
             self.slow.forget(replaced)
             self.norms.forget_others(uuids.keys() - replaced)
         if osdmap.osds:  # else it is the initial one
@@ -249,30 +253,46 @@ class WatchState:
                 {osd.id for osd in osdmap.osds.values() if not osd.destroyed},
                 {osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
 
-    def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
-                    options: Options) -> None:
-        erasure = {pool.id for pool in context.osdmap.pools.values() if pool.erasure}
+    def _judge_osds(self, context: WatchContext, readings: Readings, options: Options) -> None:
         self._probed |= context.probed.osds
         if readings.pg_writes is not None:
             latest = replica_flows([row for row in readings.pg_writes
                                     if self._probed.isdisjoint(row.acting)], readings.pg_seconds)
             self._replicas = steady(self._last_replicas, latest)
             self._last_replicas, self._probed = latest, set()
-        samples = [reading._replace(replica=self._replicas[reading.osd])
-                   if reading.osd in self._replicas else reading
-                   for reading in without_erasure(samples, readings.clients, erasure)]
-        self.slow.update(
-            OsdReading(
-                context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
-                not context.probing, self._settled(context),
-                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
-                self._partners.known, context.probed.osds, self._counts_read,
-                self._sizes.update(readings.clients, readings.pg_writes, context.osdmap.pools,
-                                   readings.places)),
-            SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
-                         memory_seconds=options.chronic_period_seconds))
+        self._since.add(context, readings, busy(self.osd_counts, readings.counters),
+                        self._settled(context), options)
+        sizes = self._sizes.update(readings.clients, readings.pg_writes, context.osdmap.pools,
+                                   readings.places)
+        if self.rounds.idle:
+            since, self._since = self._since, _Since(context.now)
+            self.rounds.begin(context.now, self._round(context, readings, options, since, sizes),
+                              len(readings.places))
+        self.rounds.advance(context.now)
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor
+
+    def _round(self, context: WatchContext, readings: Readings, options: Options,
+               since: '_Since', sizes: Mapping[int, Sizes]) -> Work[None]:
+        """Judge all OSDs. `since`: the last round."""
+        samples: List[OsdSample] = []
+        replicas, partners, counts_read = self._replicas, self._partners.known, self._counts_read
+        with self._lock:
+            self.osds.forget_others(readings.counters)
+        for osds in parts(readings.counters):
+            with self._lock:
+                samples += self.osds.update(context.now, readings.counters, osds)
+            yield 3 * len(osds)
+        samples = [reading._replace(replica=replicas[reading.osd])
+                   if reading.osd in replicas else reading
+                   for reading in without_erasure(samples, since.reads, _erasure(context.osdmap))]
+        yield from self.slow.round(
+            OsdReading(
+                context.now, samples, readings.places, since.busy, since.learning, since.settled,
+                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
+                partners, since.probed, counts_read, sizes, since.seconds),
+            SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
+                         memory_seconds=options.chronic_period_seconds))
 
     def slow_osds(self) -> Dict[int, str]:
         """With chronically slow OSDs: an episode is often over before it is known to be
@@ -452,6 +472,37 @@ def _by_osd(rows: Iterable[Load]) -> Dict[int, List[Load]]:
     for row in rows:
         rows_by_osd.setdefault(row.osd, []).append(row)
     return rows_by_osd
+
+
+def _erasure(osdmap: OsdMap) -> Set[int]:
+    """The erasure-coded pools."""
+    return {pool.id for pool in osdmap.pools.values() if pool.erasure}
+
+
+@dataclass
+class _Since:
+    """What must be known of each turn for a judgement of the operations of several."""
+    #: When the last turn was, and how long they were together.
+    now: float = math.inf
+    seconds: float = 0.0
+    learning: bool = True
+    settled: bool = True
+    probed: Set[int] = field(default_factory=set)
+    #: As in OsdReading.
+    busy: Dict[int, str] = field(default_factory=dict)
+    #: As of add_reads.
+    reads: Dict[int, List[int]] = field(default_factory=dict)
+
+    def add(self, context: WatchContext, readings: Readings, busy_osds: Mapping[int, str],
+            settled: bool, options: Options) -> None:
+        # The time of a gap was not observed.
+        self.seconds += min(max(0.0, context.now - self.now), options.slow_osd_seconds / 4)
+        self.now = context.now
+        self.learning = self.learning and not context.probing
+        self.settled = self.settled and settled
+        self.probed |= context.probed.osds
+        self.busy.update(busy_osds)
+        add_reads(self.reads, readings.clients, _erasure(context.osdmap))
 
 
 class _Shared(NamedTuple):

@@ -76,6 +76,8 @@ class OsdReading:
     busy_read: float = math.inf
     #: OSD -> how large its operations are.
     sizes: Mapping[int, Sizes] = field(default_factory=dict)
+    #: Seconds since the last one in which the loop has taken readings, of which this is the sum.
+    observed: float = 0.0
 
 
 class OsdVerdict(NamedTuple):

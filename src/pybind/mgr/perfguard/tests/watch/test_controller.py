@@ -16,6 +16,7 @@ from perfguard.rebalance.risks import RISKS
 from perfguard.status import osds_json
 from perfguard.store import Store
 from perfguard.watch.report import laggy_json, pool_json
+from perfguard.watch.rounds import Work
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.state import LAGGY_SECONDS
@@ -631,13 +632,13 @@ def test_how_osds_compare_is_not_learned_while_a_probe_affects_latency(
         monkeypatch: pytest.MonkeyPatch, probing: bool) -> None:
     driver = Watched()
     learned: List[bool] = []
-    update = SlowOsds.update
+    judge = SlowOsds.round
 
-    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> None:
+    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
         learned.append(reading.learning)
-        update(self, reading, settings)
+        return judge(self, reading, settings)
 
-    monkeypatch.setattr(SlowOsds, 'update', noted)
+    monkeypatch.setattr(SlowOsds, 'round', noted)
     monkeypatch.setattr(Probing, 'affects_latency', lambda self, now, period: probing)
     driver.minutes(1)
     assert set(learned) == {not probing}

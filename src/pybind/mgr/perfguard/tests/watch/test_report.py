@@ -74,14 +74,16 @@ class Osds:
         self.extra: Dict[str, Any] = {}
         self.idle = True
         self.probed = NOTHING
+        self.uuids: Dict[int, str] = {}
 
     def run(self, seconds: float) -> None:
         for _ in range(int(seconds / 5)):
             self.turn()
 
     def context(self) -> WatchContext:
-        osdmap = OsdMap(9, frozenset(), self.pools, {osd: Osd(osd, osd not in self.down, 1.0)
-                                                     for osd in self.places}, {}, {}, {})
+        osdmap = OsdMap(9, frozenset(), self.pools, {
+            osd: Osd(osd, osd not in self.down, 1.0, uuid=self.uuids.get(osd, ''))
+            for osd in self.places}, {}, {}, {})
         return WatchContext(self.now, self.signals, osdmap, self._placement, 5.0, self.idle,
                             probed=self.probed)
 

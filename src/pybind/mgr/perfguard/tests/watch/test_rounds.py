@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The judgement of many OSDs over several turns: as much per turn, and the same in the end."""
+from typing import Any, Dict, List, Set
+
+import pytest
+
+from perfguard.cluster.types import OsdPlace
+from perfguard.watch import rounds
+from perfguard.watch.rounds import PASSES, ROUND_SECONDS, Rounds, Work
+from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.stop_conditions import NOTHING, Touched
+from perfguard.watch.types import OsdReading
+
+from .test_report import NO_COUNTERS, Osds
+from .test_slow_osds import BEAT, SETTINGS, START, places, sample
+
+OSDS, PART, TURN = 48, 8, 12
+#: Turns of a round.
+TURNS = OSDS // TURN
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """48 OSDs are as many as 8,000."""
+    monkeypatch.setattr(rounds, 'PART_OSDS', PART)
+    monkeypatch.setattr(rounds, 'TURN_OSDS', TURN)
+
+
+def reading(turn: int, where: Dict[int, OsdPlace], slow: Set[int]) -> OsdReading:
+    return OsdReading(START + turn * BEAT, [
+        sample(osd, read=5.0, write=5.0) if osd in slow and turn > 20 else sample(osd)
+        for osd in where], where, {0: 'backfill'} if turn % 30 > 20 else {})
+
+
+def published(detector: SlowOsds) -> Any:
+    """What others read of it."""
+    return (dict(detector.verdicts), detector.shared(), detector.parts(), detector.any_slow,
+            detector.slow_replicas, dict(detector.chronic.standing), detector.to_json(),
+            [(detector.slowdowns(osd), detector.load_ratio(osd)) for osd in range(OSDS)])
+
+
+@pytest.mark.usefixtures('large')
+@pytest.mark.parametrize('slow', [{7}, {4, 5, 6, 7}, set(range(20))])
+def test_a_round_in_steps_concludes_at_its_end_what_one_turn_does(slow: Set[int]) -> None:
+    where = places(hosts=12)
+    at_once, in_steps = SlowOsds(), SlowOsds()
+    steps = 0
+    for turn in range(80):
+        at_once.update(reading(turn, where, slow), SETTINGS)
+        before = published(in_steps)
+        for _ in in_steps.round(reading(turn, where, slow), SETTINGS):
+            steps += 1
+            assert published(in_steps) == before or not turn
+        assert published(in_steps) == published(at_once)
+    assert at_once.any_slow and steps > 80 * OSDS / PART
+
+
+def test_a_round_makes_no_more_passes_than_its_turns_are_planned_for() -> None:
+    where = places(hosts=12)
+    detector = SlowOsds()
+    for turn in range(30):
+        passes = sum(detector.round(reading(turn, where, {7}), SETTINGS)) / OSDS
+    # Three are those of WatchState, and replicated writes make another one of each kind.
+    assert PASSES / 2 < passes + 3 + 3 <= PASSES
+
+
+@pytest.mark.usefixtures('large')
+def test_each_turn_does_its_share() -> None:
+    done: List[int] = []
+
+    def work() -> Work[None]:
+        for _ in range((PASSES - 1) * OSDS // PART):
+            yield PART
+            done.append(PART)
+
+    driver = Rounds()
+    for number in range(3):
+        assert driver.idle and driver.ended == number
+        driver.begin(START, work(), OSDS)
+        for turn in range(TURNS):
+            assert not driver.idle
+            done.clear()
+            driver.advance(START + BEAT * turn)
+            assert sum(done) <= PASSES * OSDS / TURNS + PART
+
+
+def test_a_round_of_few_osds_ends_in_its_turn() -> None:
+    def work() -> Work[None]:
+        for _ in range(1000):
+            yield rounds.TURN_OSDS
+
+    driver = Rounds()
+    driver.begin(START, work(), rounds.TURN_OSDS)
+    driver.advance(START)
+    assert driver.idle and driver.ended == 1
+    driver.begin(START, work(), rounds.TURN_OSDS + 1)
+    driver.advance(START)
+    assert not driver.idle
+    driver.advance(START + ROUND_SECONDS)
+    assert driver.idle, 'the loop turns rarely'
+
+
+def test_a_round_that_fails_ends() -> None:
+    def work() -> Work[None]:
+        yield 1
+        raise ValueError('invalid counters')
+
+    driver = Rounds()
+    driver.begin(START, work(), OSDS)
+    with pytest.raises(ValueError):
+        driver.advance(START)
+    assert driver.idle and not driver.ended
+    driver.finish()
+
+
+@pytest.mark.usefixtures('large')
+def test_osds_of_a_large_cluster_are_found_a_round_later_at_most() -> None:
+    osds = Osds(OSDS)
+    osds.run(300)
+    before = osds.watch.rounds.ended
+    osds.run(200)
+    assert osds.watch.rounds.ended - before == 200 / 5 / TURNS
+    osds.slow = {9: 6.0}
+    osds.run(360)
+    assert set(osds.watch.slow_osds()) == {9}
+    osds.slow = {}
+    osds.run(600)
+    assert not osds.watch.slow_osds()
+
+
+@pytest.mark.usefixtures('large')
+def test_operations_of_a_probe_between_two_rounds_do_not_count() -> None:
+    osds = Osds(OSDS)
+    osds.run(300)
+    for turn in range(40):
+        probes = turn % TURNS == 1
+        osds.probed = Touched({9}, set()) if probes else NOTHING
+        osds.slow = {9: 60.0} if probes else {}
+        osds.turn()
+        assert not osds.watch.slow_osds() and not osds.watch.slow.any_slow
+        verdict = osds.watch.slow.verdicts[9]
+        assert turn < 2 * TURNS or verdict.score is None
+
+
+@pytest.mark.usefixtures('large')
+def test_an_osd_that_is_replaced_during_a_round_is_forgotten() -> None:
+    osds = Osds(OSDS)
+    osds.run(300)
+    osds.slow = {9: 6.0}
+    osds.run(400 + 5)
+    assert set(osds.watch.slow_osds()) == {9} and not osds.watch.rounds.idle
+    osds.uuids = {9: 'new'}
+    osds.counters[9], osds.slow = NO_COUNTERS, {}
+    osds.run(60)
+    assert not osds.watch.slow_osds() and not osds.watch.slow.any_slow
