@@ -602,7 +602,7 @@ def test_before_the_first_turn(shell: Shell) -> None:
 
 def test_mitigation_by_command(shell: Shell) -> None:
     data = shell.json('mitigation ls')
-    assert data['mode'] == 'observe' and len(data['rungs']) == 5
+    assert data['mode'] == 'observe' and len(data['rungs']) == 6
     assert {row['state'] for row in data['rungs']} == {'idle'}
     retval, out, error = shell('mitigation revert', mitigation=5)
     assert (retval, out) == (-errno.ENOENT, '') and 'mitigation 5 does not exist' in error

@@ -30,6 +30,8 @@ NEXT_STEPS: Dict[str, str] = {
     Code.MON_DISK: _HEALTH_DETAIL,
     Code.SLOW_POOL: '"ceph perfguard pools" shows its latency',
     Code.MITIGATION: '"mitigation ls" shows why; "mitigation revert <id>" undoes it',
+    Code.RECOVERY_WAITS: '"ceph config set mgr mgr/perfguard/mitigation_backfills <number>" '
+    'accelerates it with mitigation_mode act',
     Code.HALTED: '"why campaign" explains; ' + _RAISE % 'latency_factor',
     Code.LATENCY: _RAISE % 'latency_factor',
     Code.OSD_LATENCY: '"ceph perfguard osds" compares them',
