@@ -112,9 +112,10 @@ def weighing(cluster: Cluster) -> Iterator[None]:
     cluster.mon('config set', value='1', **option)
     try:
         yield
-        found = [row['value'] for row in cluster.mon('config dump')
-                 if row['name'] == option['name']]
-        assert [float(value) for value in found] == [1.0], 'as before the expansion'
+        # It is given back in a turn after the end of the campaign.
+        cluster.wait(lambda: [float(row['value']) for row in cluster.mon('config dump')
+                              if row['name'] == option['name']] == [1.0],
+                     30, 'the weight as before the expansion')
     finally:
         cluster.mon('config rm', **option)
 
