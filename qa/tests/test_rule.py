@@ -219,6 +219,9 @@ def least(guard: Guard) -> Iterator[str]:
         guard.configure({'target': 'crush'})
         cluster.mon('osd pool delete', pool='least', pool2='least',
                     yes_i_really_really_mean_it=True)
+        # A map concerns the other pools as well.
+        guard.remove_upmaps()
+        cluster.wait_clean(60)
 
 
 def test_fewer_upmaps_cost_movement(guard: Guard, least: str) -> None:
