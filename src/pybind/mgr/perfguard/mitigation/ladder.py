@@ -318,7 +318,8 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
         '%s degraded' % pgs_are(draft.evidence.degraded)
         if step.rung is Rung.SLOW and draft.evidence.degraded else '')
     faster, bound = step.rung is Rung.FASTER, draft.policy.backfills > 0
-    allowed = (step.note == recovery.NO_BOUND) is not bound if faster else draft.policy.affinity
+    allowed = draft.state.recovery.bound == draft.policy.backfills if faster \
+        else draft.policy.affinity
     ended = (
         (mode != 'observe' or urgent or faster and not bound) if stage is StepStage.WOULD
         else mode != 'act' if stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN)
@@ -517,7 +518,7 @@ def _accelerate(draft: _Draft) -> _Draft:
         return draft.with_pace(pace)
     if step is None:
         # The level may be that of mode observe.
-        pace = replace(pace, changed=draft.now)
+        pace = replace(pace, changed=draft.now, bound=policy.backfills)
     if policy.mode != 'off' and not policy.backfills:
         return draft.with_pace(pace).limit(Rung.FASTER, why, '', recovery.NO_BOUND)
     if draft.seen.schedulers is None or draft.seen.config is None:

@@ -132,6 +132,8 @@ class RecoveryPace:
     raised: Tuple[Time, ...] = ()
     #: Since when degraded PGs wait; 0.0: they do not.
     waiting: Time = 0.0
+    #: mitigation_backfills when the rung was last considered.
+    bound: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.errors import Code, Reason
 from perfguard.holds import Ledger
-from perfguard.mitigation import ladder
+from perfguard.mitigation import ladder, recovery
 from perfguard.mitigation.recovery import (FELT_SECONDS, KNOWN_SECONDS, MOST_RAISED, NO_BOUND,
                                            RAISE_SECONDS, ROOM_SECONDS, fast_recovery, next_pace,
                                            room)
@@ -192,6 +192,25 @@ def test_by_default_it_is_only_said() -> None:
     world.policy = replace(ACT, mode='off')
     world.run(2)
     assert world.stages() == {}
+
+
+def test_a_reason_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Recovering(policy=replace(ACT, backfills=0))
+    world.run(50)
+    limited = world.state.steps
+    monkeypatch.setattr(recovery, 'NO_BOUND', 'another text')
+    world.run(5)
+    assert limited and world.state.steps == limited
+
+
+def test_a_higher_bound_is_considered_anew() -> None:
+    world = Recovering(policy=replace(ACT, backfills=2), config={
+        ('osd', 'osd_max_backfills'): '2', ('osd', 'osd_recovery_sleep'): '0.1'})
+    world.run(50)
+    assert world.stages() == {'faster recovery': 'limited'}
+    world.policy = replace(ACT, backfills=8)
+    world.run(2)
+    assert world.stages() == {'faster recovery': 'held'} and world.backfills == '4'
 
 
 def test_reverted_by_command_until_all_pgs_have_recovered() -> None:
