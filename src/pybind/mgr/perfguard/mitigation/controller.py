@@ -93,7 +93,8 @@ class Mitigating:
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
         self._blind = False
-        #: The judgement of the throttle on clients, without a campaign, and what follows from it.
+        #: The judgement of the throttle on clients, without a campaign, and what follows from it,
+        #: while degraded PGs recover.
         self._pace, self._room = Pace(), ClientRoom()
         #: Commands that failed in the last turn, so that each failure is reported once.
         self._failures: Tuple[str, ...] = ()
@@ -156,8 +157,12 @@ class Mitigating:
             campaign.orders.acknowledged if campaign is not None else ())
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity, options.mitigation_backfills)
-        self._pace = judge(self._pace, observed.clients, frozenset(), 0.0, 1, options)
-        self._room = recovery.room(self._room, self._pace, observed.clients, now)
+        # All operations of all OSDs are looked at, so only where it matters.
+        if present_evidence.recovering:
+            self._pace = judge(self._pace, observed.clients, frozenset(), 0.0, 1, options)
+            self._room = recovery.room(self._room, self._pace, observed.clients, now)
+        else:
+            self._pace, self._room = Pace(), ClientRoom()
         if not osdmap.osds:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)

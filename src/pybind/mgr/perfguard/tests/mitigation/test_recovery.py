@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.errors import Code, Reason
 from perfguard.holds import Ledger
-from perfguard.mitigation import ladder, recovery
+from perfguard.mitigation import controller, ladder, recovery
 from perfguard.mitigation.recovery import (FELT_SECONDS, KNOWN_SECONDS, MOST_RAISED, NO_BOUND,
                                            RAISE_SECONDS, ROOM_SECONDS, fast_recovery, next_pace,
                                            room)
@@ -402,3 +402,24 @@ def test_an_mgr_that_dies_while_recovery_is_accelerated(part: int) -> None:
         assert driver.states()['faster recovery'] == 'idle', at
         assert driver.cluster.osd_config == FOUND, at
         assert not driver.loop.published.ledger.rows, at
+
+
+def test_clients_are_judged_only_while_degraded_pgs_recover(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes a tenth of a second with 10,000 OSDs and four pools."""
+    judged: List[float] = []
+    decide = controller.judge
+
+    def counted(*args: Any) -> Pace:
+        judged.append(args[1].time)
+        return decide(*args)
+
+    monkeypatch.setattr(controller, 'judge', counted)
+    driver = Lossy()
+    for lost in (False, True, False):
+        driver.lose(lost)
+        driver.turn()
+        judged.clear()
+        for _ in range(5):
+            driver.turn()
+        assert bool(judged) == lost
