@@ -20,7 +20,7 @@ from ..rebalance import copying
 from ..rebalance.copying import SLEEP, SLEEP_SECONDS, WPQ
 from ..rebalance.types import Pace
 from ..tables import pgs_are
-from .recovery_options import BACKFILLS, RecoveryOptions, number
+from .recovery_options import BACKFILLS, RecoveryOptions, number, without_taken
 from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
 
 #: osd_max_backfills if it is not set.
@@ -145,7 +145,4 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     names = {setting.name for setting in settings}
     remarks = ['%s of %s remains unchanged' % (entry.name, entry.who) for entry in entries
                if entry.name in names and entry.section.startswith('osd') and entry.who != 'osd']
-    remarks += ['%s is set by the campaign and remains unchanged' % name
-                for name in sorted(names & taken)]
-    return RecoveryOptions(tuple(setting for setting in settings if setting.name not in taken),
-                           tuple(remarks))
+    return without_taken(settings, remarks, taken)

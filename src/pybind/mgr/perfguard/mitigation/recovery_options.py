@@ -68,10 +68,16 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
-    remarks += ['%s is set by the campaign and remains unchanged' % name
-                for name in sorted({setting.name for setting in settings} & taken)]
-    return RecoveryOptions(tuple(setting for setting in settings if setting.name not in taken),
-                           tuple(remarks))
+    return without_taken(settings, remarks, taken)
+
+
+def without_taken(settings: Sequence[Setting], remarks: Sequence[str],
+                  taken: AbstractSet[str]) -> RecoveryOptions:
+    """Without the options that the campaign has borrowed."""
+    left = sorted({setting.name for setting in settings} & taken)
+    return RecoveryOptions(
+        tuple(setting for setting in settings if setting.name not in taken),
+        (*remarks, *('%s is set by the campaign and remains unchanged' % name for name in left)))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
