@@ -37,10 +37,6 @@ class Situation:
     moves: MoveIndex
 
     @functools.cached_property
-    def out(self) -> FrozenSet[int]:
-        return self.observation.osdmap.out
-
-    @functools.cached_property
     def lost(self) -> bool:
         """Whether an OSD is down and not replaced by others in its PGs yet."""
         return any(osd.is_down_but_in for osd in self.observation.osdmap.osds.values())
@@ -156,7 +152,7 @@ class Draft:
 
     @property
     def out(self) -> FrozenSet[int]:
-        return self.situation.out
+        return self.seen.osdmap.out
 
     @property
     def lost(self) -> bool:
