@@ -245,15 +245,15 @@ class MgrCluster:
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         """All of the configuration database; None: the mons did not answer."""
-        pending = self._dump
+        result = self._dump
         # Mons that have a quorum again answer all late questions at once, with 0.3 MB each for
         # 1,000 OSDs.
-        result = self._send({'prefix': 'config dump', 'format': 'json'}) \
-            if pending is None or pending.ev.is_set() else pending
+        if result is None or result.ev.is_set():
+            result = self._send({'prefix': 'config dump', 'format': 'json'})
         reply = self._wait([result], time.monotonic() + CONFIG_TIMEOUT)[0]
         self._dump = None if result.ev.is_set() else result
-        if self._dump is not pending and self._dump is not None:
-            self._late.append(self._dump)
+        if self._dump is not None and result not in self._late:
+            self._late.append(result)
         if reply.retval != 0:
             log.warning('config dump: %s', reply.error or 'no answer')
             return None
