@@ -53,7 +53,7 @@ def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
     The most specific section wins, and within a section the most specific mask.
     """
     entries_of_osd = [(rank, _precision(entry.mask), entry)
-                      for rank, section in enumerate(('global', 'osd', 'osd.%d' % osd.osd))
+                      for rank, section in enumerate(_sections(osd))
                       for entry in facts.options.get((section, name), ())
                       if _covers(entry.mask, osd)]
     return max(entries_of_osd)[-1] if entries_of_osd else None
@@ -81,7 +81,12 @@ def _covers(mask: str, osd: OsdFacts) -> bool:
 
 
 def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
-    return entry.section in ('global', 'osd', 'osd.%d' % osd.osd) and _covers(entry.mask, osd)
+    return entry.section in _sections(osd) and _covers(entry.mask, osd)
+
+
+def _sections(osd: OsdFacts) -> Tuple[str, ...]:
+    """From the least specific one on."""
+    return 'global', 'osd', 'osd.%d' % osd.osd
 
 
 def _precision(mask: str) -> int:
