@@ -19,7 +19,7 @@ from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
-from .rounds import Work, parts
+from .rounds import Work, chunks
 from .slow_parts import crowded
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
                        EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS, JUDGE_SECONDS,
@@ -204,17 +204,17 @@ class ChronicOsds:
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
                 **_worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)}
         crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
-        for part in parts(intervals.items()):
-            for osd, (seconds, _) in part:
-                if osd not in crowd:
-                    count = self._counts.get(osd)
-                    if count is None:
-                        count = self._counts[osd] = _Count()
-                    if osd in slow:
-                        self._before.setdefault(osd, replace(count))
-                    count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
-                               self._scale)
-            yield 2 * len(part)
+        for chunk in chunks(intervals.items()):
+            for osd, (seconds, _) in chunk:
+                if osd in crowd:
+                    continue
+                count = self._counts.get(osd)
+                if count is None:
+                    count = self._counts[osd] = _Count()
+                if osd in slow:
+                    self._before.setdefault(osd, replace(count))
+                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd), self._scale)
+            yield 2 * len(chunk)
 
     def conclude(self, reading: OsdReading) -> None:
         """Judge the counts, if that is due."""
@@ -341,7 +341,7 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
     """Length of the interval and slow operations, by OSD with enough operations of some kind."""
     intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
-    for samples in parts(reading.samples):
+    for samples in chunks(reading.samples):
         for sample in samples:
             osd, flows = sample.osd, flows_of(sample)
             if osd in reading.busy:

@@ -14,7 +14,7 @@ from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedT
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
-from .rounds import Work, parts
+from .rounds import Work, chunks
 from .slowness import OP_SPREAD
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
@@ -485,11 +485,11 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     group_of, minorities = groups_of(places)
     totals: Dict[int, List[float]] = {}
     loads: Dict[int, Loads] = {}
-    for part in parts(windows.items()):
-        of_part = {osd: window.totals() for osd, window in part if osd in places}
-        totals.update(of_part)
-        loads.update({osd: loads_of(*rates(sums, osd in busy)) for osd, sums in of_part.items()})
-        yield 2 * len(part)
+    for chunk in chunks(windows.items()):
+        of_chunk = {osd: window.totals() for osd, window in chunk if osd in places}
+        totals.update(of_chunk)
+        loads.update({osd: loads_of(*rates(sums, osd in busy)) for osd, sums in of_chunk.items()})
+        yield 2 * len(chunk)
     # A group of all models is of no use where each of them has a group of its own.
     keys_of = {key: [other for other in {key, all_models(key)} if other in used]
                for used in [set(group_of.values())] for key in used}
@@ -497,7 +497,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
-        for osds in parts(loads):
+        for osds in chunks(loads):
             for osd in osds:
                 reading = windows[osd].reading(channel, totals[osd])
                 if reading is not None:
@@ -512,7 +512,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     utilisation = _utilisations(groups)
     findings: Findings = {}
     for group in groups:
-        for points in parts(group.points):
+        for points in chunks(group.points):
             for point in points:
                 if group_of[point.osd] == group.key:
                     finding = _judge(point, busy.get(point.osd, ''), group,

@@ -4,7 +4,7 @@ published at its end, all at once.
 
 Up to 2,000 OSDs are judged in the turn of the loop that has read them. To judge 10,000 takes a
 second of CPU time, so that a campaign, and all other modules of ceph-mgr, would wait. The round is
-then spread over several turns: it is a generator that yields after each part of the OSDs. Readings
+then spread over several turns: it is a generator that yields after each chunk of the OSDs. Readings
 in between are not judged one by one; the next round sees their operations as one interval.
 """
 import math
@@ -14,8 +14,8 @@ from typing import Generator, Iterable, Iterator, List, Optional, TypeVar
 Item = TypeVar('Item')
 Result = TypeVar('Result')
 
-#: OSDs of one part.
-PART_OSDS = 250
+#: OSDs of one chunk.
+CHUNK_OSDS = 250
 #: OSDs for which a round takes one turn.
 TURN_OSDS = 2000
 #: Passes over all OSDs of a round, with what follows it: the sum of what it yields, by OSD.
@@ -23,15 +23,15 @@ PASSES = 42
 #: A round is finished after this time in any case: turns may be far apart.
 ROUND_SECONDS = 60.0
 
-#: Work that yields after each part: for how many OSDs it has made a pass. A pass takes about 4 us
+#: Work that yields after each chunk: for how many OSDs it has made a pass. A pass takes about 4 us
 #: for one OSD.
 Work = Generator[int, None, Result]
 
 
-def parts(items: Iterable[Item]) -> Iterator[List[Item]]:
-    """The items, PART_OSDS at a time."""
+def chunks(items: Iterable[Item]) -> Iterator[List[Item]]:
+    """The items, CHUNK_OSDS at a time."""
     rest = iter(list(items))
-    return iter(lambda: list(islice(rest, PART_OSDS)), [])
+    return iter(lambda: list(islice(rest, CHUNK_OSDS)), [])
 
 
 def whole(work: Work[Result]) -> Result:

@@ -18,7 +18,7 @@ from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
-from .rounds import Work, parts, whole
+from .rounds import Work, chunks, whole
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
@@ -160,14 +160,14 @@ class SlowOsds:
         # The time of a gap was not observed.
         passed = min(now - self._now, max(settings.seconds / 4, reading.observed))
         self._now, self._started = now, min(self._started, now)
-        for samples in parts(reading.samples):
+        for samples in chunks(reading.samples):
             for sample in samples:
                 if sample.osd in places and sample.osd not in reading.probed:
                     self._windows[sample.osd].add(now, sample, settings.seconds)
             yield len(samples)
         windows: Dict[int, OsdWindow] = {}
         states: Dict[int, _State] = {}
-        for osds in parts(self._states):
+        for osds in chunks(self._states):
             for osd in osds:
                 window = self._windows[osd]
                 if window.expire(now, settings.seconds) and osd not in reading.probed:
@@ -194,7 +194,7 @@ class SlowOsds:
                                else math.inf)
         interval = _Interval(now, passed, settings, reading.learning,
                              now - self._settled_since >= QUICK_SECONDS, self._busy_read)
-        for osds in parts(states):
+        for osds in chunks(states):
             for osd in osds:
                 state, window = states[osd], self._windows[osd]
                 if osd in reading.probed:
@@ -256,7 +256,7 @@ class SlowOsds:
                   settings: SlowSettings) -> Work[Dict[int, OsdVerdict]]:
         """The scores of all OSDs. Notes these, and the descriptions of slow ones, in `states`."""
         verdicts: Dict[int, OsdVerdict] = {}
-        for osds in parts(states):
+        for osds in chunks(states):
             for osd in osds:
                 state = states[osd]
                 # The score says how slow an OSD is, also if another one is the cause.

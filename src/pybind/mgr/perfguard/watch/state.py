@@ -22,7 +22,7 @@ from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
                    steady, without_erasure)
 from .pools import PoolSettings, PoolWatch, add_ops
-from .rounds import Rounds, Work, parts
+from .rounds import Rounds, Work, chunks
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
 from .slow_osds import SlowOsds
@@ -279,7 +279,7 @@ class WatchState:
         replicas, partners, counts_read = self._replicas, self._partners.known, self._counts_read
         with self._lock:
             self.osds.forget_others(readings.counters)
-        for osds in parts(readings.counters):
+        for osds in chunks(readings.counters):
             with self._lock:
                 samples += self.osds.update(context.now, readings.counters, osds)
             yield 3 * len(osds)

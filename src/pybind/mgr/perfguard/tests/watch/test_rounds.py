@@ -14,7 +14,7 @@ from perfguard.watch.types import OsdReading
 from .test_report import NO_COUNTERS, Osds
 from .test_slow_osds import BEAT, SETTINGS, START, places, sample
 
-OSDS, PART, TURN = 48, 8, 12
+OSDS, CHUNK, TURN = 48, 8, 12
 #: Turns of a round.
 TURNS = OSDS // TURN
 
@@ -22,7 +22,7 @@ TURNS = OSDS // TURN
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 OSDs are as many as 8,000."""
-    monkeypatch.setattr(rounds, 'PART_OSDS', PART)
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', CHUNK)
     monkeypatch.setattr(rounds, 'TURN_OSDS', TURN)
 
 
@@ -52,7 +52,7 @@ def test_a_round_in_steps_concludes_at_its_end_what_one_turn_does(slow: Set[int]
             steps += 1
             assert published(in_steps) == before or not turn
         assert published(in_steps) == published(at_once)
-    assert at_once.any_slow and steps > 80 * OSDS / PART
+    assert at_once.any_slow and steps > 80 * OSDS / CHUNK
 
 
 def test_a_round_makes_no_more_passes_than_its_turns_are_planned_for() -> None:
@@ -69,9 +69,9 @@ def test_each_turn_does_its_share() -> None:
     done: List[int] = []
 
     def work() -> Work[None]:
-        for _ in range((PASSES - 1) * OSDS // PART):
-            yield PART
-            done.append(PART)
+        for _ in range((PASSES - 1) * OSDS // CHUNK):
+            yield CHUNK
+            done.append(CHUNK)
 
     driver = Rounds()
     for number in range(3):
@@ -81,7 +81,7 @@ def test_each_turn_does_its_share() -> None:
             assert not driver.idle
             done.clear()
             driver.advance(START + BEAT * turn)
-            assert sum(done) <= PASSES * OSDS / TURNS + PART
+            assert sum(done) <= PASSES * OSDS / TURNS + CHUNK
 
 
 def test_a_round_of_few_osds_ends_in_its_turn() -> None:
