@@ -4,7 +4,7 @@ import errno
 import re
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -66,8 +66,9 @@ def number_of(cluster: Cluster, pool: str) -> int:
                 if row['pool_name'] == pool)
 
 
-def acting(cluster: Cluster, pool: str) -> List[List[int]]:
-    prefix = '%d.' % number_of(cluster, pool)
+def acting(cluster: Cluster, pool: Optional[str] = None) -> List[List[int]]:
+    """Of the PGs of a pool; None: of all."""
+    prefix = '' if pool is None else '%d.' % number_of(cluster, pool)
     return [pg['acting'] for pg in sorted(cluster.pgs(), key=itemgetter('pgid'))
             if pg['pgid'].startswith(prefix)]
 
@@ -118,7 +119,7 @@ def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
                                         ('wide', 'ec-racks')])
 def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
     change(guard, pool, rule, via=False)
-    rack_of = {osd: rack for rack, osds in osds_by_rack(guard.cluster).items() for osd in osds}
+    rack_of = racks_of_osds(guard.cluster)
     for osds in acting(guard.cluster, pool):
         assert len({rack_of[osd] for osd in osds}) == len(osds), osds
     assert not guard.tracebacks()
@@ -134,22 +135,35 @@ def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.fixture
+def planned(guard: Guard) -> Iterator[str]:
+    """A pool that no other test has changed."""
+    cluster, pool = guard.cluster, 'planned'
+    cluster.pool_create(pool, 32, size=3)
+    cluster.fill(pool, 300, 4096)
+    cluster.wait_clean(60)
+    try:
+        yield pool
+    finally:
+        cluster.mon('osd pool delete', pool=pool, pool2=pool, yes_i_really_really_mean_it=True)
+
+
 @pytest.mark.releases('pacific', quick=())
-def test_a_plan_of_another_rule_is_carried_out(guard: Guard) -> None:
+def test_a_plan_of_another_rule_is_carried_out(guard: Guard, planned: str) -> None:
     cluster = guard.cluster
     wait_reported(guard)
-    found = rule_of(cluster.osd_dump(), 'flat')
-    what = {'plan': 'racks', 'change': 'rule', 'what': ['flat', 'racks']}
+    found = rule_of(cluster.osd_dump(), planned)
+    what = {'plan': 'racks', 'change': 'rule', 'what': [planned, 'racks']}
     refused_after_a_change_of_crush(guard, **what)
     saved = order(guard, 'plan save', **what)
     assert saved['preview']['rule']['to'] == 'racks' and saved['preview']['pgs'] > 0
-    assert rule_of(cluster.osd_dump(), 'flat') == found
+    assert rule_of(cluster.osd_dump(), planned) == found
     first = cluster.epoch()
     answer = order(guard, 'plan approve', plan='racks', token=saved['token'])
     assert guard.wait_phase('DONE', timeout=300)['id'] == answer['campaign']
     cluster.wait_clean(60)
-    moved_before_the_switch(cluster, 'flat', first)
-    assert rule_of(cluster.osd_dump(), 'flat') != found and guard.upmaps() == {}
+    moved_before_the_switch(cluster, planned, first)
+    assert rule_of(cluster.osd_dump(), planned) != found and guard.upmaps() == {}
     assert guard.get('plan ls')['plans'] == [] and not guard.tracebacks()
 
 
@@ -264,14 +278,15 @@ def swapped(text: str, first: str, second: str) -> str:
 
 def set_map(guard: Guard, text: str) -> None:
     cluster = guard.cluster
-    before, first = acting(cluster, 'least'), cluster.epoch()
+    before, first = acting(cluster), cluster.epoch()
     wait_reported(guard)
     answer = order(guard, 'crushmap', given=text)
     guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)
     fewest = (answer['crushmap'] or {}).get('least_moves') or {
         'shards_required': 0, 'shards_extra': 0, 'shards_by_crush': answer['shards']}
-    shards = moved(before, acting(cluster, 'least'))
+    # The map concerns the pools of earlier tests as well.
+    shards = moved(before, acting(cluster))
     epochs = [cluster.mon('osd dump', epoch=epoch)
               for epoch in range(first, cluster.epoch() + 1)]
     most = max(len(dump['pg_temp']) for dump in epochs)
@@ -287,16 +302,20 @@ def set_map(guard: Guard, text: str) -> None:
     assert not guard.tracebacks()
 
 
+def racks_of_osds(cluster: Cluster) -> Dict[int, str]:
+    return {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+
+
 def in_racks(cluster: Cluster) -> bool:
     """Whether all shards of each PG are in different racks."""
-    rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+    rack_of = racks_of_osds(cluster)
     return all(len({rack_of[osd] for osd in osds}) == 6 for osds in acting(cluster, 'least'))
 
 
 def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
     """From host to rack and back, with target=balanced."""
     cluster = guard.cluster
-    rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+    rack_of = racks_of_osds(cluster)
     before, first = acting(cluster, 'least'), cluster.epoch()
     required = sum(len(osds) - len({rack_of[osd] for osd in osds}) for osds in before)
     shown = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])[
@@ -310,7 +329,7 @@ def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: st
     print('%s: %d of %d shards moved from host to rack (required %d, by CRUSH alone %d), '
           '%d upmaps' % (cluster.release.name, moved(before, there), 6 * len(before), required,
                          shown['shards_by_crush'], len(guard.upmaps())))
-    assert all(len({rack_of[osd] for osd in osds}) == 6 for osds in there)
+    assert in_racks(cluster)
     assert required <= moved(before, there) <= 1.1 * required
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
