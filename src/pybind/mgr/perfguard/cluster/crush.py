@@ -12,8 +12,8 @@ from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List
                     Sequence, Set, Tuple, Union)
 
 from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Spread, compiled,
-                         emit_order, emit_violation, emitted, product, spread_of, wanted,
-                         weight_reason, weights_below)
+                         emit_order, emit_violation, emitted, product, spread_of, steps_of,
+                         wanted, weight_reason, weights_below)
 from .types import OsdSet
 
 #: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
@@ -60,7 +60,9 @@ class CrushRules:
                                    tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
-                   {r['rule_id']: r for r in crush_dump['rules']},
+                   # Edited maps may have rules without a name.
+                   {r['rule_id']: {'rule_name': str(r['rule_id']), **r}
+                    for r in crush_dump['rules']},
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
                    zlib.crc32(json.dumps([crush_dump.get('tunables'),
                                           crush_dump.get('choose_args')],
@@ -187,7 +189,7 @@ class CrushRules:
 
     def tops(self, rule_id: int) -> FrozenSet[str]:
         """Names of the topmost buckets above those that a rule takes."""
-        steps = self._dumped_rules.get(rule_id, {}).get('steps', ())
+        steps = steps_of(self._dumped_rules.get(rule_id, {}))
         takes = {self._name(step['item']).partition('~')[0]
                  for step in steps if step['op'] == 'take'}
         return frozenset(self._top(bucket.id) for bucket in self._buckets.values()

@@ -15,11 +15,17 @@ _CHOOSE_MSR = 'choosemsr'
 _MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
     'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
                                'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
+#: Steps that ``ceph osd crush dump`` describes by their number alone (CRUSH_RULE_SET_* in crush.h);
+#: only rules of edited maps have them.
+_NUMBERED_STEPS = {10: 'set_choose_local_tries', 11: 'set_choose_local_fallback_tries',
+                   12: 'set_chooseleaf_vary_r', 13: 'set_chooseleaf_stable'}
 
 
 class DumpedStep(TypedDict, total=False):
     """A step of a rule as ``ceph osd crush dump`` describes it."""
     op: str
+    #: Instead of `op`.
+    opcode: int
     num: int
     type: str
     item: int
@@ -189,16 +195,23 @@ class Spread:
     takes: Tuple[Take, ...] = ()
 
 
+def steps_of(dumped: DumpedRule) -> List[DumpedStep]:
+    """The steps of a rule, each with its name."""
+    return [step if 'op' in step else {**step, 'op': _NUMBERED_STEPS.get(
+        step['opcode'], 'opcode %d' % step['opcode'])} for step in dumped.get('steps', ())]
+
+
 def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
     """A rule of ``ceph osd crush dump``."""
-    takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
+    steps = steps_of(dumped)
+    takes = [step['item'] for step in steps if step['op'] == 'take']
     choices: List[Choice] = []
     emits: List[Emit] = []
     levels: List[Level] = []
     root: Optional[int] = None
     nums: Dict[str, int] = {}
     block: List[DumpedStep] = []
-    for step in dumped['steps']:
+    for step in steps:
         if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
             block.append(step)
         if step['op'] == 'take':
@@ -216,7 +229,7 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
             levels += emits[-1].levels
             root, nums = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
-                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps'])
+                     tuple(levels), all(step['op'] in _MODELLED for step in steps)
                      and all(emit.osds is not None for emit in emits))
 
 

@@ -137,6 +137,30 @@ def test_the_mon_s_verdict_on_a_set_is_the_verdict_on_the_entry(crush):
     assert after_commit((0, 2, 4), UpmapEntry(((0, 3),)), pool, osds, crush) == UpmapEntry()
 
 
+@pytest.mark.parametrize('opcode, is_known', [(12, True), (13, True), (10, True), (99, False)])
+def test_a_rule_of_an_edited_map_has_steps_that_a_dump_does_not_name(opcode: int,
+                                                                     is_known: bool) -> None:
+    """As crushtool --dump of all releases shows "step set_chooseleaf_vary_r 1"."""
+    dump = copy.deepcopy(DUMP)
+    dump['rules'][0]['steps'].insert(0, {'opcode': opcode, 'arg1': 1, 'arg2': 0})
+    crush = CrushRules.from_dump(dump)
+    assert crush.violation(0, 3, (0, 2, 4)) is None
+    assert crush.violation(0, 3, (0, 2, 3)) is not None
+    assert crush.tops(0) == {'default'}
+    assert crush.failure_domain(0) == 'host'
+    assert crush.balances(0, 3) == is_known
+
+
+def test_a_rule_of_an_edited_map_may_have_no_name() -> None:
+    dump = copy.deepcopy(DUMP)
+    del dump['rules'][0]['rule_name']
+    crush = CrushRules.from_dump(dump)
+    assert crush.rule_name(0) == '0'
+    assert crush.rule_named('rule1') == 1
+    assert 'rule0' not in (crush.violation(0, 3, (0, 2, 8)) or '')
+    assert crush.digest()['rule 0'] != crush.digest()['rule rule1']
+
+
 def test_not_a_crush_dump():
     with pytest.raises((KeyError, TypeError)):
         CrushRules.from_dump({'pools': []})
