@@ -59,10 +59,10 @@ class CrushRules:
         buckets = {b['id']: Bucket(b['id'], b['name'], b['type_id'],
                                    tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
-        return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
-                   # Edited maps may have rules without a name.
-                   {r['rule_id']: {'rule_name': str(r['rule_id']), **r}
-                    for r in crush_dump['rules']},
+        # Edited maps may have rules without a name.
+        rules: Dict[int, Any] = {r['rule_id']: {'rule_name': str(r['rule_id']), **r}
+                                 for r in crush_dump['rules']}
+        return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']}, rules,
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
                    zlib.crc32(json.dumps([crush_dump.get('tunables'),
                                           crush_dump.get('choose_args')],

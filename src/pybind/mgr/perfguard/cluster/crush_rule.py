@@ -197,8 +197,13 @@ class Spread:
 
 def steps_of(dumped: DumpedRule) -> List[DumpedStep]:
     """The steps of a rule, each with its name."""
-    return [step if 'op' in step else {**step, 'op': _NUMBERED_STEPS.get(
-        step['opcode'], 'opcode %d' % step['opcode'])} for step in dumped.get('steps', ())]
+    steps: List[DumpedStep] = []
+    for step in dumped.get('steps', ()):
+        if 'op' not in step:
+            step = step.copy()
+            step['op'] = _NUMBERED_STEPS.get(step['opcode'], 'opcode %d' % step['opcode'])
+        steps.append(step)
+    return steps
 
 
 def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
