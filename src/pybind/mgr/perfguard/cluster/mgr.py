@@ -121,9 +121,7 @@ class MgrCluster:
             lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
             time.monotonic)
         #: Commands that were not answered in time.
-        self._late: List[CommandResult] = []
-        #: The question for the configuration database, if it was not answered in time.
-        self._dump: Optional[CommandResult] = None
+        self._late: List[Tuple[Command, CommandResult]] = []
 
     # ---- Reading
 
@@ -245,15 +243,7 @@ class MgrCluster:
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         """All of the configuration database; None: the mons did not answer."""
-        result = self._dump
-        # Mons that have a quorum again answer all late questions at once, with 0.3 MB each for
-        # 1,000 OSDs.
-        if result is None or result.ev.is_set():
-            result = self._send({'prefix': 'config dump', 'format': 'json'})
-        reply = self._wait([result], time.monotonic() + CONFIG_TIMEOUT)[0]
-        self._dump = None if result.ev.is_set() else result
-        if self._dump is not None and result not in self._late:
-            self._late.append(result)
+        reply = self._ask([{'prefix': 'config dump', 'format': 'json'}])[0]
         if reply.retval != 0:
             log.warning('config dump: %s', reply.error or 'no answer')
             return None
@@ -261,8 +251,7 @@ class MgrCluster:
 
     def option_changes(self) -> Optional[Tuple[OptionChange, ...]]:
         """The last changes of the configuration database; None: the mons did not answer."""
-        reply = self.run([{'prefix': 'config log', 'num': CONFIG_CHANGES, 'format': 'json'}],
-                         CONFIG_TIMEOUT)[0]
+        reply = self._ask([{'prefix': 'config log', 'num': CONFIG_CHANGES, 'format': 'json'}])[0]
         return option_changes(json.loads(reply.out)) if reply.retval == 0 else None
 
     def hear(self, entry: Mapping[str, Any]) -> None:
@@ -271,8 +260,8 @@ class MgrCluster:
 
     def ordered_flags(self) -> FrozenSet[str]:
         if self._clock() >= self._audit_due:
-            reply = self.run([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
-                               'channel': 'audit', 'format': 'json'}], CONFIG_TIMEOUT)[0]
+            reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
+                                'channel': 'audit', 'format': 'json'}])[0]
             now = self._clock()
             self._audit_due = math.inf if reply.retval == 0 else now + AUDIT_SECONDS
             if reply.retval == 0:
@@ -286,7 +275,7 @@ class MgrCluster:
 
     def _output(self, command: Command) -> str:
         """Output of a mon command; '' without an answer."""
-        reply = self.run([command], CONFIG_TIMEOUT)[0]
+        reply = self._ask([command])[0]
         return reply.out if reply.retval == 0 else ''
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
@@ -365,7 +354,7 @@ class MgrCluster:
 
     def release(self) -> str:
         """Version of the OSDs, as in "16.2.15"; several during an upgrade, '' if unknown."""
-        reply = self.run([{'prefix': 'versions', 'format': 'json'}], CONFIG_TIMEOUT)[0]
+        reply = self._ask([{'prefix': 'versions', 'format': 'json'}])[0]
         if reply.retval != 0:
             return ''
         return ', '.join(sorted(map(_short, json.loads(reply.out).get('osd', {}))))
@@ -453,11 +442,25 @@ class MgrCluster:
         deadline = time.monotonic() + timeout
         replies: List[Reply] = []
         while len(replies) < len(commands) and not any(reply.retval is None for reply in replies):
-            results = [self._send(command)
-                       for command in commands[len(replies):len(replies) + MOST_COMMANDS]]
+            sent = commands[len(replies):len(replies) + MOST_COMMANDS]
+            results = [self._send(command) for command in sent]
             replies += self._wait(results, deadline)
-            self._late += [result for result in results if not result.ev.is_set()]
+            self._late += [row for row in zip(sent, results) if not row[1].ev.is_set()]
         return replies + [Reply(None, error=NO_ANSWER)] * (len(commands) - len(replies))
+
+    def _ask(self, questions: Sequence[Command], timeout: Optional[float] = None) -> List[Reply]:
+        """Send mon commands that only read, and wait as `run` does.
+
+        While one of them waits for its answer from an earlier time, none is sent, and the reply is
+        at once that there is no answer. Mons that have a quorum again answer all late commands
+        together, 0.3 MB each for the configuration database of 1,000 OSDs; and the loop must not
+        wait for the same mons again and again. A late answer is out of date, and not used.
+        """
+        if self.unanswered():
+            late = [command for command, _ in self._late]
+            if any(question in late for question in questions):
+                return [Reply(None, error=NO_ANSWER)] * len(questions)
+        return self.run(questions, CONFIG_TIMEOUT if timeout is None else timeout)
 
     def _send(self, command: Command) -> CommandResult:
         result = CommandResult('')
@@ -471,7 +474,7 @@ class MgrCluster:
 
         The mgr resends it when it connects to a mon (MonClient::_resend_mon_commands).
         """
-        self._late = [result for result in self._late if not result.ev.is_set()]
+        self._late = [row for row in self._late if not row[1].ev.is_set()]
         return bool(self._late)
 
     def orchestrating(self) -> Orchestrating:
@@ -488,9 +491,9 @@ class MgrCluster:
         return self._values('mgr/%s/' % self._mgr.module_name, keys)
 
     def _values(self, prefix: str, keys: Sequence[str],
-                timeout: float = CONFIG_TIMEOUT) -> Dict[str, Optional[str]]:
-        replies = self.run([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
-                           timeout)
+                timeout: Optional[float] = None) -> Dict[str, Optional[str]]:
+        replies = self._ask([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
+                            timeout)
         return {key: reply.out if reply.retval == 0 else None
                 for key, reply in zip(keys, replies) if reply.retval in (0, -errno.ENOENT)}
 

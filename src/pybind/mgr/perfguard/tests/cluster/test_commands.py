@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
@@ -31,6 +31,7 @@ class Mons:
         self._answers, self._wait_for = answers, wait_for
         self.sent: List[Dict[str, Any]] = []
         self.most = 0
+        self.module_name = 'perfguard'
 
     def get_latest_counter(self, kind: str, daemon: str, counter: str) -> Any:
         return {counter: []}
@@ -114,29 +115,56 @@ def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytes
     from perfguard.cluster import mgr
     monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.1)
     monkeypatch.setattr(mgr, 'AUDIT_SECONDS', 0.5)
-    mons = Mons(answers=0)
-    cluster = mgr_cluster(mons)
-    assert not cluster.ordered_flags() and not cluster.ordered_flags()
-    assert len(mons.sent) == 1, 'not in every iteration'
-    time.sleep(0.6)
-    cluster.ordered_flags()
-    assert len(mons.sent) == 2
-
-
-def test_mons_without_quorum_have_one_question_for_the_configuration_database(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for each 30 s, and more often during campaigns: a night without a quorum would
-    end with thousands of answers at once."""
-    from perfguard.cluster import mgr
-    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.02)
     mons = Mons(wait_for=2)
     cluster = mgr_cluster(mons)
-    assert [cluster.config_entries() for _ in range(5)] == [None] * 5
-    assert len(mons.sent) == 1 and cluster.unanswered()
+    assert not cluster.ordered_flags()
+    # The second command lets them answer.
+    cluster.run(commands(1))
+    assert not cluster.ordered_flags() and len(mons.sent) == 2, 'not in every iteration'
+    time.sleep(0.6)
+    cluster.ordered_flags()
+    assert len(mons.sent) == 3
+
+
+QUESTIONS: Dict[str, Callable[[Any], Any]] = {
+    'config dump': lambda cluster: cluster.config_entries(),
+    'config log': lambda cluster: cluster.option_changes(),
+    'log last': lambda cluster: cluster.ordered_flags() or None,
+    'config-key get': lambda cluster: cluster.stored(['owner']) or None,
+    'versions': lambda cluster: cluster.release() or None}
+
+
+@pytest.mark.parametrize('prefix', QUESTIONS)
+def test_mons_without_quorum_are_asked_once_and_waited_for_once(
+        monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    """A night without a quorum would end with thousands of answers at once, and the loop would
+    wait for mons all night, the watch included."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.5)
+    monkeypatch.setattr(mgr, 'AUDIT_SECONDS', 0.0)
+    mons = Mons(wait_for=2)
+    cluster, begin = mgr_cluster(mons), time.monotonic()
+    assert [QUESTIONS[prefix](cluster) for _ in range(5)] == [None] * 5
+    assert time.monotonic() - begin < 1.0
+    assert [command['prefix'] for command in mons.sent] == [prefix] and cluster.unanswered()
     # The second command lets them answer.
     cluster.run(commands(1))
     assert not cluster.unanswered()
-    assert cluster.config_entries() is None and len(mons.sent) == 3, 'a late answer is out of date'
+    assert QUESTIONS[prefix](cluster) is None and len(mons.sent) == 3, 'the late answer is old'
+
+
+def test_an_unanswered_question_keeps_no_other_from_being_asked(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one of the same kind, and commands that change the cluster and are sent again."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.02)
+    mons = Mons(answers=0)
+    cluster = mgr_cluster(mons)
+    assert cluster.stored(['a']) == cluster.stored(['b']) == cluster.stored(['a', 'c']) == {}
+    assert [command['key'][-1] for command in mons.sent] == ['a', 'b']
+    for _ in range(2):
+        cluster.run(commands(1), 0.02)
+    assert mons.sent[2:] == commands(1) * 2
 
 
 def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
