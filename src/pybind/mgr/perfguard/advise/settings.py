@@ -39,6 +39,10 @@ SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ss
 UNITS = {'k': 10, 'm': 20, 'g': 30, 't': 40}
 #: Maximum number of settings that a finding names.
 NAMED_VALUES = 4
+#: Precedes settings with which the balancer has PGs to move: it begins at once, and does not
+#: consider the latency of clients.
+BALANCE_FIRST = ('ceph perfguard balance --dry-run (shows what moves, and which pools to name); '
+                 'ceph perfguard balance [<pool>...]; ceph perfguard campaign watch --until DONE; ')
 
 
 def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
@@ -277,15 +281,16 @@ def balancer_off(facts: Facts) -> Optional[Seen]:
     options = facts.inventory.balancer
     if facts.campaign or not options:
         return None
-    if options.get('active', 'true') == 'false':
-        return Seen('the balancer is off', 'ceph balancer on')
-    mode = options.get('mode', 'upmap')
-    return None if mode.startswith('upmap') else Seen(
-        'the mode of the balancer is %s' % mode, 'ceph balancer mode upmap')
+    off, mode = options.get('active', 'true') == 'false', options.get('mode', 'upmap')
+    fix = BALANCE_FIRST + 'ceph balancer on'
+    if not mode.startswith('upmap'):
+        return Seen('the mode of the balancer is %s%s' % (mode, ', and it is off' if off else ''),
+                    'ceph balancer off; ceph balancer mode upmap; ' + fix)
+    return Seen('the balancer is off', fix) if off else None
 
 
 def balancer_deviation(facts: Facts) -> Optional[Seen]:
     deviation = number(facts.inventory.balancer.get('upmap_max_deviation'))
     return None if deviation is None or deviation <= 1 else Seen(
         'upmap_max_deviation of the balancer is %s' % pgs(int(deviation)),
-        'ceph config set mgr mgr/balancer/upmap_max_deviation 1')
+        BALANCE_FIRST + 'ceph config set mgr mgr/balancer/upmap_max_deviation 1')

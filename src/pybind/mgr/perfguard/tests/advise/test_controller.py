@@ -145,7 +145,7 @@ def test_what_the_mons_do_not_answer_is_said(driver: Driver) -> None:
 def test_plain_text(driver: Driver) -> None:
     text = plain(order(driver, 'advise'))
     assert text.startswith('BALANCER_OFF (warning)\n  seen:   the balancer is off\n')
-    assert '  fix:    ceph balancer on\n' in text and '\n1 finding, as of ' in text
+    assert '  fix:    ceph perfguard balance --dry-run ' in text and '\n1 finding, as of ' in text
     assert max(map(len, text.splitlines())) <= 100
 
 

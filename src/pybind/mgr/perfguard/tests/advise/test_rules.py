@@ -73,8 +73,12 @@ SANE = tuple(config(SSD, '20000.0', 'osd.%d' % osd) for osd in range(6))
 
 #: Code, facts, and a part of the command that changes it.
 PROVOKED = [
-    ('BALANCER_OFF', facts(**balancer(active='false')), 'ceph balancer on'),
-    ('BALANCER_OFF', facts(**balancer(mode='crush-compat')), 'balancer mode upmap'),
+    ('BALANCER_OFF', facts(**balancer(active='false')),
+     '; ceph perfguard campaign watch --until DONE; ceph balancer on'),
+    ('BALANCER_OFF', facts(**balancer(mode='crush-compat')),
+     'ceph balancer off; ceph balancer mode upmap; ceph perfguard balance --dry-run'),
+    ('BALANCER_OFF', facts(**balancer(active='false', mode='crush-compat')),
+     'ceph balancer off; ceph balancer mode upmap; ceph perfguard balance --dry-run'),
     ('BALANCER_DEVIATION', facts(**balancer(upmap_max_deviation='5')), 'upmap_max_deviation 1'),
     ('CAPACITY_AFTER_HOST_LOSS', facts(**osds(*range(12), used_bytes=750 * GIB)), 'expand'),
     ('CLONES_SHARED', facts(**pools(1, stored_bytes=300 * GIB, shared_bytes=200 * GIB)),
@@ -171,7 +175,10 @@ def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> N
 
 
 #: Commands after which data moves at once, each with what has to come before it in an advice.
-MOVES_DATA = {r'ceph osd crush (?!weight-set)': 'ceph perfguard campaign prepare; ',
+MOVES_DATA = {r'ceph balancer on': 'ceph perfguard balance',
+              r'mgr/balancer/upmap_max_deviation': 'ceph perfguard balance',
+              r'(?<!ceph balancer off; )ceph balancer mode': None,
+              r'ceph osd crush (?!weight-set)': 'ceph perfguard campaign prepare; ',
               r'ceph osd reweight': 'ceph perfguard campaign prepare; ',
               r'ceph osd out': None,
               r'ceph osd pool set \S+ (pg_num|pgp_num|crush_rule|size)': None}
