@@ -327,6 +327,14 @@ engine=$(command -v podman || command -v docker)
 
 # ---- What is installed
 
+#: For a module that cannot give anything back.
+LEFT = ('not given back, since perfguard does not run (%s): what it has borrowed. The mons keep '
+        'its records ("ceph config-key dump mgr/perfguard/"): once it is installed and runs again, '
+        '"ceph perfguard shutdown" gives all back. Otherwise check "ceph osd dump" (norebalance, '
+        'primary affinities, pg_upmap_items), "ceph balancer status", "ceph osd pool '
+        'autoscale-status" and "ceph config dump"')
+
+
 class Installer:
     def __init__(self, args: argparse.Namespace, ceph: Ceph, hosts: Hosts) -> None:
         self.args, self.ceph, self.hosts = args, ceph, hosts
@@ -366,8 +374,15 @@ class Installer:
     def remove(self) -> None:
         self.check_cluster()
         if 'perfguard' in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
-            self.step('give back what perfguard has borrowed (ceph perfguard shutdown)',
-                      self.shut_down)
+            failure = self.failure()
+            if failure and not self.args.force:
+                raise Refusal('perfguard cannot give back what it has borrowed: %s; "ceph mgr '
+                              'fail" lets another mgr try, and --force leaves it' % failure)
+            if failure:
+                print(LEFT % failure, flush=True)
+            else:
+                self.step('give back what perfguard has borrowed (ceph perfguard shutdown)',
+                          self.shut_down)
             self.step('disable the module', self.disable)
         if directory_of(self.spec):
             self.apply(without_mounts(self.spec), lambda version: version is None)
@@ -479,6 +494,18 @@ class Installer:
     def show_status(self) -> None:
         print(self.retried('perfguard', 'status'))
 
+    def failure(self) -> str:
+        """Why the module of the active mgr answers no command; '' if it does."""
+        checks = self.ceph.json('health', 'detail').get('checks') or {}
+        for code in ('MGR_MODULE_ERROR', 'MGR_MODULE_DEPENDENCY'):
+            for line in checks.get(code, {}).get('detail', []):
+                if line['message'].startswith("Module 'perfguard' "):
+                    return str(line['message'])
+        # No health check names an enabled module whose files are missing.
+        done = self.ceph.attempt('perfguard', 'status')
+        return 'the active mgr has not loaded it' \
+            if done.returncode != 0 and 'no valid command' in done.stderr else ''
+
     def shut_down(self) -> None:
         """Until it reports that disabling is safe; refused if it would abort a campaign."""
         def is_safe() -> bool:
@@ -512,7 +539,8 @@ def mgr_versions(mgr_map: Json) -> Dict[str, Optional[str]]:
             module = next((each for each in mgr['available_modules']
                            if each['name'] == 'perfguard'), None)
             versions[mgr['name']] = None if module is None else str(
-                module['module_options']['installed_version']['default_value'])
+                module['module_options'].get('installed_version', {}).get(
+                    'default_value', 'unknown'))
     return versions
 
 
@@ -547,7 +575,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     p.add_argument('--remove', action='store_true', help='remove perfguard')
     p.add_argument('--force', action='store_true',
                    help='with --remove: even if this aborts a campaign (ceph perfguard shutdown '
-                   '--yes-i-really-mean-it)')
+                   '--yes-i-really-mean-it), or if perfguard does not run')
     p.add_argument('--dry-run', action='store_true', help='change nothing')
     p.add_argument('--directory', default='/opt/perfguard',
                    help='on the hosts (default: %(default)s)')

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The program that installs perfguard with cephadm: specifications of mgrs, and its commands."""
+import argparse
 import importlib.util
+import json
 import os
 import signal
 import sys
@@ -220,3 +222,95 @@ def test_a_host_that_does_not_answer_is_named(
     hosts._user, hosts._options = 'root', []
     with pytest.raises(program.Refusal, match='h2: no answer by ssh in 0.5 seconds'):
         program.on_each(['h1', 'h2'], lambda host: hosts.run(host, 'true'))
+
+
+FAILED: Dict[str, Any] = {'checks': {'MGR_MODULE_ERROR': {'detail': [
+    {'message': "Module 'devicehealth' has failed: no pool"},
+    {'message': "Module 'perfguard' has failed: boom"}]}}}
+LACKS: Dict[str, Any] = {'checks': {'MGR_MODULE_DEPENDENCY': {'detail': [
+    {'message': "Module 'perfguard' has failed dependency: No module named prettytable"}]}}}
+OTHER: Dict[str, Any] = {'checks': {'MGR_MODULE_ERROR': {'detail': [
+    {'message': "Module 'devicehealth' has failed: perfguard"}]}}}
+GONE = 'no valid command found; 10 closest matches:\npg stat\nError EINVAL: invalid command'
+BUSY = 'Error EPERM: this would abort campaign 7'
+
+
+class MgrsToRemove:
+    """As they answer commands: perfguard with an error, and `health` with what they detect."""
+
+    def __init__(self, program: Any, error: str, health: Dict[str, Any]) -> None:
+        self._program, self._error, self._health = program, error, health
+        self.sent: List[str] = []
+
+    def attempt(self, *words: str, given: str = '') -> Any:
+        line = ' '.join(words)
+        self.sent.append(line)
+        if words[0] == 'perfguard' and ('shutdown' in words or self._error == GONE):
+            return self._program.Answer(1 if self._error else 0, 'disabling is safe now',
+                                        self._error)
+        return self._program.Answer(0, json.dumps(self._answer(line)), '')
+
+    def __call__(self, *words: str, given: str = '') -> str:
+        return str(self._program.Ceph.__call__(self, *words, given=given))
+
+    def json(self, *words: str) -> Any:
+        return self._program.Ceph.json(self, *words)
+
+    def _answer(self, line: str) -> Any:
+        for begin, answer in {
+                'mgr module ls': {'enabled_modules': ['perfguard']},
+                'health detail': self._health,
+                'quorum_status': {'monmap': {'mons': [{'name': 'a'}]}, 'quorum_names': ['a']},
+                'mgr dump': {'standbys': [{}]}, 'orch ls mgr': [PLAIN]}.items():
+            if line.startswith(begin):
+                return answer
+        return {}
+
+
+@pytest.mark.parametrize('error, health, force, removed, part', [
+    ('', {}, False, True, ''), ('', {}, True, True, ''),
+    (BUSY, {}, False, False, 'would abort campaign 7'),
+    # A refusal is one, whatever has failed.
+    (BUSY, OTHER, True, False, 'would abort campaign 7'),
+    ('Error EIO: boom', FAILED, False, False, "Module 'perfguard' has failed: boom"),
+    ('Error EIO: boom', FAILED, True, True, "Module 'perfguard' has failed: boom"),
+    ('Error ENOENT: ...', LACKS, True, True, 'prettytable'),
+    # It is enabled, and its files are missing: Ceph raises no health check.
+    (GONE, {'checks': {}}, False, False, '--force'),
+    (GONE, {'checks': {}}, True, True, 'config-key dump mgr/perfguard/')])
+def test_a_module_that_has_failed_is_removed_by_force(
+        program: Any, capsys: pytest.CaptureFixture[str], error: str, health: Dict[str, Any],
+        force: bool, removed: bool, part: str) -> None:
+    """It cannot give back what it has borrowed, nor answer that it is safe to disable it."""
+    ceph = MgrsToRemove(program, error, health)
+    installer = program.Installer.__new__(program.Installer)
+    installer.ceph, installer.hosts = ceph, program.Hosts.__new__(program.Hosts)
+    installer.hosts.rows = []
+    installer.args = argparse.Namespace(force=force, dry_run=False, directory='/opt/perfguard')
+    said = ''
+    try:
+        installer.remove()
+    except program.Refusal as refusal:
+        said = str(refusal)
+    assert ('mgr module disable perfguard' in ceph.sent) is removed is (said == '')
+    assert part in said + capsys.readouterr().out
+    # Where it can answer, it is asked even with --force.
+    assert any('shutdown' in line for line in ceph.sent) is (error in ('', BUSY))
+
+
+def test_a_dry_run_removes_nothing(program: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    ceph = MgrsToRemove(program, 'Error EIO: boom', FAILED)
+    installer = program.Installer.__new__(program.Installer)
+    installer.ceph, installer.hosts = ceph, program.Hosts.__new__(program.Hosts)
+    installer.hosts.rows = []
+    installer.args = argparse.Namespace(force=True, dry_run=True, directory='/opt/perfguard')
+    installer.remove()
+    assert not [line for line in ceph.sent if 'shutdown' in line or 'disable' in line]
+    assert 'would do: disable the module' in capsys.readouterr().out
+
+
+def test_a_mgr_that_cannot_load_the_module_has_no_known_version(program: Any) -> None:
+    """Ceph lists it without its options."""
+    broken = {'name': 'perfguard', 'can_run': False, 'module_options': {}}
+    assert program.mgr_versions({'active_name': 'x', 'available_modules': [broken],
+                                 'standbys': []}) == {'x': 'unknown'}
