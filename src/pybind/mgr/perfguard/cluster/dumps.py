@@ -108,6 +108,13 @@ def _osd(dumped: Mapping[str, Any]) -> Osd:
                up_thru=int(dumped.get('up_thru', 0)), uuid=str(dumped.get('uuid', '')))
 
 
+def _data_shards(profile: Mapping[str, str]) -> int:
+    """A profile of the plugin lrc with layers has a mapping instead of k, which the mons store as
+    -1: a letter for each shard, D for those with data."""
+    shards = int(profile.get('k', 0))
+    return shards if shards > 0 else max(1, profile.get('mapping', '').count('D'))
+
+
 def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) -> Pool:
     erasure = dumped['type'] == _ERASURE
     profile: Mapping[str, str] = {}
@@ -120,7 +127,7 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         pg_num_target=dumped.get('pg_num_target', pg_num),
         pg_num_pending=dumped.get('pg_num_pending', pg_num),
         autoscale_mode=dumped.get('pg_autoscale_mode', 'off'),
-        data_shards=int(profile.get('k', 1)),
+        data_shards=_data_shards(profile) if erasure else 1,
         flags=frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         quota_bytes=int(dumped.get('quota_max_bytes', 0)),
         quota_objects=int(dumped.get('quota_max_objects', 0)),

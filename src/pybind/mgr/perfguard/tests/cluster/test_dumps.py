@@ -120,3 +120,21 @@ def test_osds_and_hosts_that_are_not_marked_out() -> None:
                  {'osd': 2, 'up': 1, 'weight': 1.0, 'state': ['noout', 'exists', 'up']}]}
     osdmap = osdmap_from_dump(dump)
     assert (osdmap.noout, osdmap.noout_classes) == ({'host1', 'osd.2'}, {'hdd'})
+
+
+@pytest.mark.parametrize('profile, shards', [
+    ({'plugin': 'jerasure', 'k': '4', 'm': '2'}, 4),
+    ({'plugin': 'lrc', 'k': '4', 'm': '2', 'l': '3'}, 4),
+    # As the mons store it for a profile that was given layers.
+    ({'plugin': 'lrc', 'k': '-1', 'm': '-1', 'l': '-1', 'mapping': '__DD__DD',
+      'layers': '[["_cDD_cDD",""],["cDDD____",""],["____cDDD",""]]'}, 4),
+    ({'plugin': 'lrc', 'mapping': '__DD', 'layers': '[["_cDD",""],["cDDD",""]]'}, 2),
+    ({}, 1)])
+def test_data_shards_of_a_code_with_layers_are_those_of_its_mapping(
+        profile: Mapping[str, str], shards: int) -> None:
+    pool = {'pool': 1, 'pool_name': 'ec', 'type': 3, 'size': 8, 'min_size': 5, 'crush_rule': 0,
+            'pg_num': 32, 'erasure_code_profile': 'layered'}
+    osdmap = osdmap_from_dump({
+        'epoch': 1, 'flags': '', 'pools': [pool], 'osds': [], 'pg_upmap': [],
+        'pg_upmap_items': [], 'pg_temp': [], 'erasure_code_profiles': {'layered': profile}})
+    assert osdmap.pools[1].data_shards == shards
