@@ -21,7 +21,11 @@ from qa.lib.guard import Guard
 from qa.lib.reference import manual
 
 #: A recipe consists of numbered steps and what is indented below them.
-_RECIPE = re.compile(r'^\.\. recipe: ([^\n]+)\n((?:(?:#\. .+| {3}.+|)\n)+)', re.M)
+_RECIPE = re.compile(r'^\.\. recipe: (?P<name>[^\n]+)\n(?P<steps>(?:(?:#\. .+| {3}.+|)\n)+)', re.M)
+#: A section that begins with a recipe.
+_LABELLED = re.compile(
+    r'^\.\. _(?P<label>[\w-]+):\n\n.+\n\W+\n\n\.\. recipe: (?P<name>[^\n]+)', re.M)
+_CONTINUED = re.compile(r'[Cc]ontinue with the second step of :ref:`(?P<label>[\w-]+)`')
 _PROMPT = re.compile(r'^(?: {3}With (packages|cephadm)(?:, .+)?:\n\n)?'
                      r' {3}\.\. prompt:: bash #\n\n((?: {6}.+\n)+)', re.M)
 PACKAGES, CEPHADM = 'packages', 'cephadm'
@@ -49,9 +53,17 @@ class Step(NamedTuple):
 
 
 def recipes(text: str) -> Dict[str, Tuple[Step, ...]]:
-    """Name -> steps."""
-    return {found.group(1): tuple(map(_step, re.split(r'^#\. ', found.group(2) + '\n', flags=re.M)
-                                      [1:])) for found in _RECIPE.finditer(text)}
+    """Name -> steps, with those of the recipe that its last step continues with."""
+    written = {match['name']: tuple(map(_step, re.split(r'^#\. ', match['steps'] + '\n', flags=re.M)
+                                        [1:])) for match in _RECIPE.finditer(text)}
+    labelled = {match['label']: match['name'] for match in _LABELLED.finditer(text)}
+
+    def complete(name: str) -> Tuple[Step, ...]:
+        steps = written[name]
+        further = _CONTINUED.search(steps[-1].text)
+        return (*steps, *complete(labelled[further['label']])[1:]) if further else steps
+
+    return {name: complete(name) for name in written}
 
 
 def _step(text: str) -> Step:
@@ -75,7 +87,8 @@ def follow(guard: Guard, name: str, by_hand: Mapping[str, Callable[[], object]])
         for command in step.cephadm:
             _check_cephadm(guard.cluster, command)
         named = [begin for begin in left if step.text.startswith(begin)]
-        assert named or step.commands or any(map(_is_done, step.packages)), step.text
+        assert named or step.commands or any(map(_is_done, step.packages)) \
+            or _CONTINUED.match(step.text), step.text
         for begin in named:
             left.pop(begin)()
     assert not left, 'no such step in %r: %s' % (name, sorted(left))

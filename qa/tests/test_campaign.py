@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Campaigns on every release: the expansion, and an mgr that fails in each phase of it."""
 import json
+import re
 import subprocess
 import sys
 import time
@@ -177,6 +178,29 @@ def test_osds_added_while_releasing(guard: Guard) -> None:
     cluster.wait_clean(30)
     assert guard.upmaps() == {} and guard.foreign() == before
     assert {osd for pg in cluster.pgs() for osd in pg['up']} == set(cluster.osds())
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle')
+def test_dry_runs_change_nothing(guard: Guard) -> None:
+    cluster, before = guard.cluster, guard.foreign()
+    pinned = guard.hold(lambda: cluster.add_osds(2))['pinned']
+    upmaps, flags = guard.upmaps(), cluster.osd_dump()['flags_set']
+    for words in (('campaign', 'start'), ('campaign', 'finish', '--keep'),
+                  ('campaign', 'set', 'max_pgs_in_flight=7'), ('campaign', 'accept', 'LAGGY'),
+                  ('campaign', 'abort')):
+        shown = cluster.ceph('perfguard', *words, '--dry-run').stdout
+        assert re.search(r'campaign \d+ (is PINNED and would become|would stay PINNED)', shown), shown
+    refused = guard.refused('pause', duration='2h', dry_run=True)
+    assert refused == guard.refused('pause', duration='2h')
+    shown = cluster.ceph('perfguard', 'shutdown', '--dry-run').stdout
+    assert 'will be aborted' in shown and 'norebalance' in shown
+    status = guard.status()
+    assert (status['phase'], status['pinned'], status['settings']) == ('PINNED', pinned, {})
+    assert (guard.upmaps(), cluster.osd_dump()['flags_set']) == (upmaps, flags)
+    guard.do('start')
+    guard.wait_phase('DONE', timeout=150)
+    cluster.wait_clean(30)
+    assert guard.upmaps() == {} and guard.foreign() == before
 
 
 def test_offline_pins(guard: Guard) -> None:

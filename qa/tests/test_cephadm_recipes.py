@@ -200,7 +200,7 @@ def test_replace_a_drive_that_has_failed(admin: Admin) -> None:
 
     follow(admin, 'replace a drive that has failed', {'7': str(osd), '/dev/sdb': f'{drive} raw'}, {
         'Let Ceph recover': fail,
-        'Back up': lambda: wait_destroyed(admin, osd),
+        'Stop the daemon': lambda: wait_destroyed(admin, osd),
         'Replace the drive': lambda: wait_campaign_after(admin, last)})
     assert f'/dev/{admin.rig.json("osd", "metadata", str(osd))["devices"]}' == drive
     assert_replaced(admin, osd)

@@ -178,10 +178,9 @@ def test_a_disk_that_devicehealth_has_marked_out(guard: Guard) -> None:
         begun(guard)
         # devicehealth gives this command.
         cluster.mon('osd out', ids=['7'])
-        follow(guard, 'a disk that devicehealth has marked out', {'Wait': emptied})
-        guard.wait_phase('DONE', timeout=300)
-        follow(guard, 'replace a drive that has failed', {
-            'Let Ceph recover': lambda: cluster.wait_clean(120),
+        follow(guard, 'a disk that devicehealth has marked out', {
+            'Wait': emptied,
+            'Confirm': lambda: guard.wait_phase('DONE', timeout=300),
             'Replace the drive': lambda: create_and_wait(guard, 7)})
     cluster.wait_clean(120)
     assert 7 in holders(cluster)

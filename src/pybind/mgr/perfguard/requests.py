@@ -11,7 +11,8 @@ import errno
 import queue
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, ClassVar, List, Mapping, Optional, Protocol, Tuple
+from typing import (Any, Callable, ClassVar, List, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from .cluster.tool_thread import AnyJob
 from .cluster.types import Json
@@ -310,6 +311,7 @@ CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings
 class ShutdownOrder:
     """The order."""
     sure: bool = False
+    dry_run: bool = False
     verb: str = 'shutdown'
     job: ClassVar[str] = 'shutdown'
 
@@ -369,6 +371,12 @@ def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int],
     if probe is not None:
         texts.append('probe %d will be cancelled' % probe)
     return texts
+
+
+def dry_run_text(risks: Sequence[str]) -> str:
+    """`shutdown --dry-run`."""
+    return '\n'.join([*risks, 'perfguard would give back what it has borrowed, and begin nothing '
+                      'until it is enabled again'])
 
 
 def refuse(risks: List[str]) -> None:

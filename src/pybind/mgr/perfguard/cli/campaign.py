@@ -67,24 +67,25 @@ class CampaignCommands(Handlers):
                       'campaign %d does not exist (see "campaign ls")' % campaign)
 
     @writes('perfguard campaign prepare', accepted)
-    def campaign_prepare(self, accept: Optional[List[str]] = None) -> Json:
+    def campaign_prepare(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
         return self._ask(Request('prepare', accept=codes_of(accept or ())), 'preparing; change '
-                         'CRUSH as soon as "campaign status" shows PREPARED')
+                         'CRUSH as soon as "campaign status" shows PREPARED', dry_run)
 
     @writes('perfguard campaign pin', accepted)
-    def campaign_pin(self, accept: Optional[List[str]] = None) -> Json:
+    def campaign_pin(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Pin every remapped PG where its data is"""
         return self._ask(Request('pin', accept=codes_of(accept or ())), 'pinning; run "campaign '
-                         'start" as soon as "campaign status" shows PINNED')
+                         'start" as soon as "campaign status" shows PINNED', dry_run)
 
     @writes('perfguard campaign start', accepted)
-    def campaign_start(self) -> Json:
+    def campaign_start(self, dry_run: bool = False) -> Json:
         """Release the pinned PGs in batches"""
-        return self._ask(Request('start'), 'releasing; "campaign status" shows the progress')
+        return self._ask(Request('start'), 'releasing; "campaign status" shows the progress',
+                         dry_run)
 
     @writes('perfguard campaign pause', accepted)
-    def campaign_pause(self, duration: Optional[str] = None) -> Json:
+    def campaign_pause(self, duration: Optional[str] = None, dry_run: bool = False) -> Json:
         """Stop all movement, until resume or for a time such as 2h; what was copied is kept"""
         # Not --for: the ceph tool takes that for an abbreviation of --format.
         seconds = 0.0 if duration is None else duration_seconds(duration)
@@ -92,39 +93,39 @@ class CampaignCommands(Handlers):
         if seconds:
             message = 'pausing for %s; "campaign resume" ends the pause early' % (
                 seconds_text(seconds))
-        return self._ask(Request('pause', seconds=seconds), message)
+        return self._ask(Request('pause', seconds=seconds), message, dry_run)
 
     @writes('perfguard campaign set', accepted)
-    def campaign_set(self, setting: str) -> Json:
+    def campaign_set(self, setting: str, dry_run: bool = False) -> Json:
         """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
         name, equals, value = setting.partition('=')
         option, value = assignment(spelled(name) + equals + value)
         return self._ask(Request('set', option=option, value=value),
                          '%s is %s for this campaign' % (option, value) if value else
-                         'this campaign uses the module option %s again' % option)
+                         'this campaign uses the module option %s again' % option, dry_run)
 
     @writes('perfguard campaign accept', accepted)
-    def campaign_accept(self, code: str) -> Json:
+    def campaign_accept(self, code: str, dry_run: bool = False) -> Json:
         """Ignore a stop condition until the campaign ends"""
         code = code_of(code)
         return self._ask(Request('accept', code=code),
-                         '%s no longer stops releases of this campaign' % code)
+                         '%s no longer stops releases of this campaign' % code, dry_run)
 
     @writes('perfguard campaign resume', accepted)
-    def campaign_resume(self) -> Json:
+    def campaign_resume(self, dry_run: bool = False) -> Json:
         """Continue after a pause or an abort"""
-        return self._ask(Request('resume'), 'resuming')
+        return self._ask(Request('resume'), 'resuming', dry_run)
 
     @writes('perfguard campaign abort', accepted)
-    def campaign_abort(self) -> Json:
+    def campaign_abort(self, dry_run: bool = False) -> Json:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
         rebalanced = self._ready().rebalanced
         active = rebalanced.campaign is not None and rebalanced.campaign.active
         if rebalanced.awaiting and not active:
-            return self._ask(Request('abort'), 'no OSDs are awaited any longer')
+            return self._ask(Request('abort'), 'no OSDs are awaited any longer', dry_run)
         return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are' + (
             '; new OSDs are still awaited: once the campaign is aborted, "campaign abort" ends that'
-            if rebalanced.awaiting else ''))
+            if rebalanced.awaiting else ''), dry_run)
 
     @writes('perfguard campaign rollback', tables.order)
     def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
@@ -132,9 +133,11 @@ class CampaignCommands(Handlers):
         return self._order(order_of('rollback', accept=accept, dry_run=dry_run))
 
     @writes('perfguard campaign finish', accepted)
-    def campaign_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False) -> Json:
+    def campaign_finish(self, keep: bool = False, dry_run: bool = False,
+                        yes_i_really_mean_it: bool = False) -> Json:
         """End the campaign; with --keep, remaining pins become ordinary upmaps"""
-        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing')
+        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing',
+                         dry_run)
 
     @reads('perfguard campaign export')
     def campaign_export(self, format: Optional[str] = None) -> CommandResult:
@@ -176,11 +179,19 @@ class CampaignCommands(Handlers):
         return self.loop.ask(PlanOrder(RM, plan))
 
     @writes('perfguard plan approve', tables.approved)
-    def plan_approve(self, plan: str, token: str = '', accept: Optional[List[str]] = None) -> Json:
+    def plan_approve(self, plan: str, token: str = '', dry_run: bool = False,
+                     accept: Optional[List[str]] = None) -> Json:
         """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
-        return self._order(PlanOrder(APPROVE, plan, token=token, accept=codes_of(accept or ())))
+        return self._order(PlanOrder(APPROVE, plan, token=token, accept=codes_of(accept or ()),
+                                     previews=dry_run))
 
-    def _ask(self, request: Request, message: str) -> Json:
-        patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),
-                  self.loop.report_seconds(), self.loop.wake)
-        return {'verb': request.verb, 'message': message}
+    def _ask(self, request: Request, message: str, dry_run: bool) -> Json:
+        def give(again: bool) -> Json:
+            if dry_run:
+                effects = self.loop.dry_run(request, again)
+                return {'verb': request.verb, 'dry_run': True, 'effects': effects,
+                        'message': '\n'.join(effects)}
+            self.loop.requests.confirm(self.loop.request(request, again))
+            return {'verb': request.verb, 'dry_run': False, 'message': message}
+
+        return patiently(give, self.loop.report_seconds(), self.loop.wake)

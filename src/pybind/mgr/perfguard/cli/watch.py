@@ -92,9 +92,9 @@ class WatchCommands(Handlers):
         return self.loop.ask(parsed(what))
 
     @writes('perfguard shutdown', tables.shutdown)
-    def shut_down(self, yes_i_really_mean_it: bool = False) -> Json:
+    def shut_down(self, dry_run: bool = False, yes_i_really_mean_it: bool = False) -> Json:
         """Give back every borrowed setting and report when the module may be disabled"""
-        return self.loop.ask(ShutdownOrder(yes_i_really_mean_it))
+        return self.loop.ask(ShutdownOrder(yes_i_really_mean_it, dry_run))
 
     @reads('perfguard mitigation ls', tables.mitigation)
     def mitigation_ls(self) -> Json:
@@ -102,10 +102,14 @@ class WatchCommands(Handlers):
         return listing_json(self._ready().mitigated.listing)
 
     @writes('perfguard mitigation revert', tables.accepted)
-    def mitigation_revert(self, mitigation: int) -> Json:
+    def mitigation_revert(self, mitigation: int, dry_run: bool = False) -> Json:
         """Undo one mitigation; it is not repeated until its cause has cleared"""
+        if dry_run:
+            effects = self.loop.dry_run(Revert(mitigation))
+            return {'id': mitigation, 'dry_run': True, 'effects': effects,
+                    'message': '\n'.join(effects)}
         self.loop.request(Revert(mitigation))
-        return {'id': mitigation, 'message': 'undoing; see "mitigation ls"'}
+        return {'id': mitigation, 'dry_run': False, 'message': 'undoing; see "mitigation ls"'}
 
     @reads('perfguard history')
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,

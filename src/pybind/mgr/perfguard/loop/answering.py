@@ -15,7 +15,7 @@ from ..probe.orders import RunOrder
 from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, AnsweredOrder, PendingOrder, Promised,
-                        ShutdownOrder, losses, next_request, refuse)
+                        ShutdownOrder, dry_run_text, losses, next_request, refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -153,13 +153,16 @@ class Answering:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id, jobs.rebalance.awaiting.waits)
             risks += jobs.rebalance.left_intermediate(observation.osdmap)
+            if order.dry_run:
+                return {**held_to_json(jobs.ledger(observation.osdmap)), 'safe': False,
+                        'dry_run': True, 'effects': risks, 'message': dry_run_text(risks)}
             if not order.sure:
                 refuse(risks)
             self._note(Event('request', 'shutdown', '; '.join(risks)))
             jobs.shutdown.begin(observation.now)
             self.shut_down_further(observation)
         return {**held_to_json(jobs.ledger(observation.osdmap)), 'safe': jobs.shutdown.done,
-                'message': jobs.shutdown.remarks[0]}
+                'dry_run': order.dry_run, 'message': jobs.shutdown.remarks[0]}
 
     def shut_down_further(self, observation: Observation) -> None:
         """The next step of a shutdown, if one is in progress."""

@@ -19,12 +19,14 @@ from ..cluster.types import Json, OsdSet
 from ..errors import FailedTurns
 from ..holds import Owner
 from ..mitigation.controller import with_mitigation
+from ..mitigation.report import reverted_texts
 from ..mitigation.types import Revert
 from ..observation import Observation, Settings
 from ..options import Options
 from ..probe.report import Probed
+from ..rebalance.dry_run import effects
 from ..rebalance.holds import NOREBALANCE
-from ..rebalance.requests import Request
+from ..rebalance.requests import DryRun, Request
 from ..rebalance.throttle import FlightCap
 from ..requests import AnsweredOrder, Promised, Requests
 from ..status import Published, status_json
@@ -107,6 +109,16 @@ class Loop:
         self._publishing.publish_expected()
         self._order()
         return promised
+
+    def dry_run(self, promise: Union[Request, Revert], again: bool = False) -> List[str]:
+        """Texts on what a promise would do; Refused if it cannot be met now."""
+        self._ownership.refuse_idle(self.published)
+        self._answering.check(promise, self.published)
+        if isinstance(promise, Revert):
+            return reverted_texts(self.published.mitigated.listing, promise)
+        self.ask(DryRun(promise), again)
+        return effects(promise, self.published.rebalanced, self.published.ledger.rows,
+                       self.jobs.options())
 
     def ask(self, order: AnsweredOrder, again: bool = False) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it.

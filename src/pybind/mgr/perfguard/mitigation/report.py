@@ -7,7 +7,8 @@ from ..cluster.types import Json
 from ..errors import Code, Reason, texts
 from ..holds import Owner, Row, shell
 from .recovery_options import command_of
-from .types import LadderStep, MitigationState, Put, Rung, Setting, SettingKind, StepStage, active
+from .types import (LadderStep, MitigationState, Put, Revert, Rung, Setting, SettingKind, StepStage,
+                    active)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ def _setting(setting: Setting) -> Json:
     return {'what': setting.name if setting.kind is SettingKind.CONFIG else setting.text(),
             'who': setting.who, 'found': setting.held.found, 'put': setting.held.put,
             'in_force': setting.held.seen and not setting.done}
+
+
+def reverted_texts(shown: MitigationListing, request: Revert) -> List[str]:
+    """What `mitigation revert` would do."""
+    return ['%s would become %s again (now %s), for %s' % (
+        setting.text(), 'unset' if setting.held.found is None else setting.held.found,
+        setting.held.put, row.rung.value)
+        for row in shown.rungs if row.id == request.rung
+        for setting in row.settings if not setting.done]
 
 
 def mitigation_rows(state: MitigationState) -> List[Row]:

@@ -125,11 +125,11 @@ class CampaignOrders:
                 order, observation, self._options(), self._campaigns.history.rates()))
         if preview is None:
             return None
+        if saved is not None:
+            saved.refuse_other(preview, order)
         if order.dry_run:
             return preview.answer(order, None, observation, self._options(),
                                   _acceptable(not_fit(observation, preview.touched)))
-        if saved is not None:
-            saved.refuse_other(preview, order)
         self._check_new(request, observation)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()

@@ -33,7 +33,7 @@ from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePreview, campaign_rows
-from .requests import Request, apply, check, unfit
+from .requests import DryRun, Request, apply, check, unfit
 from .risks import Risk, refuse
 from .settings import overridden
 from .throttle import ignored_targets
@@ -178,13 +178,9 @@ class RebalanceController:
         refusal was logged a moment ago."""
         self._pin_goals.look_again()
         try:
-            check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
-                  unfit(observation.osdmap), self._loose(observation), self.awaiting.waits)
+            self._check(request, observation)
             if request.verb == 'prepare':
-                self.campaigns.refuse_removing()
                 self._context.reopen()
-            if request.verb == 'pin':
-                self._refuse_pins(observation.osdmap, request)
         except Refused as refused:
             if not again:
                 self._note(Event('refused', 'campaign %s' % request.verb, str(refused)))
@@ -198,6 +194,15 @@ class RebalanceController:
                 # After an abort, operators do not expect the next campaign to begin.
                 self.withdraw_plans('the previous campaign was ended by "campaign finish --keep"')
         return None
+
+    def _check(self, request: Request, observation: Observation) -> None:
+        """Raise Refused if the request is not possible now."""
+        check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
+              unfit(observation.osdmap), self._loose(observation), self.awaiting.waits)
+        if request.verb == 'prepare':
+            self.campaigns.refuse_removing()
+        if request.verb == 'pin':
+            self._refuse_pins(observation.osdmap, request)
 
     def _refuse_pins(self, osdmap: OsdMap, request: Request) -> None:
         """Raise Refused if more PGs are remapped than the campaign may pin: those without a pin
@@ -222,6 +227,9 @@ class RebalanceController:
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
+        if isinstance(waiting.order, DryRun):
+            self._check(waiting.order.request, observation)
+            return {}
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, observation)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):

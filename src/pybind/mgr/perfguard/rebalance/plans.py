@@ -52,6 +52,8 @@ class PlanOrder:
     #: approve: accepted states of the cluster (UNHEALTHY), for this moment. Risks of the change are
     #: accepted with the order, when the plan is saved.
     accept: Tuple[str, ...] = ()
+    #: approve: only show what it would do.
+    previews: bool = False
     job: ClassVar[str] = 'rebalance'
 
     @property
@@ -78,7 +80,7 @@ class PlanOrder:
     @property
     def dry_run(self) -> bool:
         """It changes nothing."""
-        return self.verb in (LS, SHOW)
+        return self.previews or self.verb in (LS, SHOW)
 
 
 @dataclass
@@ -398,20 +400,26 @@ class PlanQueue:
                 raise Refused(errno.EINVAL, 'plan %s begins after campaign %d: the state of the '
                               'cluster at that time cannot be accepted now (omit --accept)' % (
                                   plan.name, campaign.id))
+            queued = {**plan.preview, 'plan': plan.name, 'accepted': list(plan.order.accept),
+                      'queued_behind': campaign.id}
+            if waiting.order.previews:
+                return queued
             self._starter.reopen()
             self.saved.put(replace(plan,
                                    approved=plan.approved or self.saved.last_place(observation.now),
                                    refused=''))
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
-            return {**plan.preview, 'plan': plan.name, 'accepted': list(plan.order.accept),
-                    'queued_behind': campaign.id}
+            return {**queued, 'dry_run': False}
         order, keep = self._unfold(plan.order, observation)
+        if waiting.order.previews:
+            order = replace(order, dry_run=True, accept=(*order.accept, *waiting.order.accept))
         answer = self._starter.change(waiting, observation, order, plan,
                                       'plan %s was approved' % plan.name, keep)
         if answer is None:
             return None
-        self.saved.remove(plan.name)
+        if not waiting.order.previews:
+            self.saved.remove(plan.name)
         return {**answer, 'plan': plan.name, 'accepted': [*plan.order.accept,
                                                           *waiting.order.accept],
                 'queued_behind': None}

@@ -53,6 +53,18 @@ class Request:
         return self.verb in ('pause', 'abort')
 
 
+@dataclass(frozen=True)
+class DryRun:
+    """An order to check a request, and to carry nothing out."""
+    request: Request
+    dry_run: ClassVar[bool] = True
+    job: ClassVar[str] = 'rebalance'
+
+    @property
+    def verb(self) -> str:
+        return self.request.verb
+
+
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})

@@ -358,8 +358,9 @@ def saved_plan(data: Json) -> str:
 
 def approved(data: Json) -> str:
     text = order(data) if data['queued_behind'] is None else (
-        'plan %s is queued: it begins once campaign %d is DONE, unless the cluster has changed by '
-        'then' % (data['plan'], data['queued_behind']))
+        'plan %s %s: it begins once campaign %d is DONE, unless the cluster has changed by then' % (
+            data['plan'], 'would be queued' if data['dry_run'] else 'is queued',
+            data['queued_behind']))
     return '\n'.join([*_accepted(data), text])
 
 

@@ -283,7 +283,7 @@ def test_a_file_with_half_of_a_surrogate_pair_is_refused(shell: Shell, command: 
 
 def test_a_pause_for_a_time(shell: Shell) -> None:
     pause = COMMANDS['perfguard campaign pause'][1]
-    assert inspect.getfullargspec(pause).args == ['self', 'duration', 'format']
+    assert inspect.getfullargspec(pause).args == ['self', 'duration', 'dry_run', 'format']
     retval, _, error = shell('campaign pause', duration='99999d')
     assert (retval, error) == (-errno.EINVAL, "the duration must be at most 30d, not '99999d'")
     retval, _, error = shell('campaign pause', duration='2 fortnights')

@@ -112,7 +112,7 @@ WORDS_KIND = FieldKind([str], _words)
 # ---- fields that several routes have
 
 _ACCEPT = Field('accept', WORDS_KIND, 'Codes of accepted risks')
-_DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
+_DRY_RUN = Field('dry_run', BOOLEAN, 'Only show what would happen')
 _DRAIN = 'OSDs, hosts or racks that the same change empties'
 _WHAT = Field('what', WORDS_KIND, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
@@ -222,29 +222,32 @@ ROUTES: Tuple[Route, ...] = (
     _get('/why', 'why', 'Explain why a PG does not move, why an OSD is slow, or what limits the '
          'campaign', Field('what', STRING, 'A PG ID, osd.<id>, or campaign', required=True)),
     _post('/shutdown', 'shut_down', 'Give back every borrowed setting',
+          _DRY_RUN,
           Field('yes_i_really_mean_it', BOOLEAN, 'Confirm that this ends a campaign or a probe')),
     _get('/mitigation', 'mitigation_ls', 'Show the mitigations in force and why'),
     _post('/mitigation/{mitigation}/revert', 'mitigation_revert', 'Undo one mitigation',
-          Field('mitigation', INTEGER, 'ID of the mitigation', required=True)),
+          Field('mitigation', INTEGER, 'ID of the mitigation', required=True), _DRY_RUN),
 
     _get('/campaign', 'campaign_status', 'Show the active campaign, or the last one'),
     _post('/campaign/prepare', 'campaign_prepare',
-          'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _ACCEPT),
-    _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _ACCEPT),
-    _post('/campaign/start', 'campaign_start', 'Release the pinned PGs in batches'),
+          'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _DRY_RUN,
+          _ACCEPT),
+    _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _DRY_RUN,
+          _ACCEPT),
+    _post('/campaign/start', 'campaign_start', 'Release the pinned PGs in batches', _DRY_RUN),
     _post('/campaign/pause', 'campaign_pause', 'Stop all movement; what was copied is kept',
-          Field('duration', TEXT, 'Such as 2h; default: until resume')),
-    _post('/campaign/resume', 'campaign_resume', 'Continue after a pause or an abort'),
+          Field('duration', TEXT, 'Such as 2h; default: until resume'), _DRY_RUN),
+    _post('/campaign/resume', 'campaign_resume', 'Continue after a pause or an abort', _DRY_RUN),
     _post('/campaign/set', 'campaign_set', 'Set an option for the active campaign only',
-          Field('setting', STRING, '<option>=<value>', required=True)),
+          Field('setting', STRING, '<option>=<value>', required=True), _DRY_RUN),
     _post('/campaign/accept', 'campaign_accept', 'Ignore a stop condition until the campaign ends',
-          Field('code', STRING, 'Code of the stop condition', required=True)),
+          Field('code', STRING, 'Code of the stop condition', required=True), _DRY_RUN),
     _post('/campaign/abort', 'campaign_abort',
-          'Pin back the PGs in flight and keep the rest pinned'),
+          'Pin back the PGs in flight and keep the rest pinned', _DRY_RUN),
     _post('/campaign/rollback', 'campaign_rollback',
           'Restore the CRUSH weights or map from before the campaign', _DRY_RUN, _ACCEPT),
     _post('/campaign/finish', 'campaign_finish', 'End the campaign',
-          Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
+          Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'), _DRY_RUN,
           Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),
     _get('/campaign/export', 'campaign_export', 'Export all pg_upmap_items'),
     _get('/campaigns', 'campaign_ls', 'List campaigns, newest last'),
@@ -297,7 +300,7 @@ ROUTES: Tuple[Route, ...] = (
     _get('/plan/{plan}', 'plan_show', 'Show a saved plan', _PLAN),
     _delete('/plan/{plan}', 'plan_rm', 'Remove a saved plan', _PLAN),
     _post('/plan/{plan}/approve', 'plan_approve', 'Carry out a saved plan', _PLAN,
-          Field('token', STRING, 'Refuse if the plan of that name has another token'),
+          Field('token', STRING, 'Refuse if the plan of that name has another token'), _DRY_RUN,
           Field('accept', WORDS_KIND, 'Codes of accepted states of the cluster')),
 
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,

@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.rebalance.requests import VERBS
 from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, MAY_READ, OVERVIEW_FIELDS,
                                   ROUTES, BadField, Route, arguments, http_status, largest_body,
                                   refuse_twice)
@@ -122,10 +123,13 @@ def test_http_status(code: int, status: int) -> None:
 
 def test_every_dry_run_has_a_preview_for_those_who_may_only_read(
         handlers: Dict[str, List[str]]) -> None:
-    """Ceph checks capabilities by a command's prefix, regardless of its options."""
+    """Ceph checks capabilities by a command's prefix, regardless of its options. What a verb of
+    the campaign would do follows from "campaign status", what others would undo from "held"."""
+    of_status = {'plan_approve', 'mitigation_revert', 'shut_down', *(
+        'campaign_' + verb for verb in VERBS)}
     switches = {'dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it'}
     assert {handler for handler, given in handlers.items() if 'dry_run' in given} == {
-        *PREVIEWED, 'probe_run'}
+        *PREVIEWED, *of_status, 'probe_run'}
     assert handlers['preview_probe'] == [name for name in handlers['probe_run']
                                          if name not in switches]
 
