@@ -189,7 +189,8 @@ def test_dry_runs_change_nothing(guard: Guard) -> None:
                   ('campaign', 'set', 'max_pgs_in_flight=7'), ('campaign', 'accept', 'LAGGY'),
                   ('campaign', 'abort')):
         shown = cluster.ceph('perfguard', *words, '--dry-run').stdout
-        assert re.search(r'campaign \d+ (is PINNED and would become|would stay PINNED)', shown), shown
+        assert re.search(r'campaign \d+ (is PINNED and would become|would stay PINNED)',
+                         shown), shown
     refused = guard.refused('pause', duration='2h', dry_run=True)
     assert refused == guard.refused('pause', duration='2h')
     shown = cluster.ceph('perfguard', 'shutdown', '--dry-run').stdout
