@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A real Prometheus on the loopback address for the duration of a test."""
+import http.client
 import json
 import subprocess
 import time
@@ -108,11 +109,11 @@ class Prometheus:
 
 
 def fetch(port: int, path: str = '/metrics') -> Tuple[int, str]:
-    """Status and text of a response; status 0 if no server listens."""
+    """Status and text of a response; status 0 if no server listens, or it ends in the middle."""
     try:
         with urllib.request.urlopen('http://%s:%d%s' % (LOOPBACK, port, path), timeout=5) as got:
             return got.status, got.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-    except OSError as error:
+    except (OSError, http.client.IncompleteRead) as error:
         return 0, str(error)
