@@ -2,7 +2,6 @@
 """Records of runs: their JSON, how long they are kept, the conditions they were made under, and the
 records of imported runs."""
 import json
-import math
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence,
                     Tuple)
@@ -266,6 +265,8 @@ FIO = 'fio'
 MAX_LINE = 200
 #: Limits of the document and of a whole number in it: longer ones would block the mgr.
 MAX_IMPORTED, MAX_DIGITS = 4 << 20, 20
+#: Limits of a number and of a time in it, the end of the year 9999: tables cannot show larger ones.
+MAX_NUMBER, MAX_TIME = 1 << 63, 253402300800
 #: Fields of fio's options of a job that are not options of ours.
 _EXTRA = frozenset({'name', 'rwmixwrite'})
 
@@ -344,12 +345,12 @@ def _of_fio(document: Mapping[str, Any]) -> RunRecord:
         if job.numjobs != len(entries[job.name]):
             raise ValueError('%s has %d entries instead of %d: run fio without group_reporting'
                              % (job.name, len(entries[job.name]), job.numjobs))
-    ended = _time(document['timestamp_ms']) / 1000.0
-    seconds = sum(_time(entries[job.name][0].get('elapsed', 0)) for job in jobs)
+    ended = _time(_whole(str(document['timestamp_ms'])) / 1000.0)
+    began = _time(ended - sum(_time(entries[job.name][0].get('elapsed', 0)) for job in jobs))
     failed = [name for name in entries if any(entry.get('error') for entry in entries[name])]
     return RunRecord(
-        0, FAILED if failed else DONE, '', Target('pool', pools.pop()), ended - seconds,
-        ended - seconds, ended, IMPORTED, plan_steps(jobs, Target('cluster'), 1),
+        0, FAILED if failed else DONE, '', Target('pool', pools.pop()), began,
+        began, ended, IMPORTED, plan_steps(jobs, Target('cluster'), 1),
         tuple(step_result(encode(_step_of_fio(entries[job.name]))) for job in jobs),
         messages=tuple('fio reports an error of job %s' % name for name in failed),
         setting={CLIENT: FIO})
@@ -395,19 +396,21 @@ def _text(value: Any) -> str:
 def _time(value: Any) -> float:
     if not isinstance(value, (int, float)):
         raise TypeError('%.50r is not a time' % (value,))
+    if not 0 <= value < MAX_TIME:
+        raise ValueError('%.50r is not a time in seconds' % (value,))
     return float(value)
 
 
 def _number(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number) or number < 0.0:
+    if not 0.0 <= number < MAX_NUMBER:
         raise ValueError('%.30s is not a valid number' % text)
     return number
 
 
 def _whole(text: str) -> int:
     number = int(text) if len(text) <= MAX_DIGITS else -1
-    if not 0 <= number < 1 << 63:
+    if not 0 <= number < MAX_NUMBER:
         raise ValueError('%.30s is not a valid number' % text)
     return number
 

@@ -74,6 +74,9 @@ def change(*keys: Any, value: Any) -> Callable[[Dict[str, Any]], None]:
     change('jobs', 0, 'ioengine', value='rbd'), change('jobs', 0, 'nosuch', value='1'),
     change('profile', value='x' * 300), change('state', value='running'),
     change('created', value=-1), change('created', value='NaN'),
+    # In units that no clock has: "probe ls" could not show it.
+    change('started', value=1e18), change('ended', value=1 << 62),
+    change('results', 0, 'streams', 0, 'read', 'latency', 'mean', value=1e300),
     change('results', 0, 'streams', value=[]), change('results', 0, 'engine', value={}),
     change('results', 0, 'streams', 0, 'read', 'ios', value=-5),
     change('results', 0, 'streams', 0, 'read', 'ios', value='-5'),
@@ -139,6 +142,7 @@ def test_runs_of_fio_with_other_jobs_are_refused(options: Dict[str, str], text: 
     change('jobs', value=7), change('jobs', 0, 'job options', value='x'),
     change('jobs', 0, 'read', 'clat_ns', value=None), change('jobs', 0, 'jobname', value='a\nb'),
     change('jobs', 0, 'read', 'total_ios', value=-5), change('timestamp_ms', value='now'),
+    change('timestamp_ms', value=1 << 62), change('jobs', 0, 'elapsed', value=1 << 62),
     change('jobs', 0, 'job options', 'bs', value='4k\nrw=read')])
 def test_a_document_of_fio_that_is_damaged_is_refused(
         damage: Callable[[Dict[str, Any]], None]) -> None:
