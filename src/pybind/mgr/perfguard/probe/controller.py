@@ -173,14 +173,17 @@ class Probing:
             return
         self._take_over(now, record_from_json(document['record']), document['site'])
 
-    def _take_over(self, now: float, record: RunRecord, resources: Any) -> None:
+    def _take_over(self, now: float, record: RunRecord, document: Any) -> None:
+        """`document`: the resources of the run; None: a bench, which has none."""
+        # First, because it may be unreadable: then there is no active run.
+        resources = None if document is None else resources_from_json(document)
         self._record = record
         if resources is None:
             # A bench continues without its mgr.
             self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
-        taken_over = replace(resources_from_json(resources), stage=CLEANING)
+        taken_over = replace(resources, stage=CLEANING)
         self._run = self._probe_run(taken_over, None, now)
         self._cleaning_since = now
         if taken_over.abandoned:

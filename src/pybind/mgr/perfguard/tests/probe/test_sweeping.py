@@ -187,6 +187,8 @@ def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict
     if how == 'fields':
         for key in {'record', 'baselines'} & document.keys():
             document['other_' + key] = document.pop(key)
+    if how == 'resources':
+        document['site']['other_naming'] = document['site'].pop('naming')
     driver.loop._store.put(name, document)
     if how == 'layout':
         written_by_a_newer_version(driver.kv, name)
@@ -197,7 +199,7 @@ def stored(driver: ProbeDriver, name: str) -> Dict[str, str]:
     return {key: value for key, value in driver.kv.data.items() if key.startswith(name + '/')}
 
 
-@pytest.mark.parametrize('how', ['fields', 'layout'])
+@pytest.mark.parametrize('how', ['fields', 'resources', 'layout'])
 def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> None:
     driver = begun()
     driver.run_until(lambda: driver.state(1) == 'running')
