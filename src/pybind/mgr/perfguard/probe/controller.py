@@ -538,10 +538,11 @@ class Probing:
         self._store.remove(JOURNAL)
 
     def _drop_outlived(self, options: Options) -> None:
-        for run in self._history.outlived(options.probe_history, self._settings.now.baselines.ids):
-            if not self._may_write():
-                return
-            self._remove(run)
+        outlived = self._history.outlived(options.probe_history, self._settings.now.baselines.ids)
+        # One per turn: a write takes the mon some milliseconds, and a lower limit or a run with
+        # many steps may end hundreds of records at once.
+        if outlived and self._may_write():
+            self._remove(outlived[0])
 
     def checks(self, now: float) -> HealthChecks:
         """For MgrModule.set_health_checks."""

@@ -518,6 +518,19 @@ def test_only_so_many_runs_are_kept() -> None:
     assert list(driver.listed) == [1, 4, 5]
 
 
+def test_no_turn_waits_until_the_records_of_many_runs_are_removed() -> None:
+    """Each takes a write that the mons have to commit."""
+    driver = ProbeDriver()
+    for _ in range(6):
+        ran(driver)
+    driver.options = replace(OPTIONS, probe_history=2)
+    kept = []
+    for _ in range(6):
+        driver.turn()
+        kept.append(len(Store(driver.kv).names('probe/')))
+    assert kept == [5, 4, 3, 2, 2, 2] and list(driver.listed) == [5, 6]
+
+
 def test_settings_that_cannot_be_read_hide_no_journal() -> None:
     driver = ProbeDriver()
     driver.cluster.behaviour = 'deaf'
