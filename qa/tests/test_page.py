@@ -157,6 +157,9 @@ def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -
     assert set(buttons(browser)) >= {'button-resume', 'button-rollback', 'button-finish'}
     for verb, phase in (('resume', 'RELEASING'), ('abort', 'ABORTED'), ('rollback', 'ABORTING')):
         browser.click(f'button-{verb}')
+        if verb == 'rollback':
+            browser.wait_text('rollback-preview', 'CRUSH weights will be set for 2 OSDs')
+            assert browser.violations() == []
         browser.click('confirm-yes')
         browser.wait_text('phase', phase)
     assert 'button-rollback' not in buttons(browser)

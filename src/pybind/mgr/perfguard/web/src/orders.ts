@@ -148,7 +148,10 @@ export type ChangeVerb = typeof CHANGES[number];
 export const SUPPOSITIONS = ['grow', 'lose'] as const;
 export type Supposition = typeof SUPPOSITIONS[number];
 
-export function isSupposition(verb: ChangeVerb | Supposition): verb is Supposition {
+/** What is previewed before it is done. */
+export type Previewed = ChangeVerb | Supposition | 'rollback';
+
+export function isSupposition(verb: Previewed): verb is Supposition {
     return (SUPPOSITIONS as readonly string[]).includes(verb);
 }
 
@@ -177,9 +180,11 @@ export function bodyOf(verb: ChangeVerb | Supposition, given: Record<string, str
 }
 
 /** The path and the body of the request for a preview. */
-export function previewOf(verb: ChangeVerb | Supposition, body: object): [string, object] {
-    return isSupposition(verb) ? ['preview', { ...body, change: verb === 'grow' ? 'expand' : verb }]
-        : [verb, { ...body, dry_run: true }];
+export function previewOf(verb: Previewed, body: object): [string, object] {
+    return verb === 'rollback' ? ['campaign/rollback', { ...body, dry_run: true }]
+        : isSupposition(verb)
+            ? ['preview', { ...body, change: verb === 'grow' ? 'expand' : verb }]
+            : [verb, { ...body, dry_run: true }];
 }
 
 /** The value of a box that is checked. */

@@ -93,6 +93,7 @@ test('what is filled in becomes what is sent', () => {
         ['preview', { change: 'expand', what_if: '4x12x16T', under: ['rack2'] }]);
     assert.deepEqual(previewOf('lose', bodyOf('lose', { what: 'host3' })!),
         ['preview', { change: 'lose', what: ['host3'] }]);
+    assert.deepEqual(previewOf('rollback', {}), ['campaign/rollback', { dry_run: true }]);
     assert.deepEqual(previewOf('drain', bodyOf('drain', { what: 'host3' })!),
         ['drain', { what: ['host3'], dry_run: true }]);
     assert.deepEqual(bodyOf('pg_num', { pool: 'rbd', pg_num: '128' }), { pool: 'rbd', pg_num: 128 });

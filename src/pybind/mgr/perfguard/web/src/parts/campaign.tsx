@@ -9,7 +9,7 @@ import { CHANGES, type ChangeVerb, SUPPOSITIONS } from '../orders';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
-import { ChangeOrder } from './expand';
+import { ChangeOrder, Preview } from './expand';
 
 const LABELS: Record<Verb, string> = {
     prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
@@ -48,6 +48,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
                         act={() => store.api.post(`campaign/${verb}`, question.body)}
                         onDone={() => store.refresh()}>
                         {question.text.map((line) => <p key={line}>{line}</p>)}
+                        {verb === 'rollback' && <Preview store={store} verb={verb} body={{}} />}
                     </Action>
                 );
             })}

@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import {
     bodyOf, type ChangeVerb, CHECKED, fillRows, isSupposition, type Loss, mapText, type OrderPreview,
-    previewLines, previewOf, type Supposition,
+    type Previewed, previewLines, previewOf, type Supposition,
 } from '../orders';
 import { failureOf, type Store } from '../store';
 import { Action } from './action';
@@ -178,12 +178,12 @@ async function read(file: File | undefined): Promise<string> {
 
 interface PreviewProps {
     store: Store;
-    verb: ChangeVerb | Supposition;
+    verb: Previewed;
     body: object;
 }
 
 /** Asks a moment after the last key: each preview is work for perfguard. */
-function Preview({ store, verb, body }: PreviewProps) {
+export function Preview({ store, verb, body }: PreviewProps) {
     const [preview, setPreview] = useState<OrderPreview | Loss | string>('Loading the preview\u2026');
     useEffect(() => {
         let wanted = true;
