@@ -5,6 +5,7 @@
 Reading it blocks as long as the pool of that module does, so it has a thread of its own.
 """
 import logging
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence
@@ -124,9 +125,17 @@ def _errors(sample: Json) -> Optional[int]:
     counts = [_number(sample, 'nvme_smart_health_information_log', 'media_errors'),
               _number(sample, 'scsi_grown_defect_list')]
     attributes = _rows(sample, 'ata_smart_attributes', 'table')
-    counts += [_number(row, 'raw', 'value') for row in attributes if _at(row, 'id') in BAD_SECTORS]
+    counts += [_count(row) for row in attributes if _at(row, 'id') in BAD_SECTORS]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def _count(attribute: Json) -> Optional[int]:
+    """As smartctl prints it, for example "0 (2000 0)": some drives keep other numbers in the upper
+    words of the raw value."""
+    text = _at(attribute, 'raw', 'string')
+    count = re.match(r'\d{1,15}', text, re.ASCII) if isinstance(text, str) else None
+    return int(count[0]) if count else _number(attribute, 'raw', 'value')
 
 
 # ---- Reading

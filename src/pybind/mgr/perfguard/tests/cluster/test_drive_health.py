@@ -21,12 +21,13 @@ def nvme(hot: int = 0, errors: int = 0, wear: int = 3) -> Dict[str, Any]:
                 'critical_comp_time': 1}}
 
 
-def ata(pending: int = 0, hot: int = 7) -> Dict[str, Any]:
+def ata(pending: int = 0, hot: int = 7, raw: Any = 8, text: Any = None) -> Dict[str, Any]:
     return {'device': {'name': '/dev/sda', 'type': 'sat', 'protocol': 'ATA'},
             'model_name': 'SAMSUNG MZ7LH960', 'firmware_version': 'HXT7904Q',
             'write_cache': {'enabled': True},
             'ata_smart_attributes': {'table': [
-                {'id': 5, 'name': 'Reallocated_Sector_Ct', 'value': 99, 'raw': {'value': 8}},
+                {'id': 5, 'name': 'Reallocated_Sector_Ct', 'value': 99,
+                 'raw': {'value': raw, **({} if text is None else {'string': text})}},
                 {'id': 9, 'name': 'Power_On_Hours', 'value': 95, 'raw': {'value': 20000}},
                 {'id': 197, 'name': 'Current_Pending_Sector', 'raw': {'value': pending}}]},
             'ata_device_statistics': {'pages': [None, {'number': 5, 'table': [
@@ -44,6 +45,10 @@ SAS = {'device': {'protocol': 'SCSI'}, 'scsi_vendor': 'SEAGATE', 'scsi_revision'
     ({0.0: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0)),
     ({DAY: nvme(61, 5), 0.0: nvme(20, 2)}, DriveHealth('M_S', 'VDV10131', None, 3, 5, 24.0, 41, 3)),
     ({0.0: ata(), DAY: ata(3, 9)}, DriveHealth('M_S', 'HXT7904Q', True, 91, 11, 24.0, 2, 3)),
+    # Two more numbers are in the upper words of the value.
+    ({0.0: ata(raw=131072000, text='0 (2000 0)')},
+     DriveHealth('M_S', 'HXT7904Q', True, 91, 0, 0.0, 0, 0)),
+    ({0.0: ata(raw=8, text='-')}, DriveHealth('M_S', 'HXT7904Q', True, 91, 8, 0.0, 0, 0)),
     ({0.0: SAS}, DriveHealth('M_S', 'E004', None, 11, 2, 0.0, None, 0)),
     # The drive was replaced by one whose counts are smaller.
     ({0.0: nvme(61, 5), DAY: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 0, 0)),
