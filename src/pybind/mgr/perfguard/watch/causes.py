@@ -12,7 +12,7 @@ from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
 from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, usual_ping_ms
-from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
+from .osd_window import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES
 from .slow_parts import DEVICE, HOST, RACK
 from .types import SlowShared
 
@@ -32,6 +32,8 @@ COMPACTION_RATIO = 2.0
 
 #: Names as in CHANNELS.
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
+#: What an OSD measures of operations of clients on PGs that it leads.
+OWN_CHANNELS = frozenset({CHANNELS[READS], CHANNELS[WRITES]})
 
 
 class LikelyCause(NamedTuple):
@@ -225,10 +227,12 @@ def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('drive', *with_drive(
             'its store is slow and nothing else explains that: check the drive (SMART, kernel log)',
             {'slowdowns': slow}, facts.drive))]
-    if slow.keys() == {CHANNELS[REPLICATED]}:
+    # An OSD that leads hardly any PGs, as with a primary affinity of 0, measures no operations of
+    # its own: its process may be as slow as its primaries see it.
+    if slow.keys() == {CHANNELS[REPLICATED]} and facts.slowdowns.keys() & OWN_CHANNELS:
         return [LikelyCause('stalls', 'only the primaries of its PGs see it as slow: it hangs '
                             'briefly, or its network drops packets', {'slowdowns': slow})]
-    if facts.slowdowns.keys() & STORE_CHANNELS:
+    if slow.keys() & OWN_CHANNELS and facts.slowdowns.keys() & STORE_CHANNELS:
         return [LikelyCause('process', 'its store is as fast as that of its peers: check the CPU '
                             'and memory of the OSD process', {'slowdowns': slow})]
     return []

@@ -74,6 +74,12 @@ def pings(**slow: float) -> Dict[int, float]:
     ({}, ['drive']),
     ({'slowdowns': PROCESS}, ['process']),
     ({'slowdowns': {'replicated writes': 9.0, 'reads': 1.1, 'store commits': 1.0}}, ['stalls']),
+    ({'slowdowns': {'replicated writes': 9.0, 'writes': 1.1}}, ['stalls']),
+    # It leads hardly any PGs, as with a primary affinity of 0. Its process or the reads of its
+    # drive may be slow as well.
+    ({'slowdowns': {'replicated writes': 9.0, 'store commits': 1.0}}, []),
+    ({'slowdowns': {'replicated writes': 9.0}}, []),
+    ({'slowdowns': {'replicated writes': 9.0, 'store commits': 8.0}}, ['drive']),
     # A store that measures nothing: which part of the OSD is slow is not known.
     ({'slowdowns': {'reads': 9.0, 'writes': 8.0}}, []),
     ({'slowdowns': {}}, []),
