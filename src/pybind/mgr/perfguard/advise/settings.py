@@ -6,6 +6,7 @@ Options in the ceph.conf of an OSD's host are not known here.
 from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
+from ..cluster.config_masks import precedence
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import ConfigEntry
 from ..tables import bytes_text, listed, osds_text, pgs, plural
@@ -52,14 +53,11 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
 
 
 def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
-    """The entry of the configuration database that applies to an OSD.
-
-    The most specific section wins, and within a section the most specific mask.
-    """
-    entries_of_osd = [(rank, _precision(entry.mask), entry)
-                      for rank, section in enumerate(_sections(osd))
+    """The entry of the configuration database that is in force on an OSD."""
+    target = osd.config_target
+    entries_of_osd = [(rank, entry) for section in target.sections
                       for entry in facts.options.get((section, name), ())
-                      if _covers(entry.mask, osd)]
+                      for rank in [precedence(entry, target)] if rank is not None]
     return max(entries_of_osd)[-1] if entries_of_osd else None
 
 
@@ -75,28 +73,6 @@ def correction(facts: Facts, osd: OsdFacts, name: str, value: str) -> str:
     entry of a less specific section would have no effect."""
     entry = entry_of(facts, osd, name)
     return 'ceph config set %s %s %s' % ('osd' if entry is None else entry.who, name, value)
-
-
-def _covers(mask: str, osd: OsdFacts) -> bool:
-    """`mask`: a location, a device class, both ("host:h1/class:ssd"), or ''."""
-    place = {'class': osd.device_class, 'host': osd.host, 'root': osd.root}
-    return all(place.get(kind) == name for kind, _, name in (
-        part.partition(':') for part in mask.split('/') if part))
-
-
-def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
-    return entry.section in _sections(osd) and _covers(entry.mask, osd)
-
-
-def _sections(osd: OsdFacts) -> Tuple[str, ...]:
-    """From the least specific one on."""
-    return 'global', 'osd', 'osd.%d' % osd.osd
-
-
-def _precision(mask: str) -> int:
-    """A location is more specific than a device class (MaskedOption::get_precision)."""
-    return max(('', 'class', 'root', 'host').index(part.partition(':')[0])
-               for part in mask.split('/'))
 
 
 def number(value: Optional[str]) -> Optional[float]:
@@ -257,7 +233,7 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
     overridden = value_of(facts, scheduled[0], OVERRIDE) == 'true'
     others = [osd for osd in facts.inventory.osds if osd not in scheduled]
     return _cleared([entry for entry in entries(facts, *SLEEPS, *(() if overridden else LIMITS))
-                     if not any(_concerns(entry, osd) for osd in others)])
+                     if all(precedence(entry, osd.config_target) is None for osd in others)])
 
 
 def secure_mode(facts: Facts) -> Optional[Seen]:

@@ -182,6 +182,11 @@ class CrushRules:
         """Name of the host bucket above an OSD, or None."""
         return self.domain_of(osd, 'host')
 
+    def location_of(self, osd: int) -> Tuple[Tuple[str, str], ...]:
+        """Type and name of each bucket above an OSD, from the lowest."""
+        return tuple((self._type_name(self._buckets[item]), self._buckets[item].name)
+                     for item in self._ancestors(osd))
+
     def root_of(self, osd: int) -> str:
         """Name of the first root above an OSD, else of the topmost bucket; '' if it is not in
         CRUSH. A root that is linked under another one remains the root of its OSDs."""

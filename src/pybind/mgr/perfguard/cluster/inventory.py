@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from .config_masks import ConfigTarget
 from .crush import CrushRules
 from .crush_rule import wanted
 from .types import ConfigEntry, Json, OsdMap, Pool
@@ -51,6 +52,12 @@ class OsdFacts:
     #: Distribution of its host or container, as in "ubuntu", and its version, as in "17.2.7".
     distro: str = ''
     version: str = ''
+    #: Type and name of each bucket above it in CRUSH, from the lowest.
+    location: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def config_target(self) -> ConfigTarget:
+        return ConfigTarget(self.osd, self.device_class, self.location)
 
 
 #: The type of failure domains, how many a PG needs, and how many there are.
@@ -207,7 +214,8 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         devices_of(metadata), _number(metadata.get('bluestore_bdev_size')),
         _number(metadata.get('bluefs_db_size'))
         if metadata.get('bluefs_dedicated_db') == '1' else None,
-        str(metadata.get('distro', '')), str(metadata.get('ceph_version_short', '')))
+        str(metadata.get('distro', '')), str(metadata.get('ceph_version_short', '')),
+        crush.location_of(osd))
 
 
 def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],

@@ -21,7 +21,8 @@ DEFAULTS = {'ms_async_op_threads': '3', 'osd_memory_target': '4294967296',
 #: Six hosts with two SSDs each, 256 GiB of memory, 40 % full.
 OSDS = tuple(OsdFacts(
     osd, 'h%d' % (osd // 2), 'h%d.example.com' % (osd // 2), 'default', 'ssd',
-    'INTEL_SSDSC2KB960G8', False, 'bluestore', 4096, 256 * GIB, 1000 * GIB, 400 * GIB, 120)
+    'INTEL_SSDSC2KB960G8', False, 'bluestore', 4096, 256 * GIB, 1000 * GIB, 400 * GIB, 120,
+    location=(('host', 'h%d' % (osd // 2)), ('rack', 'r%d' % (osd // 4)), ('root', 'default')))
     for osd in range(12))
 SSDS, DISKS = frozenset({('default', 'ssd')}), frozenset({('default', 'hdd')})
 POOLS = (PoolFacts(1, 'rbd', applications=frozenset({'rbd'}), places=SSDS),
@@ -132,6 +133,12 @@ PROVOKED = [
      'ceph config rm osd.4 osd_memory_target; ceph config set osd/host:h2 osd_memory_target'),
     ('MEMORY_TARGET', facts(config('osd_memory_target', '2147483648', 'osd.3')),
      'ceph config set osd.3 osd_memory_target 4294967296'),
+    ('MEMORY_TARGET', facts(config('osd_memory_target', '2G', 'osd', 'rack:r1')),
+     'ceph config set osd/rack:r1 osd_memory_target 4294967296'),
+    ('MEMORY_TARGET', facts(config('osd_memory_target', '2G', 'osd', 'rack:r1'),
+                            config('osd_memory_target', '6G', 'osd', 'root:default'),
+                            config('osd_memory_target', '6G', 'osd', 'host:h2')),
+     'ceph config set osd/rack:r1 osd_memory_target 4294967296'),
     ('MESSENGER_THREADS', facts(config('ms_async_op_threads', '1', 'global')),
      'config rm global ms_async_op_threads'),
     ('MIN_ALLOC_SIZE', facts(**osds(6, min_alloc_bytes=65536)), 'drain osd.6'),
@@ -257,6 +264,10 @@ HARMLESS = [
           config('osd_memory_target', '5G', 'osd', 'root:default'),
           config('osd_memory_target', '900M', 'osd', 'class:ssd')),
     facts(config('osd_memory_target', '1G', 'osd', 'host:h2/class:hdd')),
+    # A rack is more specific than a root, and less than a host.
+    facts(config('osd_memory_target', '6G', 'osd', 'rack:r1'),
+          config('osd_memory_target', '900M', 'osd', 'rack:r7'),
+          config('osd_memory_target', '5G', 'osd', 'host:h3')),
     # It has an effect on the OSDs that schedule with wpq.
     facts(config('osd_op_queue', 'wpq', 'osd', 'host:h2'), config('osd_recovery_sleep', '0.1')),
     facts(config(SSD, '300', 'osd.7'), WPQ),

@@ -308,3 +308,9 @@ def _by_domain(domain):
     for osd, bucket_id in domain.items():
         found.setdefault(bucket_id, []).append(osd)
     return sorted(found.values())
+
+
+def test_the_location_of_an_osd_is_without_shadow_trees() -> None:
+    crush = CrushRules.from_dump(DUMP)
+    assert crush.location_of(4) == (('host', 'h2'), ('rack', 'r1'), ('root', 'default'))
+    assert crush.location_of(77) == ()
