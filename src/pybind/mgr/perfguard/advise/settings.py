@@ -20,6 +20,12 @@ LEAST_MEMORY_TARGET = 4 * GIB
 #: Maximum share of a host's memory for the memory targets of its OSDs; the rest is for peaks and
 #: the kernel.
 MEMORY_SHARE = 0.9
+#: Sets the share of a host's memory that cephadm divides among its daemons, and its default.
+AUTOTUNE_RATIO = 'ceph config set mgr mgr/cephadm/autotune_memory_target_ratio'
+DEFAULT_AUTOTUNE_RATIO = 0.7
+_AUTOTUNED = ('move other daemons away from host %s, or raise the share of its memory that cephadm '
+              'divides among its daemons (osd_memory_target_autotune): ' + AUTOTUNE_RATIO
+              + ' <more than now; default {:g}>'.format(DEFAULT_AUTOTUNE_RATIO))
 WPQ, MCLOCK = 'wpq', 'mclock_scheduler'
 #: Rotational or not -> minimum and maximum of plausible 4 KiB IOPS: Ceph's
 #: osd_mclock_iops_capacity_low_threshold_* and osd_mclock_iops_capacity_threshold_*.
@@ -122,7 +128,14 @@ def memory_target(facts: Facts) -> Optional[Seen]:
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
         osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
         bytes_text(lowest), smallest.osd), _without_room(facts, {osd.hostname for _, osd in small})
-        or correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET)))
+        or (_AUTOTUNED % smallest.hostname if _is_autotuned(facts, smallest) else
+            correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET))))
+
+
+def _is_autotuned(facts: Facts, osd: OsdFacts) -> bool:
+    """Whether cephadm sets the memory target of an OSD, and replaces other values within minutes.
+    No other orchestrator sets this option."""
+    return value_of(facts, osd, 'osd_memory_target_autotune') == 'true'
 
 
 def _without_room(facts: Facts, hosts: AbstractSet[str]) -> str:
@@ -151,12 +164,15 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
         targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
         memory = osds[0].memory_bytes or 0
         if targets > MEMORY_SHARE * memory:
-            applied = [entry_of(facts, osd, 'osd_memory_target') for osd in osds]
+            autotuned = [osd for osd in osds if _is_autotuned(facts, osd)]
+            applied = [entry_of(facts, osd, 'osd_memory_target') for osd in osds
+                       if osd not in autotuned]
             # Entries of single OSDs precede that of their host.
             own = [entry for entry in applied if entry is not None
                    and entry.section.startswith('osd.')]
-            limit = 'ceph config set osd/host:%s osd_memory_target %d' % (
-                osds[0].host, MEMORY_SHARE * memory / len(osds))
+            limit = '%s %g' % (AUTOTUNE_RATIO, DEFAULT_AUTOTUNE_RATIO) if autotuned else \
+                'ceph config set osd/host:%s osd_memory_target %d' % (
+                    osds[0].host, MEMORY_SHARE * memory / len(osds))
             return Seen(
                 'the memory targets of the %s of host %s add up to %s (memory %s)' % (
                     plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),

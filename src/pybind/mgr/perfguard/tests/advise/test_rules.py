@@ -341,6 +341,31 @@ def test_all_entries_that_precede_a_memory_target_are_removed() -> None:
     assert all('config rm osd.%d osd_memory_target' % osd in fix for osd in range(6))
 
 
+AUTOTUNED = config('osd_memory_target_autotune', 'true')
+BY_HAND = config('osd_memory_target_autotune', 'false', 'osd.4')
+
+
+@pytest.mark.parametrize('code, given, begin', [
+    ('MEMORY_TARGET', facts(AUTOTUNED, config('osd_memory_target', '2G', 'osd', 'host:h2')),
+     'move other daemons away from host h2.example.com'),
+    ('MEMORY_TARGET', facts(AUTOTUNED, BY_HAND, config('osd_memory_target', '2G', 'osd.4')),
+     'ceph config set osd.4 osd_memory_target 4294967296'),
+    ('MEMORY_TARGET', facts(AUTOTUNED, config('osd_memory_target', '2G'),
+                            **osds(*range(12), memory_bytes=8 * GIB)), 'add memory to host h0'),
+    ('MEMORY_OVERCOMMITTED', facts(AUTOTUNED, config('osd_memory_target', '120G', 'osd',
+                                                     'host:h2')),
+     'ceph config set mgr mgr/cephadm/autotune_memory_target_ratio 0.7'),
+    ('MEMORY_OVERCOMMITTED', facts(AUTOTUNED, BY_HAND, config('osd_memory_target', '240G',
+                                                              'osd.4')),
+     'ceph config rm osd.4 osd_memory_target; ceph config set mgr mgr/cephadm/autotune')])
+def test_memory_targets_that_cephadm_sets_are_changed_by_its_options(
+        code: str, given: Facts, begin: str) -> None:
+    """It would soon replace a value that was set by hand."""
+    fix = fix_of(code, given)
+    assert fix.startswith(begin)
+    assert 'cephadm' not in begin or 'config set osd' not in fix
+
+
 def test_which_part_of_the_osds_a_command_for_masks_addresses() -> None:
     given = facts(config('osd_memory_target', '1G', 'osd', 'host:h2/class:ssd'),
                   config('osd_memory_target', '6G', 'osd', 'class:ssd'))
