@@ -6,7 +6,7 @@ Options in the ceph.conf of an OSD's host are not known here.
 from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
-from ..cluster.config_masks import precedence
+from ..cluster.config_masks import in_force, precedence
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import ConfigEntry
 from ..tables import bytes_text, listed, osds_text, pgs, plural
@@ -61,10 +61,8 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
 def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
     """The entry of the configuration database that is in force on an OSD."""
     target = osd.config_target
-    entries_of_osd = [(rank, entry) for section in target.sections
-                      for entry in facts.options.get((section, name), ())
-                      for rank in [precedence(entry, target)] if rank is not None]
-    return max(entries_of_osd)[-1] if entries_of_osd else None
+    return in_force((entry for section in target.sections
+                     for entry in facts.options.get((section, name), ())), target)
 
 
 def value_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[str]:

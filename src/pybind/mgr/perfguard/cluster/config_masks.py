@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """To which OSDs the entries of the configuration database apply. Pure."""
-from typing import NamedTuple, Optional, Tuple
+from typing import Iterable, NamedTuple, Optional, Tuple
 
 from .types import ConfigEntry
 
@@ -36,3 +36,10 @@ def precedence(entry: ConfigEntry, target: ConfigTarget) -> Optional[Tuple[int, 
             return None
         precision = max(precision, levels[kind, name])
     return target.sections.index(entry.section), precision
+
+
+def in_force(entries: Iterable[ConfigEntry], target: ConfigTarget) -> Optional[ConfigEntry]:
+    """The one of an option's entries that precedes on an OSD, if any applies to it."""
+    ranked = [(rank, entry) for entry in entries
+              for rank in [precedence(entry, target)] if rank is not None]
+    return max(ranked)[1] if ranked else None

@@ -4,8 +4,10 @@ import errno
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from ..cluster.config_masks import ConfigTarget, in_force
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, View
-from ..cluster.types import NO_OSD, OsdMap, Question, Signals
+from ..cluster.types import NO_OSD, ConfigEntry, Question, Signals
 from ..codec import encode, no_later_than
 from ..errors import Reason, Refused
 from ..events import Event
@@ -182,7 +184,7 @@ class Mitigating:
                 self._note(event)
             if not decision.actions or self._kept():
                 self._act(decision.actions)
-            self._check(now, osdmap)
+            self._check(observed)
         self.mitigated = self._published(now, present_evidence, campaign, policy)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
@@ -283,8 +285,10 @@ class Mitigating:
                 self._note(Event('failed', failure))
         self._failures = tuple(failures)
 
-    def _check(self, now: float, osdmap: OsdMap) -> None:
-        """Compare options with those in force on some OSDs, whose ceph.conf has precedence."""
+    def _check(self, observed: Observation) -> None:
+        """Compare options with those in force on some OSDs: settings of single OSDs, and their
+        ceph.conf, have precedence."""
+        now, osdmap = observed.now, observed.osdmap
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
             if step.rung not in (Rung.SLOW, Rung.FASTER) or not names \
@@ -297,18 +301,23 @@ class Mitigating:
             if len(answers) < len(questions) and now - step.since < 3 * APPLIED_SECONDS:
                 continue
             self._checked[step.id] = None
-            self._note_differences(step, answers)
+            self._note_differences(step, answers, observed.crush)
 
-    def _note_differences(self, step: LadderStep, answers: Mapping[Question, str]) -> None:
-        """Note once which OSDs answered that they have other values than the mitigation has set."""
-        differing = ['osd.%d shows %s %s' % (question.osd, question.option, value)
-                     for question, value in sorted(answers.items())
+    def _note_differences(self, step: LadderStep, answers: Mapping[Question, str],
+                          crush: CrushRules) -> None:
+        """Note once which OSDs answered that they have other values than the mitigation has set,
+        and what precedes these."""
+        differing = {question: value for question, value in sorted(answers.items())
                      if not any(same_value(value, setting.held.put) for setting in step.settings
-                                if setting.name == question.option)]
-        if not differing or differing[0] in step.note:
+                                if setting.name == question.option)}
+        texts = ['osd.%d shows %s %s' % (question.osd, question.option, value)
+                 for question, value in differing.items()]
+        if not texts or texts[0] in step.note:
             return
-        note = 'not in force on all OSDs, because their ceph.conf has precedence: ' \
-            + ', '.join(differing)
+        entries = self._cluster.config_entries()
+        note = 'not in force on all OSDs: ' + ', '.join(
+            text + _source(question, value, entries, crush)
+            for text, (question, value) in zip(texts, differing.items()))
         self._note(Event(ladder.MITIGATION, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
             replace(any_step, note='; '.join(text for text in (any_step.note, note) if text))
@@ -329,6 +338,18 @@ class Mitigating:
             reasons=report.reasons(state),
             stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))
+
+
+def _source(question: Question, value: str, entries: Optional[Sequence[ConfigEntry]],
+            crush: CrushRules) -> str:
+    """Where an OSD has a value from; `entries`: the configuration database, None: not known."""
+    if entries is None:
+        return ''
+    osd = question.osd
+    entry = in_force((entry for entry in entries if entry.name == question.option),
+                     ConfigTarget(osd, crush.class_of(osd), crush.location_of(osd)))
+    return ' (set for %s)' % entry.who if entry is not None and same_value(entry.value, value) \
+        else ' (its ceph.conf or "ceph tell")'
 
 
 def _unread(watched: Watched) -> FrozenSet[int]:

@@ -1000,8 +1000,9 @@ class FakeCluster:
         if question.pgid:
             waits = question.pgid in self.backfill_wait
             return 'active+remapped+' + ('backfill_wait' if waits else 'backfilling')
-        return self.osd_shows.get(question.option,
-                                  self.osd_config.get(('osd', question.option), ''))
+        values = (self.osd_config.get((who, question.option))
+                  for who in ('osd.%d' % question.osd, 'osd'))
+        return self.osd_shows.get(question.option, next(filter(None, values), ''))
 
     def _pool_set(self, command: Mapping[str, Any]) -> None:
         assert command['var'] == 'pg_autoscale_mode'

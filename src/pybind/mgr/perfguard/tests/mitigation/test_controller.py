@@ -558,11 +558,32 @@ def test_an_option_that_an_osd_does_not_apply_is_reported() -> None:
     driver.cluster.osd_shows['osd_recovery_max_active'] = '3'
     driver.run(15)
     note = driver.rungs['slow recovery']['note']
-    assert 'osd.0 shows osd_recovery_max_active 3' in note and 'osd_max_backfills' not in note
+    assert 'osd.0 shows osd_recovery_max_active 3 (its ceph.conf or "ceph tell")' in note
+    assert 'osd_max_backfills' not in note
     told = driver.told()
     driver.restart()
     driver.run(20)
     assert driver.rungs['slow recovery']['note'] == note and driver.told() == told
+
+
+@pytest.mark.parametrize('who, text', [
+    ('osd.0', 'osd.0 shows osd_recovery_max_active 3 (set for osd.0)'),
+    # The OSD shows another value than that entry has, or the entry is not for it.
+    ('osd/class:nvme', 'osd.0 shows osd_recovery_max_active 4 (its ceph.conf or "ceph tell")'),
+    # The mons do not answer.
+    ('', 'osd.0 shows osd_recovery_max_active 4')])
+def test_what_precedes_an_option_of_the_mitigation(
+        monkeypatch: pytest.MonkeyPatch, who: str, text: str) -> None:
+    """What is set for a single OSD meanwhile, and else its ceph.conf."""
+    driver = climbed()
+    driver.cluster.osd_config[who, 'osd_recovery_max_active'] = '3'
+    if who != 'osd.0':
+        driver.cluster.osd_shows['osd_recovery_max_active'] = '4'
+    if not who:
+        monkeypatch.setattr(driver.cluster, 'config_entries', lambda: None)
+    driver.run(15)
+    note = driver.rungs['slow recovery']['note']
+    assert text in note and ('(' in note) is bool(who), note
 
 
 def test_osds_and_pgs_that_do_not_answer() -> None:
