@@ -26,7 +26,8 @@ _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
 #: Arguments of only some changes -> these.
 _TAKEN_BY: Dict[str, Tuple[str, ...]] = {
     '--weight': ('expand',), '--prior-version': ('crushmap',), '--drain': ('expand',),
-    '--upmaps-max': ('rule',), '--await': ('expand',), '-i': _OF_FILES, '--by': ('balance',),
+    '--upmaps-max': ('rule', 'crushmap'), '--await': ('expand',), '-i': _OF_FILES,
+    '--by': ('balance',),
     '--deviation': ('balance',), '--max-movement': ('balance',), '--what-if': ('expand',)}
 
 
@@ -59,19 +60,20 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         '--class': class_ is not None and what_if is None,
         ' '.join(what) + ' with --what-if': bool(what) and what_if is not None,
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
+    if upmaps_max is not None and upmaps_max < 0:
+        raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % upmaps_max)
     if losing:
         return Order(LOSE, _names(LOSE, what), dry_run=True)
     if change == 'crushmap':
         return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
-                     prior_version=prior_version, accept=codes, dry_run=dry_run)
+                     prior_version=prior_version, upmaps_max=upmaps_max, accept=codes,
+                     dry_run=dry_run)
     if change == 'import':
         return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
                      dry_run=dry_run)
     if what_if is not None:
         return Order(change, weight=weight, dry_run=True, what_if=what_if,
                      under=words(*(under or ())), device_class=class_)
-    if upmaps_max is not None and upmaps_max < 0:
-        raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % upmaps_max)
     if await_:
         return _awaited(what, weight, within, codes, dry_run, drain or ())
     if change == 'expand':
@@ -177,10 +179,11 @@ class ChangeCommands(Handlers):
 
     @writes('perfguard crushmap', CHANGE_TEXTS['crushmap'])
     def crushmap(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
-                 dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
+                 upmaps_max: Optional[int] = None, dry_run: bool = False,
+                 accept: Optional[List[str]] = None) -> Json:
         """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
-        return self._change('crushmap', prior_version=prior_version, inbuf=inbuf, dry_run=dry_run,
-                            accept=accept)
+        return self._change('crushmap', prior_version=prior_version, upmaps_max=upmaps_max,
+                            inbuf=inbuf, dry_run=dry_run, accept=accept)
 
     @writes('perfguard adopt', CHANGE_TEXTS['adopt'])
     def adopt(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:

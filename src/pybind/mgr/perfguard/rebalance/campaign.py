@@ -400,7 +400,7 @@ class Campaign:
     @property
     def removes_upmaps(self) -> bool:
         """The change makes pins unnecessary, which are removed once it is read back."""
-        return self.rollback.begun or self.change is not None and self.change.moves_first
+        return self.rollback.begun or self.change is not None and self.change.removes_upmaps
 
     @property
     def moving_first(self) -> bool:

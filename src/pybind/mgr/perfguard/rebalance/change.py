@@ -23,6 +23,7 @@ from .types import Action, PinRecord
 
 _NO_WEIGHTS: Mapping[int, float] = {}
 _NO_OSDS: OsdSet = ()
+_NO_PINS: Mapping[str, PinRecord] = {}
 
 
 class ChangeStage(str, enum.Enum):
@@ -206,6 +207,15 @@ class Change:
         return zlib.crc32(repr(others).encode())
 
     @property
+    def removes_upmaps(self) -> bool:
+        """It makes upmaps unnecessary, which are removed once it is read back."""
+        return self.moves_first
+
+    def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
+        """Those upmaps, and others that may be, as pins: so they are not removed before."""
+        return _NO_PINS
+
+    @property
     def moving_first(self) -> bool:
         """It is made once PGs are where it allows them to be."""
         return self.moves_first and self.stage is ChangeStage.WANTED
@@ -241,9 +251,10 @@ class Change:
         return True
 
     @property
-    def settled_pool(self) -> Optional[int]:
-        """The pool whose PGs are where they end once the change is in force: pins become upmaps."""
-        return None
+    def settled_pools(self) -> FrozenSet[int]:
+        """The pools whose PGs are where they end once the change is in force: pins become
+        upmaps."""
+        return frozenset()
 
     @property
     def follows_parts(self) -> bool:

@@ -182,8 +182,10 @@ class CrushOrders:
                           '"ceph osd getcrushmap"' % (observation.crush_version,
                                                       order.prior_version))
         preview = self._preview_of(MapChange.to(rules, observation), observation, crush_map)
-        return preview if bounds is None or not preview.planned.unpinnable \
-            else _obeyed_first(preview, observation, bounds)
+        if bounds is None or not preview.planned.unpinnable:
+            _refuse_limit(order, 'no PGs move before the CRUSH map is set')
+            return preview
+        return _obeyed_first(preview, observation, bounds, order)
 
     def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
@@ -477,14 +479,22 @@ class CrushOrders:
             self._store.remove(name)
 
 
-def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds) -> Preview:
+def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds,
+                  order: Order) -> Preview:
     """The preview of a CRUSH map that does not allow PGs to stay: they move before it is set."""
     assert isinstance(preview.change, MapChange) and preview.outlook is not None
-    fewest = moves_for_map(preview.outlook, observation, bounds)
-    change, osdmap = replace(preview.change, least=bounds), observation.osdmap
+    most, osdmap = order.upmaps_max, observation.osdmap
+    fewest = moves_for_map(preview.outlook, observation, bounds, most)
+    if most is not None and fewest.upmaps > most:
+        raise Refused(errno.EINVAL, '--upmaps-max must be at least %d: the current CRUSH map does '
+                      'not allow the other PGs to be where the new one places them'
+                      % fewest.upmaps)
+    change = replace(preview.change, least=bounds, upmaps_max=most,
+                     limited=() if most is None else fewest.pools)
     outlook = replace(preview.outlook, finals=fewest.finals)
     first = change.first_moves(observation, outlook, {})
     if first is None:
+        _refuse_limit(order, 'no PGs move before the CRUSH map is set')
         return preview
     after = replace(outlook, pgs={**outlook.pgs, **{
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
@@ -493,7 +503,8 @@ def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds) ->
     return replace(
         preview, change=change, planned=planned, outlook=after, first=tuple(first.moves.values()),
         entries=entries_with(planned, after, osdmap),
-        details=Details('crushmap', {'pgs': len(first.pins), 'least_moves': fewest.as_json()}))
+        details=Details('crushmap', {'pgs': len(first.pins), 'least_moves': fewest.as_json()},
+                        upmaps=fewest.upmaps))
 
 
 def _refuse_limit(order: Order, why: str) -> None:

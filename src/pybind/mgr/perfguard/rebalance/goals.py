@@ -8,8 +8,8 @@ an OSD is back. The preview shows the same for a change of CRUSH before it is ma
 """
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
-                    Tuple)
+from typing import (AbstractSet, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
@@ -179,7 +179,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
     for pool_id in pools_of(pins, observation.osdmap):
         sets = pool_up(pool_id)
         pool = observation.osdmap.pools[pool_id]
-        if campaign.change is not None and campaign.change.settled_pool == pool_id:
+        if campaign.change is not None and pool_id in campaign.change.settled_pools:
             settled = _PoolGoals(campaign, pins, observation, pool, sets, tranches)
             settled.stay()
             records.update(settled.records())
@@ -445,8 +445,10 @@ def _greater(a: Optional[float], b: Optional[float]) -> Optional[float]:
 
 
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
-                    space: Mapping[int, Space] = {}) -> Balanced:
-    """`future`: with all PGs of the pools that have pins; `space`: of each OSD."""
+                    space: Mapping[int, Space] = {},
+                    settled_pools: Collection[int] = ()) -> Balanced:
+    """`future`: with all PGs of the pools that have pins; `space`: of each OSD; `settled_pools`: as
+    Change.settled_pools."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
         pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in observation.osdmap.pools}
     for row in (*future.pgs.items(), *future.others.items()):
@@ -458,7 +460,10 @@ def preview_balance(planned: Planned, future: Future, observation: Observation, 
         pool = observation.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = bounds.limit(sum(len(move.targets) for move in moves))
-        if is_balanced(pool, future.crush, observation.balancing):
+        if pool_id in settled_pools:
+            balanced = balanced.plus(Balanced(
+                kept=sum(pool_of(pgid) == pool_id for pgid in planned.pins)))
+        elif is_balanced(pool, future.crush, observation.balancing):
             balanced = balanced.plus(_balanced(pool, rows, planned, future, observation, bounds,
                                                limit, room))
         else:

@@ -32,7 +32,6 @@ from .join_plan import (PlannedFuture, bases_of, is_given_up, mean_bytes, moved_
                         plan_join, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
-from .pool_change import upmaps_to_remove
 from .releasing import balancer_of_others
 from .throttle import caps, limit
 from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
@@ -377,10 +376,10 @@ def _send(draft: Draft, change: Change) -> Draft:
         harm = change.harmful(draft.seen, planned.unpinnable)
         if harm:
             return draft.enter(Phase.ABORTING, harm)
-        if change.moves_first and not _restores(draft, change):
+        if not _restores(draft, change):
             draft = draft.note_pins({
-                pgid: pin for pgid, pin in upmaps_to_remove(draft.seen.osdmap, outlook).items()
-                if draft.pin_of(pgid) != pin})
+                pgid: pin for pgid, pin in change.upmaps_to_remove(
+                    draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
     if not draft.campaign.crush.is_own(draft.seen):
         draft = draft.set(crush=draft.campaign.crush.disowned())
     draft = _lead_elsewhere(draft, change.drained)
@@ -419,9 +418,9 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     osdmap, drained = draft.seen.osdmap, change.drained
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pinned()))
-    if change.moves_first:
+    if change.removes_upmaps:
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
-            upmaps_to_remove(osdmap, outlook), UpmapEntry()))
+            change.upmaps_to_remove(osdmap, outlook), UpmapEntry()))
     return outlook.planned if isinstance(outlook, PlannedFuture) else plan_join(
         osdmap, outlook, drained)
 

@@ -9,7 +9,10 @@ of a rule, or moves buckets, is treated alike.
 """
 import math
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from functools import reduce
+from operator import itemgetter
+from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -43,9 +46,11 @@ class LeastMoves:
     #: PGs that an upmap keeps in place under the new rule.
     upmaps: int
     #: Greatest distance of an OSD from its share of the pool at the end, in PGs.
-    deviation: float
-    #: Fewer upmaps than without a limit, and none.
+    deviation: float = 0.0
+    #: Fewer upmaps than without a limit, and as few as possible.
     trades: Tuple[Trade, ...] = ()
+    #: Their IDs.
+    pools: Tuple[int, ...] = ()
 
     @property
     def required_share(self) -> float:
@@ -57,7 +62,8 @@ class LeastMoves:
         """Of several pools."""
         return LeastMoves({**self.finals, **other.finals}, self.by_crush + other.by_crush,
                           self.required + other.required, self.extra + other.extra,
-                          self.upmaps + other.upmaps, max(self.deviation, other.deviation))
+                          self.upmaps + other.upmaps, max(self.deviation, other.deviation),
+                          pools=self.pools + other.pools)
 
     def as_json(self) -> Json:
         return {'shards_by_crush': self.by_crush, 'shards_required': self.required,
@@ -66,76 +72,116 @@ class LeastMoves:
 
 
 def least_moves(future: Future, pool: Pool, observation: Observation,
-                bounds: Bounds, upmaps_max: Optional[int] = None,
-                former: Optional[CrushRules] = None) -> Optional[LeastMoves]:
+                bounds: Bounds, upmaps_max: Optional[int] = None) -> Optional[LeastMoves]:
     """`future`: the mapping of all PGs of the pool under the new rule. Takes about 0.3 ms a PG, and
-    twice as long with a limit of upmaps (None: unlimited). `former`: CRUSH in which the rule allows
-    the new sets as well; None: it need not.
+    twice as long with a limit of upmaps (None: unlimited).
 
     None: the mons keep no upmaps under that rule, PGs are being merged, or the rule has several
     takes or several OSDs in a bucket. There, positions have a meaning (the local groups of an LRC,
     the device class of the primary) that the sets would not keep.
     """
-    crushes = (future.crush,) if former is None else (future.crush, former)
-    if not all(is_plain(pool, crush) and is_balanced(pool, crush, Balancing())
-               for crush in crushes):
+    if not _keeps_sets(pool, future.crush):
         return None
-    pgs = {**future.pgs, **future.others}
-    movable = {pgid for pgid, pg in pgs.items() if _may_move(pgid, pg, pool, observation)}
-    by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in pgs.values())
-
-    def balanced(followers: AbstractSet[str]) -> Balance:
-        """`followers`: PGs that end where the rule places them."""
-        return balance(pool, [PlacedPg(
-            pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
-            pgid in movable and pgid not in followers) for pgid, pg in pgs.items()],
-            future.crush, observation.osdmap.osds, math.ceil(bounds.extra * by_crush),
-            bounds.deviation, new_rule=True, former=former)
-
-    def totals(ends: Mapping[str, OsdSet]) -> Tuple[int, int]:
-        """PGs with an upmap, and shards that move."""
-        return (sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
-                sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items()))
-
-    unlimited = result = balanced(frozenset())
-    ends = _ends(pgs, unlimited, frozenset())
-    costs = _costs(pool, pgs, ends, movable)
-    led, moved = totals(ends)
-    trades = _trades(list(costs.values()), led, moved)
-    if upmaps_max is not None and led > upmaps_max:
-        # The others have no upmap yet, and get none for the balance.
-        followers = {*list(costs)[:led - upmaps_max], *(
-            pgid for pgid in movable if not _shards(pool, pgs[pgid].raw, ends[pgid]))}
-        result = balanced(followers)
-        ends = _ends(pgs, result, followers)
-        led, moved = totals(ends)
-    out = observation.osdmap.out
-    finals = {pgid: final for pgid, final in ends.items() if final != pgs[pgid].acting
-              and (former is None or not broken_rule(pool, final, former, out))}
-    return LeastMoves(finals, by_crush, unlimited.required, moved - unlimited.required, led,
-                      result.deviation, trades)
+    return _limited([_PoolMoves(future, pool, observation, bounds)], upmaps_max)
 
 
-def moves_for_map(future: Future, observation: Observation, bounds: Bounds) -> LeastMoves:
-    """Of the pools with PGs that a new CRUSH map does not allow to stay where they are.
+def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
+                  upmaps_max: Optional[int] = None, pools: Collection[int] = ()) -> LeastMoves:
+    """Of the pools with PGs that a new CRUSH map does not allow to stay where they are, and of
+    `pools`.
 
     They can move before the map is set, as the present one allows the new sets as well. `future`:
-    the mapping of all PGs under the new map.
+    the mapping of all PGs under the new map. `upmaps_max`: as of least_moves, of all these pools.
     """
     pgs_by_pool: Dict[int, Dict[str, FuturePg]] = {}
     for pgid, pg in (*future.pgs.items(), *future.others.items()):
         pgs_by_pool.setdefault(pool_of(pgid), {})[pgid] = pg
-    osdmap, total = observation.osdmap, LeastMoves({}, 0, 0, 0, 0, 0.0)
+    osdmap, moves = observation.osdmap, []
     out = osdmap.out
     for number in sorted(pgs_by_pool.keys() & osdmap.pools.keys()):
         pool, pgs = osdmap.pools[number], pgs_by_pool[number]
-        if observation.balancing.covers(number) and any(
-                _may_move(pgid, pg, pool, observation)
-                and broken_rule(pool, pg.acting, future.crush, out) for pgid, pg in pgs.items()):
-            fewest = least_moves(replace(future, pgs=pgs, others={}), pool, observation, bounds,
-                                 former=observation.crush)
-            total = total if fewest is None else total.plus(fewest)
-    return total
+        concerned = observation.balancing.covers(number) and (number in pools or any(
+            _may_move(pgid, pg, pool, observation)
+            and broken_rule(pool, pg.acting, future.crush, out) for pgid, pg in pgs.items()))
+        if concerned and all(_keeps_sets(pool, crush)
+                             for crush in (future.crush, observation.crush)):
+            moves.append(_PoolMoves(replace(future, pgs=pgs, others={}), pool, observation, bounds,
+                                    observation.crush))
+    return _limited(moves, upmaps_max)
+
+
+def _keeps_sets(pool: Pool, crush: CrushRules) -> bool:
+    return is_plain(pool, crush) and is_balanced(pool, crush, Balancing())
+
+
+class _PoolMoves:
+    """The moves of a pool, first without a limit of upmaps."""
+
+    def __init__(self, future: Future, pool: Pool, observation: Observation, bounds: Bounds,
+                 former: Optional[CrushRules] = None) -> None:
+        """`former`: CRUSH in which the rule allows the new sets as well; None: it need not."""
+        self._future, self._pool, self._bounds, self._former = future, pool, bounds, former
+        self._osds, self._out = observation.osdmap.osds, observation.osdmap.out
+        self._pgs = {**future.pgs, **future.others}
+        self._movable = {pgid for pgid, pg in self._pgs.items()
+                         if _may_move(pgid, pg, pool, observation)}
+        self._by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in self._pgs.values())
+        self._unlimited = self._balanced(frozenset())
+        self._ends = _ends(self._pgs, self._unlimited, frozenset())
+        #: Without a limit.
+        self.moves = self._moves(self._unlimited, self._ends)
+        #: As `_costs`, of the PGs that can follow CRUSH.
+        self.costs = {pgid: cost for pgid, cost in _costs(
+            pool, self._pgs, self._ends, self._movable).items()
+                      if self._is_allowed(self._pgs[pgid].raw)}
+
+    def with_fewer_upmaps(self, followers: AbstractSet[str]) -> LeastMoves:
+        """`followers`: PGs, of all pools, that give up their upmap."""
+        if not followers & self.costs.keys():
+            return self.moves
+        # The others have no upmap yet, and get none for the balance.
+        following = {*(followers & self.costs.keys()), *(
+            pgid for pgid in self._movable
+            if not _shards(self._pool, self._pgs[pgid].raw, self._ends[pgid]))}
+        result = self._balanced(following)
+        return self._moves(result, _ends(self._pgs, result, following))
+
+    def _balanced(self, followers: AbstractSet[str]) -> Balance:
+        """`followers`: PGs that end where the rule places them."""
+        return balance(self._pool, [PlacedPg(
+            pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
+            pgid in self._movable and pgid not in followers) for pgid, pg in self._pgs.items()],
+            self._future.crush, self._osds, math.ceil(self._bounds.extra * self._by_crush),
+            self._bounds.deviation, new_rule=True, former=self._former)
+
+    def _moves(self, result: Balance, ends: Mapping[str, OsdSet]) -> LeastMoves:
+        pool, pgs = self._pool, self._pgs
+        moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+        finals = {pgid: final for pgid, final in ends.items()
+                  if final != pgs[pgid].acting and self._is_allowed(final)}
+        required = self._unlimited.required
+        return LeastMoves(
+            finals, self._by_crush, required, moved - required,
+            sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
+            result.deviation, pools=(pool.id,))
+
+    def _is_allowed(self, osds: OsdSet) -> bool:
+        """Whether `former` allows a set."""
+        return self._former is None or not broken_rule(self._pool, osds, self._former, self._out)
+
+
+def _limited(pools: Sequence[_PoolMoves], upmaps_max: Optional[int]) -> LeastMoves:
+    """The moves of all pools with at most so many upmaps, if so many PGs can follow CRUSH: first
+    those for which that costs the fewest shards."""
+    unlimited = reduce(LeastMoves.plus, [pool.moves for pool in pools], LeastMoves({}, 0, 0, 0, 0))
+    costs = sorted((row for pool in pools for row in pool.costs.items()), key=itemgetter(1))
+    moves = unlimited
+    if upmaps_max is not None and unlimited.upmaps > upmaps_max:
+        followers = {pgid for pgid, _ in costs[:unlimited.upmaps - upmaps_max]}
+        moves = reduce(LeastMoves.plus, [pool.with_fewer_upmaps(followers) for pool in pools],
+                       LeastMoves({}, 0, 0, 0, 0))
+    return replace(moves, trades=_trades([cost for _, cost in costs], unlimited.upmaps,
+                                         unlimited.required + unlimited.extra))
 
 
 def _ends(pgs: Mapping[str, FuturePg], result: Balance,

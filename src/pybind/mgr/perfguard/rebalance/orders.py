@@ -64,7 +64,7 @@ class Order:
     by: Optional[str] = None
     deviation: Optional[str] = None
     max_movement: Optional[str] = None
-    #: rule: how many upmaps may keep PGs in place.
+    #: rule, crushmap: how many upmaps may keep PGs in place.
     upmaps_max: Optional[int] = None
     #: Preview of expand: hosts that are not there, as growth.py reads them; the buckets that they
     #: are added to, and their device class.

@@ -71,6 +71,9 @@ class PoolChange(Change):
                             observation.signals.pool_bytes.get(pool.id, 0), outlook.finals)
         return first if first.pins else None
 
+    def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
+        return upmaps_to_remove(osdmap, future) if self.moves_first else {}
+
     def moves_noted(self) -> Change:
         return replace(self, passes=self.passes + 1)
 
@@ -126,7 +129,7 @@ def all_pgs(future: Future) -> Iterator[Tuple[str, FuturePg]]:
 
 
 def upmaps_to_remove(osdmap: OsdMap, future: Future) -> Dict[str, PinRecord]:
-    """The upmaps that PGs do not need once the pool is changed, as pins: so they are removed when
-    the change has been read back, and not before."""
+    """The upmaps of PGs that may not need them once their pool, or CRUSH, is changed, as pins: so
+    they are removed when the change has been read back, and not before."""
     return {pgid: PinRecord(UpmapEntry(), osdmap.entry(pgid))
             for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} if pgid in future.pgs}

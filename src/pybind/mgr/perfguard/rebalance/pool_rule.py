@@ -82,8 +82,9 @@ class RuleChange(PoolChange):
                                 self.upmaps_max)
 
     @property
-    def settled_pool(self) -> Optional[int]:
-        return self.rule.pool if self.moves_first and self.least is not None else None
+    def settled_pools(self) -> FrozenSet[int]:
+        return frozenset({self.rule.pool}) if self.moves_first and self.least is not None \
+            else frozenset()
 
     @property
     def follows_parts(self) -> bool:

@@ -224,7 +224,8 @@ def costs(observation: Observation, options: Options) -> Document:
 
 #: How to do with fewer pins, by verb.
 _FEWER_PINS = {
-    'crushmap': 'apply the change in several steps',
+    'crushmap': 'apply the change in several steps, or with --upmaps-max, with which more data '
+                'moves',
     'rule': 'a rule cannot be changed for a part of the PGs; with a lower --upmaps-max, more data '
             'moves and fewer upmaps remain',
     'pg_num': 'change pg_num in several steps',
@@ -280,7 +281,8 @@ class Preview:
         assessed = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
             assessed = replace(assessed, balanced=preview_balance(
-                self.planned, self.outlook, observation, Bounds.of(options), facts.space))
+                self.planned, self.outlook, observation, Bounds.of(options), facts.space,
+                () if self.change is None else self.change.settled_pools))
         if self.outlook is None and not self.details.moves_first:
             return assessed
         return assessed.with_effects(facts, observation, options, rates, pg_limit)

@@ -382,8 +382,6 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
             data['via'], pgs(data['pins']))))
     if data['least_moves'] is not None:
         rows += _least_moves(data['least_moves'], 'new rule')
-        rows += [('with --upmaps-max %d' % trade['upmaps'], 'about %s' % plural(
-            trade['shards'], 'shard')) for trade in data['least_moves'].get('trades', ())]
     return rows
 
 
@@ -393,7 +391,9 @@ def _least_moves(fewest: Json, what: str) -> List[Tuple[str, str]]:
             ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
                 fewest['shards_extra'], fewest['deviation'])),
             ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
-             'four times its data: the mons drop upmaps that no longer fit)' % fewest['upmaps'])]
+             'four times its data: the mons drop upmaps that no longer fit)' % fewest['upmaps']),
+            *(('with --upmaps-max %d' % trade['upmaps'], 'about %s' % plural(
+                trade['shards'], 'shard')) for trade in fewest.get('trades', ()))]
 
 
 def _map(data: Optional[Json]) -> List[Tuple[str, str]]:

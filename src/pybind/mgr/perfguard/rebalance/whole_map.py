@@ -6,7 +6,7 @@ domain, no pin can keep them. With target=balanced, they move before the map is 
 as possible, to sets that both maps allow.
 """
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, List, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
@@ -15,7 +15,7 @@ from ..observation import Observation
 from .change import Change, ChangeStage, Planned
 from .least_moves import moves_for_map
 from .moves import Move
-from .pool_change import MOST_PASSES, first_moves
+from .pool_change import MOST_PASSES, first_moves, upmaps_to_remove
 from .types import Action, Bounds, PinRecord, SetCrushMap
 
 
@@ -32,6 +32,9 @@ class MapChange(Change):
     crush_identity: int = 0
     #: Of the PGs that it does not allow to stay, which move first; None: they do not.
     least: Optional[Bounds] = None
+    #: How many upmaps may keep the PGs of `limited` in place (None: unlimited), and those pools.
+    upmaps_max: Optional[int] = None
+    limited: Tuple[int, ...] = ()
     #: Number of passes that have moved PGs so far.
     passes: int = 0
 
@@ -64,7 +67,13 @@ class MapChange(Change):
                  space: Mapping[int, Space]) -> Outlook:
         if isinstance(outlook, NoFuture) or self.least is None or not self.moving_first:
             return outlook
-        return replace(outlook, finals=moves_for_map(outlook, observation, self.least).finals)
+        return replace(outlook, finals=moves_for_map(
+            outlook, observation, self.least, self.upmaps_max, self.limited).finals)
+
+    @property
+    def settled_pools(self) -> FrozenSet[int]:
+        # Where the balance would place their PGs, they may need further upmaps.
+        return frozenset(self.limited)
 
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[Planned]:
@@ -83,6 +92,15 @@ class MapChange(Change):
             moves.update(first.moves)
         return Planned(records, moves=moves) if records else None
 
+    @property
+    def removes_upmaps(self) -> bool:
+        return bool(self.limited)
+
+    def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
+        # The mons keep upmaps without effect if one of their sources is in the set of the new map.
+        return {pgid: pin for pgid, pin in upmaps_to_remove(osdmap, future).items()
+                if pool_of(pgid) in self.limited}
+
     def moves_noted(self) -> Change:
         return replace(self, passes=self.passes + 1)
 
@@ -91,7 +109,8 @@ class MapChange(Change):
 
     @property
     def features(self) -> Mapping[str, str]:
-        return {'PGs move before the CRUSH map is set:': 'no' if self.least is None else 'yes'}
+        return {'PGs move before the CRUSH map is set:': 'no' if self.least is None else 'yes',
+                'upmaps that remain at most:': str(self.upmaps_max)}
 
     def landed(self, observation: Observation) -> bool:
         return (observation.crush_version != self.crush_version

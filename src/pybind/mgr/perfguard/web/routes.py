@@ -124,7 +124,8 @@ _BALANCE = (
     Field('deviation', TEXT, 'balance: PGs by which an OSD may differ from its share of a pool'),
     Field('max_movement', STRING, 'balance: maximum share of the shards that moves, such as 5%'))
 
-_UPMAPS_MAX = Field('upmaps_max', INTEGER, 'rule: how many upmaps may keep PGs in place')
+_UPMAPS_MAX = Field('upmaps_max', INTEGER,
+                    'rule, crushmap: how many upmaps may keep PGs in place')
 
 #: The arguments of a change, by its name.
 _CHANGE = (
@@ -281,7 +282,7 @@ ROUTES: Tuple[Route, ...] = (
           Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
                 parameter='inbuf'),
           Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'),
-          _DRY_RUN, _ACCEPT),
+          _UPMAPS_MAX, _DRY_RUN, _ACCEPT),
     _post('/adopt', 'adopt', 'Take over an expansion that another tool has pinned', _DRY_RUN,
           _ACCEPT),
     _post('/import', 'import_mappings', 'Move PGs to where exported mappings place them',

@@ -9,10 +9,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.ports import Future, FuturePg
-from perfguard.cluster.types import Balancing, OsdMap, Pool
+from perfguard.cluster.types import Balancing, Osd, OsdMap, Pool
 from perfguard.errors import Refused
-from perfguard.rebalance.least_moves import least_moves
+from perfguard.rebalance.least_moves import least_moves, moves_for_map
 from perfguard.rebalance.types import Bounds
+from perfguard.rebalance.whole_map import MapChange
 
 from ..fakes.crushmaps import Map, place
 from ..fakes.driver import OPTIONS, Driver
@@ -189,6 +190,47 @@ def test_each_limit_of_upmaps_moves_the_fewest_shards(shape: Shape, tmp_path: Pa
             assert trade.shards == floor(pool, future, trade.upmaps)
     # With the first shape, what moves ends where CRUSH places it.
     assert moved == sorted(moved) and (moved[-1] > moved[0] or shape is SHAPES[0])
+
+
+def map_future(shape: Shape, directory: Path) -> Tuple[Future, Any]:
+    """Two pools under a new CRUSH map that has the new rule."""
+    (former, here), (crush, raw) = (
+        place(Map(shape.racks, steps, 'default'), shape.size, PGS, directory)
+        for steps in (shape.old, shape.new))
+    pools = {number: Pool(number, 'p%d' % number, shape.erasure, shape.size, shape.size - 1, 0,
+                          PGS, PGS, PGS) for number in (1, 2)}
+    pgs = {'%d.%x' % (1 + number % 2, number // 2): FuturePg(*sets)
+           for number, sets in enumerate(zip(here, raw))}
+    osds = {osd: Osd(osd, True, 1.0) for rack in shape.racks for host in rack for osd in host}
+    return Future(pgs, crush), SimpleNamespace(
+        osdmap=OsdMap(7, frozenset(), pools, osds, {}, {}, {}), crush=former,
+        balancing=Balancing())
+
+
+@pytest.mark.parametrize('shape', SHAPES[:2])
+def test_a_limit_of_upmaps_for_a_crush_map_is_spent_where_it_saves_most(shape: Shape,
+                                                                        tmp_path: Path) -> None:
+    """Two pools, with the same rule."""
+    future, observation = map_future(shape, tmp_path)
+    pool = observation.osdmap.pools[1]
+    for upmaps in (None, *range(PGS, -1, -1)):
+        moves = moves_for_map(future, observation, Bounds(1000.0, 0.0), upmaps)
+        assert moves.upmaps <= (PGS if upmaps is None else upmaps) and moves.pools == (1, 2)
+        assert moves.required + moves.extra == floor(pool, future, upmaps), upmaps
+        assert all(trade.shards == floor(pool, future, trade.upmaps) for trade in moves.trades)
+
+
+def test_pgs_follow_a_crush_map_although_no_other_has_to_move_any_longer(tmp_path: Path) -> None:
+    future, observation = map_future(SHAPES[1], tmp_path)
+    bounds = Bounds(1000.0, 0.0)
+    obeyed = replace(future, pgs={pgid: pg._replace(acting=moves_for_map(
+        future, observation, bounds).finals.get(pgid, pg.acting))
+                                  for pgid, pg in future.pgs.items()})
+    assert not moves_for_map(obeyed, observation, bounds).finals
+    change = MapChange(least=bounds, upmaps_max=0, limited=(1, 2))
+    outlook = change.foreseen(obeyed, observation, {})
+    assert isinstance(outlook, Future) and outlook.finals == {
+        pgid: pg.raw for pgid, pg in obeyed.pgs.items() if pg.acting != pg.raw} != {}
 
 
 def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

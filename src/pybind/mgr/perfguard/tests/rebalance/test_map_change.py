@@ -14,6 +14,8 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, Outlook
 from perfguard.cluster.types import OsdMap, PoolSetting
 from perfguard.errors import Refused
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.tables import order as table
 
 from ..fakes.cluster import FakeReply
@@ -90,6 +92,8 @@ class MappedCluster(RuledCluster):
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[FakeReply]:
         replies = super().run(commands)
         if any(command['prefix'] == 'osd setcrushmap' for command in commands):
+            for pg in self.pg.values():
+                pg.mon.next_epoch()
             self.remapped_by_map += [pgid for pgid, pg in self.pg.items()
                                      if tuple(pg.mon.up()) != tuple(pg.data)]
         return replies
@@ -109,7 +113,10 @@ def broken(cluster: MappedCluster, pgs: Sets) -> int:
 
 
 def shards_moved(before: Sets, after: Sets) -> int:
-    return sum(len(set(after[pgid]) - set(osds)) for pgid, osds in before.items())
+    """Those of the erasure-coded pool by position."""
+    return sum(len(set(after[pgid]) - set(osds)) if pgid.startswith('1.') else
+               sum(old != new for old, new in zip(osds, after[pgid]))
+               for pgid, osds in before.items())
 
 
 def most(shown: Json) -> int:
@@ -209,6 +216,65 @@ def test_with_target_crush_they_are_listed() -> None:
     driver = Driver(cluster, OPTIONS)
     with pytest.raises(Refused, match='cannot be pinned'):
         driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+
+
+@pytest.mark.parametrize('rule, change', CHANGES[:1])
+@pytest.mark.parametrize('share', [0.0, 0.5])
+def test_fewer_upmaps_cost_movement(rule: str, change: Json, share: float) -> None:
+    cluster = MappedCluster(rule)
+    driver, before, given = Driver(cluster, BALANCED), all_sets(cluster), cluster.map_with(**change)
+    free = driver.order('crushmap', crush_map=given, dry_run=True)['crushmap']['least_moves']
+    allowed = int(share * free['upmaps'])
+    shown = driver.order('crushmap', crush_map=given, upmaps_max=allowed)
+    fewest = shown['crushmap']['least_moves']
+    assert fewest['upmaps'] <= allowed < free['upmaps'] and fewest['trades'] == free['trades']
+    assert re.search('with --upmaps-max 0 *about %d' % fewest['trades'][-1]['shards'], table(shown))
+    driver.run_to('DONE')
+    assert cluster.remapped_by_map == [] and cluster.clean() and maps_set(cluster) == 1
+    assert cluster.most_unclean <= BALANCED.max_pgs_in_flight
+    assert broken(cluster, all_sets(cluster)) == 0
+    assert len(cluster.entries()) == fewest['upmaps'] == shown['balanced']['kept']
+    shards = shards_moved(before, all_sets(cluster))
+    assert shards == most(shown) == fewest['shards_required'] + fewest['shards_extra']
+    assert shards > free['shards_required'] + free['shards_extra']
+    if not allowed:
+        assert shards == fewest['shards_by_crush'] == free['trades'][-1]['shards']
+
+
+@pytest.mark.parametrize('turns', range(1, 60, 8))
+def test_the_limit_of_upmaps_survives_a_failover(turns: int) -> None:
+    cluster = MappedCluster()
+    driver, before = Driver(cluster, BALANCED), all_sets(cluster)
+    shown = driver.order('crushmap', crush_map=cluster.map_with(**RACKS), upmaps_max=3)
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE')
+    assert shards_moved(before, all_sets(cluster)) == most(shown)
+    assert len(cluster.entries()) == shown['crushmap']['least_moves']['upmaps'] <= 3
+
+
+def test_a_limit_that_cannot_be_kept_is_refused() -> None:
+    """A PG cannot be where the new map places it if the present one forbids that."""
+    for options, rule, change, why in (
+            (BALANCED, *CHANGES[1], 'must be at least [1-9].*: the current CRUSH map'),
+            (BALANCED, 'racks', {'steps': {'racks': 'hosts'}}, 'no PGs move before'),
+            (OPTIONS, *CHANGES[0], 'no PGs move before')):
+        cluster = MappedCluster(rule)
+        driver = Driver(cluster, options)
+        with pytest.raises(Refused, match=why):
+            driver.order('crushmap', crush_map=cluster.map_with(**change), upmaps_max=0)
+        assert driver.phase == 'IDLE'
+
+
+def test_a_plan_keeps_the_limit_of_upmaps() -> None:
+    cluster = MappedCluster()
+    driver, given = Driver(cluster, BALANCED), cluster.map_with(**RACKS)
+    ordered = Order('crushmap', crush_map=given, upmaps_max=2)
+    saved = driver.give(PlanOrder(SAVE, 'map', ordered))
+    assert saved['preview']['crushmap']['least_moves']['upmaps'] <= 2
+    driver.give(PlanOrder(APPROVE, 'map', token=saved['token']))
+    driver.run_to('DONE')
+    assert len(cluster.entries()) <= 2
 
 
 def test_a_map_drains_a_host_to_others_that_get_its_weight() -> None:
