@@ -136,7 +136,9 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         pgp_num_target=dumped.get('pg_placement_num_target', 0),
         pg_num_min=int(options.get('pg_num_min', 0)),
         pg_num_max=int(options.get('pg_num_max', 0)),
-        cached=dumped.get('read_tier', -1) >= 0 or dumped.get('write_tier', -1) >= 0)
+        cached=dumped.get('read_tier', -1) >= 0 or dumped.get('write_tier', -1) >= 0,
+        # A pool may outlive its profile.
+        local_groups=erasure and profile.get('plugin', 'lrc') == 'lrc')
 
 
 # ---- PG states: by OSD, as counts, and as rows of a PG dump

@@ -130,6 +130,8 @@ class Pool:
     pg_num_max: int = 0
     #: Clients access it through a cache tier.
     cached: bool = False
+    #: Positions of a PG form local groups, as of an LRC.
+    local_groups: bool = False
 
     def is_complete(self, osds: OsdSet) -> bool:
         """Whether a set has an OSD for each copy or shard of a PG."""

@@ -27,7 +27,7 @@ from .campaign import AnyChange, Campaign, Rollback
 from .change import Change, Details
 from .growth import growth
 from .join_plan import bases_of, entries_with, plan_join
-from .least_moves import least_moves, moves_for_map
+from .least_moves import least_moves, moves_for_map, why_all_follow
 from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, waiting, weights_back)
@@ -197,15 +197,19 @@ class CrushOrders:
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = observation.signals.pool_bytes.get(pool.id, 0)
-        change, fewest_moves = RuleChange(rule=rule), None
+        change, fewest_moves, warnings = RuleChange(rule=rule), None, []
         planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
         if not planned.unpinnable:
             _refuse_limit(order, 'the new rule allows every PG to stay where it is')
         else:
-            fewest_moves = least_moves(outlook, pool, observation, bounds, order.upmaps_max) \
-                if bounds is not None and observation.balancing.covers(pool.id) else None
-            if fewest_moves is None:
-                _refuse_limit(order, 'all PGs move to where the new rule places them')
+            why = why_all_follow(pool, outlook.crush, observation.balancing)
+            if bounds is not None and not why:
+                fewest_moves = least_moves(outlook, pool, observation, bounds, order.upmaps_max)
+            else:
+                text = 'all PGs move to where the new rule places them: ' + (
+                    why if bounds is not None else 'target=crush')
+                _refuse_limit(order, text)
+                warnings = [] if bounds is None else [text]
             finals = None if fewest_moves is None else fewest_moves.finals
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
@@ -217,7 +221,8 @@ class CrushOrders:
         change = with_names(change, observation.osdmap, crush)
         details = rule_details(change, observation.osdmap, crush, fewest_moves)
         return Preview(change, planned, outlook=None if details.moves_first else outlook,
-                       details=details, warnings=tuple(risk.text for risk in details.risks))
+                       details=details,
+                       warnings=(*warnings, *(risk.text for risk in details.risks)))
 
     def _prepare_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
         osdmap = observation.osdmap

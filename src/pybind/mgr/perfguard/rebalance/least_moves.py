@@ -18,7 +18,8 @@ from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Balancing, Json, OsdSet, Pool, pool_of
 from ..observation import Observation
-from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_plain
+from ..upmap.balance import (Balance, PlacedPg, balance, is_balanced, is_merging, is_plain,
+                             may_obey)
 from ..upmap.pins import broken_rule, skip_reason
 from .types import Bounds
 
@@ -76,13 +77,25 @@ def least_moves(future: Future, pool: Pool, observation: Observation,
     """`future`: the mapping of all PGs of the pool under the new rule. Takes about 0.3 ms a PG, and
     twice as long with a limit of upmaps (None: unlimited).
 
-    None: the mons keep no upmaps under that rule, PGs are being merged, or the rule has several
-    takes or several OSDs in a bucket. There, positions have a meaning (the local groups of an LRC,
-    the device class of the primary) that the sets would not keep.
+    None: all PGs must end where the rule places them, see `why_all_follow`.
     """
-    if not _keeps_sets(pool, future.crush):
+    if why_all_follow(pool, future.crush, Balancing()):
         return None
     return _limited([_PoolMoves(future, pool, observation, bounds)], upmaps_max)
+
+
+def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
+    """Why no upmaps can, or may, keep the PGs of a pool in place under its rule in this CRUSH; ''
+    if they may."""
+    if not balancing.covers(pool.id):
+        return 'the balancer does not cover the pool (balancer mode, or pool list)'
+    if is_merging(pool):
+        return 'its PGs are being merged'
+    if not crush.balances(pool.crush_rule, pool.size):
+        return 'the mons keep no upmaps under that rule, or perfguard does not know its shares'
+    # With several takes, positions have a meaning, such as the device class of the primary.
+    return '' if may_obey(pool, crush) else \
+        'that rule has several takes, or places unequal numbers of shards in its buckets'
 
 
 def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
@@ -103,15 +116,11 @@ def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
         concerned = observation.balancing.covers(number) and (number in pools or any(
             _may_move(pgid, pg, pool, observation)
             and broken_rule(pool, pg.acting, future.crush, out) for pgid, pg in pgs.items()))
-        if concerned and all(_keeps_sets(pool, crush)
+        if concerned and all(is_plain(pool, crush) and is_balanced(pool, crush, Balancing())
                              for crush in (future.crush, observation.crush)):
             moves.append(_PoolMoves(replace(future, pgs=pgs, others={}), pool, observation, bounds,
                                     observation.crush))
     return _limited(moves, upmaps_max)
-
-
-def _keeps_sets(pool: Pool, crush: CrushRules) -> bool:
-    return is_plain(pool, crush) and is_balanced(pool, crush, Balancing())
 
 
 class _PoolMoves:

@@ -18,6 +18,7 @@ from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Op
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool, out_osds
+from .grouped_sets import GroupedSets
 from .levels import ShardLevel
 from .pins import broken_rule
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
@@ -79,10 +80,10 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             new_rule: bool = False, former: Optional[CrushRules] = None) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
-    `new_rule`: the rule of `pool`, which has one take and one shard in each bucket, need not allow
-    PGs to be where they are. Those for which it does not move first, with as few of their shards as
-    possible. `former`: CRUSH in which that rule must allow the new sets as well; a PG without such
-    a set ends where `crush` places it.
+    `new_rule`: the rule of `pool`, as of `may_obey`, need not allow PGs to be where they are. Those
+    for which it does not move first, with as few of their shards as possible. `former`: CRUSH in
+    which that rule must allow the new sets as well, if it is plain in both (`is_plain`); a PG
+    without such a set ends where `crush` places it.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -174,12 +175,21 @@ class Shards(ShardLevel):
         out, size = out_osds(osds), self.pool.size
         broken = {number for number, members in enumerate(self.origin)
                   if self.pgs[number].free and len(members) == len(raws[number]) == size
-                  and broken_rule(self.pool, tuple(members), crush, out)}
-        sets = LawfulSets(self.domain, self.weights, self.most, self._former).place(
-            self.origin, raws, broken)
+                  # Local groups may be mixed although the mons keep the upmap.
+                  and (self.pool.local_groups and self.takes[0].groups
+                       or broken_rule(self.pool, tuple(members), crush, out))}
+        sets = self._lawful(raws, broken)
         self.here = [list(members) for members in sets]
         self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
                             for osd, before in zip(members, origin))
+
+    def _lawful(self, raws: Sequence[OsdSet], broken: AbstractSet[int]) -> List[Sequence[int]]:
+        groups = self.takes[0].groups
+        if groups:
+            return GroupedSets(groups, self.pool, self.domain, self.weights, self.most).place(
+                self.origin, raws, broken)
+        return LawfulSets(self.domain, self.weights, self.most, self._former).place(
+            self.origin, raws, broken)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set of OSDs in the order of the takes; an acting set may have another order."""
@@ -412,6 +422,12 @@ class _Groups(ShardLevel):
 
 #: Maximum number of choices of shards to keep that are tried for a PG.
 CHOICES = 64
+
+
+def may_obey(pool: Pool, crush: CrushRules) -> bool:
+    """Whether `balance` finds sets for PGs that the pool's rule does not allow to stay."""
+    takes = crush.spread(pool.crush_rule, pool.size).takes
+    return len(takes) == 1 and takes[0].even
 
 
 def is_plain(pool: Pool, crush: CrushRules) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Balancing, Osd, OsdMap, Pool
 from perfguard.errors import Refused
-from perfguard.rebalance.least_moves import least_moves, moves_for_map
+from perfguard.rebalance.least_moves import least_moves, moves_for_map, why_all_follow
+from perfguard.rebalance.tables import order as order_text
 from perfguard.rebalance.types import Bounds
 from perfguard.rebalance.whole_map import MapChange
 
@@ -24,8 +25,6 @@ from .test_rule_change import Watcher, number_of, sets, switches, wanted
 
 BALANCED = replace(OPTIONS, target='balanced')
 Sets = Dict[str, Tuple[int, ...]]
-TWO_PER_RACK = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
-TWO_RACKS = ('choose firstn 2 type rack', 'chooseleaf firstn 2 type host')
 
 
 def shards_moved(before: Sets, after: Sets) -> int:
@@ -264,13 +263,33 @@ def test_nothing_moves_for_the_balance_if_that_is_not_allowed() -> None:
     assert shards_moved(before, sets(cluster)) == shown['shards_required']
 
 
-@pytest.mark.parametrize('steps, size', [(TWO_PER_RACK, 8), (TWO_RACKS, 4)])
-def test_a_rule_whose_positions_have_a_meaning_places_the_pgs(steps: Sequence[str], size: int,
-                                                              tmp_path: Path) -> None:
-    """Such as that of an LRC pool, whose local groups are in one rack each."""
-    crush, raw = place(Map(hosts(24, 2, racks=6), steps), size, 8, tmp_path)
-    pool = Pool(1, 'p', True, size, size - 1, 0, 8, 8, 8)
+@pytest.mark.parametrize('steps, size, why', [
+    (('chooseleaf firstn 1 type host', 'emit', 'take r1', 'chooseleaf firstn -1 type host'), 3,
+     'several takes'),
+    (('choose firstn 2 type rack', 'chooseleaf firstn 2 type host'), 3, 'unequal numbers'),
+    (('choose indep 2 type rack', 'choose indep 2 type host', 'choose indep 2 type osd'), 8,
+     'the mons keep no upmaps')])
+def test_rules_that_place_all_pgs(steps: Sequence[str], size: int, why: str,
+                                  tmp_path: Path) -> None:
+    """Positions have a meaning, for example, if there are several takes."""
+    take = 'r0' if 'emit' in steps else 'default'
+    crush, raw = place(Map(hosts(24, 2, racks=6), steps, take), size, 8, tmp_path)
+    pool = Pool(1, 'p', 'indep' in steps[0], size, size - 1, 0, 8, 8, 8)
     future = Future({'1.%d' % number: FuturePg(osds, osds) for number, osds in enumerate(raw)},
                     crush)
-    seen: Any = None  # nothing is asked of the cluster for such a rule
-    assert least_moves(future, pool, seen, Bounds(1.0, 1.0)) is None
+    observation: Any = None  # nothing is asked of the cluster for such a rule
+    assert least_moves(future, pool, observation, Bounds(1.0, 1.0)) is None
+    assert why in why_all_follow(pool, crush, Balancing())
+
+
+def test_a_preview_says_why_all_pgs_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    monkeypatch.setattr(cluster, 'balancing', lambda: Balancing(pools=frozenset({2})))
+    driver.run(1)
+    shown = driver.order('rule', 'rep', 'racks', dry_run=True)
+    why = 'all PGs move to where the new rule places them: the balancer does not cover the pool'
+    assert shown['rule']['least_moves'] is None and shown['warnings'][0].startswith(why)
+    assert why in order_text(shown)
+    with pytest.raises(Refused, match='does not apply: ' + why):
+        driver.order('rule', 'rep', 'racks', upmaps_max=4)
