@@ -156,7 +156,7 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
 
     `causes`: codes of the likely causes by slow OSD, the most significant first.
     """
-    why = {osd: '%.0f%% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
+    why = {osd: '%.0f %% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
         'of erasure-coded pools, which need it in any case' if row.erasure > row.replica else
         'of PGs that it does not lead'))
         for osd, row in reads.items() if sum(row) >= LEAST_OSD_READS

@@ -477,7 +477,7 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     if other_hosts:
         return 'only OSDs of one host at a time, now those of %s' % ', '.join(sorted(other_hosts))
     if len(lowered) >= max(1, int(AFFINITY_SHARE * len(ladder_view.affinities))):
-        return 'at most %.0f%% of all OSDs at a time' % (100 * AFFINITY_SHARE)
+        return 'at most %.0f %% of all OSDs at a time' % (100 * AFFINITY_SHARE)
     up = [osd_id for osd_id in ladder_view.hosts if osd_id in ladder_view.affinities]
     remaining = sum(1 for osd_id in up if osd_id != osd and ladder_view.affinities[osd_id] > 0.0)
     if remaining < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):

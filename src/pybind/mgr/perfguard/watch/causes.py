@@ -193,7 +193,7 @@ def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
     if total >= CAUSE_OPS:
         pool, ops = pools.most_common(1)[0]
         name = facts.pool_names.get(pool, str(pool))
-        return [LikelyCause('pool', '%s; %.0f%% are of pool %s' % (text, 100 * ops / total, name),
+        return [LikelyCause('pool', '%s; %.0f %% are of pool %s' % (text, 100 * ops / total, name),
                             {**evidence, 'pool': name, 'share': round(ops / total, 3)})]
     return [LikelyCause('load', text, evidence)]
 
@@ -212,7 +212,7 @@ def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
         if total >= CAUSE_OPS and ops >= HEAVY_SHARE * total:
             # The two counts do not begin at the same instant.
             share, of = min(1.0, ops / total), facts.pool_names.get(pool, str(pool))
-            part = '%.0f%% are on' % (100 * share)
+            part = '%.0f %% are on' % (100 * share)
             yield LikelyCause('object', '%s object %s of pool %s' % (part, name, of),
                               {'object': name, 'pool': of, 'share': round(share, 3)},
                               '%s one object of pool %s' % (part, of))
@@ -260,7 +260,7 @@ class ClientShare:
         return 'one client ' + self._part()
 
     def _part(self) -> str:
-        return 'sends %.0f%% of the operations' % (100 * self.share)
+        return 'sends %.0f %% of the operations' % (100 * self.share)
 
     def to_json(self) -> Dict[str, object]:
         return {'client': self.client, 'address': self.address, 'share': round(self.share, 3)}

@@ -9,13 +9,12 @@ with a time constant (the option chronic_period_seconds), and those of the recen
 shorter one. slowness.py has the constants, for the default of this option.
 """
 import math
-import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
-from ..tables import plural
+from ..tables import plural, time_text
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
@@ -145,16 +144,14 @@ class _Count:
         share = self.slow_seconds / max(self.seconds, self.slow_seconds, 1.0)
         slowdown = math.exp(self.logs / max(self.slow_seconds, 1.0))
         return Chronic(osd, self.since, self.raised, self.last, share, self.all_episodes, slowdown,
-                       'slow %s of the time since %s, %s, %.1f times its peers while '
-                       'slow, last in %s' % (
-                           percent(share), time.strftime('%a %Y-%m-%d %H:%M UTC',
-                                                         time.gmtime(self.since)),
+                       'slow %s of the time since %s, %s, slowdown %.1f while slow, last in %s' % (
+                           percent(share), time_text(self.since),
                            plural(self.all_episodes, 'episode'), slowdown,
                            CHANNELS[self.channel]))
 
 
 def percent(share: float) -> str:
-    return '%.0f%%' % (100 * share) if share >= 0.0995 else '%.1f%%' % (100 * share)
+    return '%.0f %%' % (100 * share) if share >= 0.0995 else '%.1f %%' % (100 * share)
 
 
 class ChronicOsds:

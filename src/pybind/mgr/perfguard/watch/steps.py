@@ -184,7 +184,7 @@ def _shown(name: str, value: str) -> str:
 
 def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
     """Of steps at about the same time, as in "reads and writes of pool p take 1.4 times as long
-    since 14:02 UTC"."""
+    since 14:02 CET"."""
     kinds: Dict[str, List[str]] = {}
     for step in steps:
         kinds.setdefault(names[step.pool], []).append(step.kind)
@@ -221,4 +221,5 @@ def _noticed(change: ClusterChange) -> str:
 
 
 def _clock(stamp: float) -> str:
-    return time.strftime('%H:%M UTC', time.gmtime(stamp))
+    """Local time of the mgr, with its zone, as in all texts."""
+    return time.strftime('%H:%M %Z', time.localtime(stamp))

@@ -108,7 +108,7 @@ class Chronic(NamedTuple):
     share: float
     episodes: int
     slowdown: float
-    #: "slow 9% of the time since Tue 2026-11-17 14:05 UTC, 14 episodes, 6.1 times its peers ..."
+    #: "slow 9.0 % of the time since 2026-11-17 14:05:00 CET, 14 episodes, slowdown 6.1 ..."
     why: str
 
 

@@ -96,7 +96,7 @@ def test_texts_give_the_evidence() -> None:
     client, = causes(OsdEvidence(5, STORE, load_ratio=3.0,
                                  clients=loads(client_7=900, client_2=100)))
     assert client.text == ('it serves 3.0 times the operations of its peers; '
-                           'client.7 (10.0.0.0:0/1) sends 90% of the operations')
+                           'client.7 (10.0.0.0:0/1) sends 90 % of the operations')
     assert client.evidence == {'load_ratio': 3.0, 'client': 'client.7',
                                'address': '10.0.0.0:0/1', 'share': 0.9}
     pool, = causes(OsdEvidence(5, STORE, load_ratio=3.0, pool_names={1: 'rbd'},
@@ -104,7 +104,7 @@ def test_texts_give_the_evidence() -> None:
     assert pool.evidence == {'load_ratio': 3.0, 'pool': 'rbd', 'share': 1.0}
     hot, = causes(OsdEvidence(5, STORE, load_ratio=3.0, pool_names={1: 'rbd'},
                               clients=loads(client_1=1000), objects=objects(header=1010)))
-    assert hot.text == ('it serves 3.0 times the operations of its peers; 100% are on object '
+    assert hot.text == ('it serves 3.0 times the operations of its peers; 100 % are on object '
                         'header of pool rbd')
     assert hot.evidence == {'load_ratio': 3.0, 'object': 'header', 'pool': 'rbd', 'share': 1.0}
     scrub, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, deep_scrubbing=1)))

@@ -200,7 +200,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     driver = chronic()
     check = driver.osds.checks[CHRONIC]
     assert check['summary'] == 'osd.7 is chronically slow'
-    assert check['detail'][0].startswith('osd.7 on h7: slow 10% of the time since ')
+    assert check['detail'][0].startswith('osd.7 on h7: slow 10 % of the time since ')
     assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
     row = driver.rows[7]
     assert row['chronic']['why'] in check['detail'][0] and not row['slow']

@@ -156,8 +156,8 @@ def test_health_checks_name_no_client_and_no_object(monkeypatch: pytest.MonkeyPa
     cluster.slow = {**dict.fromkeys(cluster.places, 8.0), 7: 60.0}
     cluster.run(300)
     told = '%s %s' % (cluster.checks, cluster.told)
-    assert 'one client sends 90% of the operations' in cluster.detail(LATENCY_CHECK)
-    assert '90% are on one object of pool rbd' in cluster.detail(SLOW)
+    assert 'one client sends 90 % of the operations' in cluster.detail(LATENCY_CHECK)
+    assert '90 % are on one object of pool rbd' in cluster.detail(SLOW)
     assert not [name for name in (CLIENT, ADDRESS, OBJECT) if name in told]
     context = cluster.context()
     osd = shown_osds(cluster.watch, context)[7]
@@ -177,7 +177,7 @@ def test_loads_that_are_not_read_all_the_time_are_kept_as_long_as_something_is_s
     cluster.run(300)
     cluster.extra = {}
     cluster.run(900)
-    assert '90% are on one object of pool rbd' in cluster.detail(SLOW)
+    assert '90 % are on one object of pool rbd' in cluster.detail(SLOW)
     cluster.slow = {}
     cluster.run(300)
     assert [cause.code for cause in cluster.watch.load_of(7, cluster.context())] == ['load']
@@ -339,13 +339,13 @@ def test_pgs_without_a_report_clear_nothing() -> None:
 
 def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
     cluster = Osds(16)
-    found = Chronic(0, 1e9, 1e9, 1e9, 0.09, 14, 6.1, 'slow 9.0% of the time')
+    found = Chronic(0, 1e9, 1e9, 1e9, 0.09, 14, 6.1, 'slow 9.0 % of the time')
     cluster.run(60)
     standing = {osd: found._replace(osd=osd) for osd in (4, 5, 6, 7, 9)}
     cluster.watch.slow.chronic._standing = standing
     check = cluster.checks[CHRONIC]
     assert check['summary'] == 'host h1 and osd.9 are chronically slow'
-    assert check['detail'][4] == 'osd.9 on h2: slow 9.0% of the time'
+    assert check['detail'][4] == 'osd.9 on h2: slow 9.0 % of the time'
 
 
 def test_a_slow_osd_is_the_only_one_named() -> None:

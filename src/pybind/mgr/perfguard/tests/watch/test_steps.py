@@ -14,6 +14,8 @@ from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, C
                                    KnownSteps, Step, of_options, step_of, what_text, why_text)
 from perfguard.watch.types import Flow
 
+from ..fakes.zones import in_zone
+
 MINUTE = 60.0
 START = 1e9 - 1e9 % 3600.0
 
@@ -103,12 +105,13 @@ def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
 
 def test_the_texts() -> None:
     steps = [step(), step()._replace(kind='writes', after=Flow(300.0, 3.2))]
-    assert what_text(steps, {1: 'p'}) == \
-        'reads and writes of pool p take 1.5 times as long since 01:00 UTC'
     change = ClusterChange(START + 60.0, 'x of osd', 'no value', '3')
-    assert why_text(steps, [change], True) == (
+    with in_zone('CET-1'):
+        what, why = what_text(steps, {1: 'p'}), why_text(steps, [change], True)
+    assert what == 'reads and writes of pool p take 1.5 times as long since 02:00 CET'
+    assert why == (
         'reads take 2.8 ms instead of 2 ms, writes take 3.2 ms instead of 2 ms; changed at that '
-        'time: x of osd: 3 instead of no value, at 01:01 UTC; client load: 300 writes per second '
+        'time: x of osd: 3 instead of no value, at 02:01 CET; client load: 300 writes per second '
         'instead of 100')
     assert why_text([step()], [], True).endswith(
         'no change at that time is known that may be the cause')
