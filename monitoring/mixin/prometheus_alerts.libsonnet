@@ -310,9 +310,9 @@
           '1m',
           'last_over_time((max without (instance, pod)\n'
           + '  '
-          + '(ceph_perfguard_mitigation_rungs{state="held",rung!="hold_releases"}))[5m:5s])'
+          + '(ceph_perfguard_mitigations{state="held",mitigation!="hold_releases"}))[5m:5s])'
           + ' > 0',
-          'perfguard has changed the cluster to protect clients: {{ $labels.rung }}',
+          'perfguard has changed the cluster to protect clients: {{ $labels.mitigation }}',
           '"ceph perfguard mitigation ls" shows the changes, the reasons, and the values '
           + 'before. They are undone when the cause has cleared, or by "ceph perfguard '
           + 'mitigation revert".',
@@ -324,7 +324,7 @@
           null,
           'last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_probe_regression))[5m:5s]) == 1',
-          '{{ $labels.target }} is slower than its baseline (probe {{ $labels.profile'
+          '{{ $labels.measured }} is slower than its baseline (probe {{ $labels.profile'
           + ' }})',
           '"ceph perfguard probe compare" shows the difference; "ceph health detail" '
           + '(PERFGUARD_PROBE_REGRESSION) names the probes.',
@@ -337,7 +337,7 @@
           '1h',
           'last_over_time((max without (instance, pod) '
           + '(ceph_perfguard_probe_success))[5m:5s]) == 0',
-          'The last probe {{ $labels.profile }} of {{ $labels.target }} did not complete',
+          'The last probe {{ $labels.profile }} of {{ $labels.measured }} did not complete',
           '"ceph perfguard probe ls" shows why.',
         ),
 
@@ -401,7 +401,7 @@
           'critical',
           '1m',
           'time() - max without (instance, pod) '
-          + '(ceph_perfguard_last_turn_timestamp_seconds) > 120',
+          + '(ceph_perfguard_last_loop_timestamp_seconds) > 120',
           "perfguard's loop has completed no iteration for {{ $value | "
           + 'humanizeDuration }}',
           'The mgr answers, but its data is out of date, and an active campaign '
@@ -419,10 +419,10 @@
           'max without (instance, pod) (\n'
           + '  last_over_time(ceph_perfguard_campaign_active[7d])\n'
           + '  and\n'
-          + '    last_over_time(ceph_perfguard_last_turn_timestamp_seconds[7d])\n'
+          + '    last_over_time(ceph_perfguard_last_loop_timestamp_seconds[7d])\n'
           + '    == on (job, cluster) group_left ()\n'
           + '    max by (job, cluster)\n'
-          + '      (last_over_time(ceph_perfguard_last_turn_timestamp_seconds[7d]))\n'
+          + '      (last_over_time(ceph_perfguard_last_loop_timestamp_seconds[7d]))\n'
           + ') == 1 unless max without (instance, pod) (ceph_perfguard_campaign_active)',
           'A campaign was active, and no mgr reports it any more',
           'Pinned PGs stay pinned, but nothing is released, watched or stopped. Is an '

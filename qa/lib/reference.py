@@ -40,7 +40,7 @@ ALIASES = {'perfguard campaign': 'perfguard campaign status',
            'perfguard probe baseline ls': 'perfguard probe ls',
            'perfguard pg-num': 'perfguard pg_num'}
 #: Labels that the manual abbreviates.
-LABELS = {POOL: '*pool*', OSD_LABELS: '*osd*', MEASURED: '*measured*'}
+LABELS = {POOL: '*pool*', OSD_LABELS: '*osd*', MEASURED: '*measurement*'}
 
 
 def pages() -> Dict[str, str]:

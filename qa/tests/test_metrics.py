@@ -141,7 +141,7 @@ def test_probes(scraped: Scraped) -> None:
     prometheus.wait('ceph_perfguard_probe_running', lambda value: value == 1, 20)
     probes.wait_state(run, 'done')
     scraped.guard.get('probe baseline', run=run)
-    target = '{target="pool:rbd",profile="custom"}'
+    target = '{measured="pool:rbd",profile="custom"}'
     prometheus.wait('ceph_perfguard_probe_regression' + target, lambda value: value == 0, 10)
     assert prometheus.value('ceph_perfguard_probe_success' + target) == 1
     prometheus.wait('ceph_perfguard_probe_running', lambda value: value == 0, 10)

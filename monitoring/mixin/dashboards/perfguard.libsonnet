@@ -78,7 +78,7 @@ local panels = import 'panels.libsonnet';
           options: [],
           query: {
             qryType: 1,
-            query: 'label_values(ceph_perfguard_last_turn_timestamp_seconds, cluster)',
+            query: 'label_values(ceph_perfguard_last_loop_timestamp_seconds, cluster)',
             refId: 'PrometheusVariableQueryEditor-VariableQuery',
           },
           refresh: 2,
@@ -99,7 +99,7 @@ local panels = import 'panels.libsonnet';
           options: [],
           query: {
             qryType: 1,
-            query: 'label_values(ceph_perfguard_last_turn_timestamp_seconds{cluster=~"$cluster"}, job)',
+            query: 'label_values(ceph_perfguard_last_loop_timestamp_seconds{cluster=~"$cluster"}, job)',
             refId: 'PrometheusVariableQueryEditor-VariableQuery',
           },
           refresh: 2,
@@ -205,12 +205,12 @@ local panels = import 'panels.libsonnet';
       panels.row(10, 'Clients', 21),
       panels.timeseries(11, 'Latency of reads by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [0, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}}'),
-        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}} target'),
+        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}} limit'),
       ]) + {
         fieldConfig+: {
           overrides: [
             {
-              matcher: { id: 'byRegexp', options: '.* target' },
+              matcher: { id: 'byRegexp', options: '.* limit' },
               properties: [
                 { id: 'custom.lineStyle', value: { dash: [10, 10], fill: 'dash' } },
                 { id: 'custom.fillOpacity', value: 0 },
@@ -221,12 +221,12 @@ local panels = import 'panels.libsonnet';
       },
       panels.timeseries(12, 'Latency of writes by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [12, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}}'),
-        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}} target'),
+        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}} limit'),
       ]) + {
         fieldConfig+: {
           overrides: [
             {
-              matcher: { id: 'byRegexp', options: '.* target' },
+              matcher: { id: 'byRegexp', options: '.* limit' },
               properties: [
                 { id: 'custom.lineStyle', value: { dash: [10, 10], fill: 'dash' } },
                 { id: 'custom.fillOpacity', value: 0 },
@@ -351,7 +351,7 @@ local panels = import 'panels.libsonnet';
         panels.target('A', 'max by (mode) (ceph_perfguard_mitigation_mode{%(matchers)s}) == 1' % cfg, '{{mode}}', 'instant'),
       ]) + { options+: { textMode: 'name' } },
       panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force; in mode observe, those that mode act would take.', [4, 71, 20, 7], [
-        panels.target('A', 'max by (rung, state) (ceph_perfguard_mitigation_rungs{%(matchers)s}) > 0' % cfg, '{{rung}} {{state}}'),
+        panels.target('A', 'max by (mitigation, state) (ceph_perfguard_mitigations{%(matchers)s}) > 0' % cfg, '{{mitigation}} {{state}}'),
       ]) + {
         fieldConfig: {
           defaults: {
@@ -374,19 +374,19 @@ local panels = import 'panels.libsonnet';
         },
       },
       panels.row(27, 'Probes', 78),
-      panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last complete probe of each target and profile.', [0, 79, 12, 8], [
-        panels.target('A', 'max by (target, profile, job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}}'),
+      panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last completed probe, for each profile and what it measured.', [0, 79, 12, 8], [
+        panels.target('A', 'max by (measured, profile, job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}}'),
       ]),
       panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last completed probe.', [12, 79, 12, 8], [
-        panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
+        panels.target('A', 'sum by (measured, profile, job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
       panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last completed probe.', [0, 87, 12, 8], [
-        panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
+        panels.target('A', 'sum by (measured, profile, job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
-      panels.table(31, 'Last probes', 'The last probe of each target and profile; slower means slower than its baseline.', [12, 87, 12, 8], [
-        panels.target('A', 'time() - max by (target, profile) (ceph_perfguard_probe_ended_timestamp_seconds{%(matchers)s})' % cfg, 'age', 'table'),
-        panels.target('B', 'max by (target, profile) (ceph_perfguard_probe_success{%(matchers)s})' % cfg, 'done', 'table'),
-        panels.target('C', 'max by (target, profile) (ceph_perfguard_probe_regression{%(matchers)s})' % cfg, 'slower', 'table'),
+      panels.table(31, 'Last probes', 'The last probe for each profile and what it measured; slower means slower than its baseline.', [12, 87, 12, 8], [
+        panels.target('A', 'time() - max by (measured, profile) (ceph_perfguard_probe_ended_timestamp_seconds{%(matchers)s})' % cfg, 'age', 'table'),
+        panels.target('B', 'max by (measured, profile) (ceph_perfguard_probe_success{%(matchers)s})' % cfg, 'done', 'table'),
+        panels.target('C', 'max by (measured, profile) (ceph_perfguard_probe_regression{%(matchers)s})' % cfg, 'slower', 'table'),
       ]) + {
         transformations: [
           { id: 'merge', options: {} },
@@ -402,10 +402,10 @@ local panels = import 'panels.libsonnet';
       },
       panels.row(32, 'perfguard itself', 95),
       panels.timeseries(33, 'Cost', 'CPU time of one iteration of the loop in the active mgr.', [0, 96, 12, 8], [
-        panels.target('A', 'max(ceph_perfguard_turn_cpu_seconds{%(matchers)s})' % cfg, 'a turn'),
+        panels.target('A', 'max(ceph_perfguard_loop_cpu_seconds{%(matchers)s})' % cfg, 'one iteration'),
       ]),
       panels.timeseries(34, 'Age of the data', 'Time since the loop last completed an iteration.', [12, 96, 12, 8], [
-        panels.target('A', 'time() - max(ceph_perfguard_last_turn_timestamp_seconds{%(matchers)s})' % cfg, 'age'),
+        panels.target('A', 'time() - max(ceph_perfguard_last_loop_timestamp_seconds{%(matchers)s})' % cfg, 'age'),
       ]),
     ],
   } },

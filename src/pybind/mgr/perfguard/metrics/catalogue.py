@@ -12,7 +12,7 @@ METRIC_PREFIX = 'ceph_perfguard_'
 OSD_LABELS = ('ceph_daemon', 'hostname', 'device_class')
 #: As in ceph_pool_metadata of the prometheus module, which can be joined on pool_id.
 POOL = ('pool_id', 'name')
-PROBE = ('target', 'profile')
+PROBE = ('measured', 'profile')
 MEASURED = PROBE + ('job', 'op', 'part', 'ceph_daemon')
 
 
@@ -27,9 +27,9 @@ class Metric(NamedTuple):
 CATALOGUE: Tuple[Metric, ...] = (
     Metric('info', ('version', 'ceph_version', 'ceph_daemon'),
            'Version of perfguard and of the mgr that runs it; always 1.'),
-    Metric('last_turn_timestamp_seconds', (),
+    Metric('last_loop_timestamp_seconds', (),
            'Start of the last completed loop iteration.'),
-    Metric('turn_cpu_seconds', (), 'CPU time of the last loop iteration.'),
+    Metric('loop_cpu_seconds', (), 'CPU time of the last loop iteration.'),
     Metric('health_check', ('name',), 'Whether the health check is raised.'),
 
     Metric('campaign_phase', ('phase',), '1 for the current phase of the '
@@ -104,7 +104,7 @@ CATALOGUE: Tuple[Metric, ...] = (
            'Score of the OSD as suspected cause of laggy PGs; suspects only.'),
 
     Metric('mitigation_mode', ('mode',), '1 for the current mitigation_mode, 0 for all others.'),
-    Metric('mitigation_rungs', ('rung', 'state'),
+    Metric('mitigations', ('mitigation', 'state'),
            'Mitigations by state: in force, not taken in mode observe, or being undone.'),
 
     Metric('probe_running', (), 'Whether a probe is active.'),

@@ -131,8 +131,8 @@ def mitigation_samples(listing: MitigationListing) -> Found:
     counts = Counter((row.rung, row.state) for row in listing.rungs)
     return {
         'mitigation_mode': state_set('mode', MODES, listing.mode),
-        'mitigation_rungs': [
-            (labels(rung=rung.value.replace(' ', '_'), state=state), counts[rung, state])
+        'mitigations': [
+            (labels(mitigation=rung.value.replace(' ', '_'), state=state), counts[rung, state])
             for rung in Rung for state in STEP_STATES]}
 
 
@@ -293,7 +293,7 @@ def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[st
     for record in reversed(records):
         if record.state == CANCELLED:
             continue
-        subject = labels(target=target_text(record.target), profile=record.profile or CUSTOM)
+        subject = labels(measured=target_text(record.target), profile=record.profile or CUSTOM)
         if subject not in last and len(last) == MAX_SUBJECTS:
             continue
         last.setdefault(subject, record)
@@ -376,6 +376,6 @@ class MetricsPage:
                              ceph_daemon=build.daemon), 1)],
             'health_check': [(labels(name=name), name in status.health) for name in CHECK_CODES]}
         if published.turned:
-            samples['last_turn_timestamp_seconds'] = [('', published.turned)]
-            samples['turn_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]
+            samples['last_loop_timestamp_seconds'] = [('', published.turned)]
+            samples['loop_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]
         return samples

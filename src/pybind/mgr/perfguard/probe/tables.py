@@ -99,13 +99,13 @@ def runs(data: Json) -> str:
     "verdict"}]}; times in seconds since the epoch, 0 for not yet."""
     if not data['probes']:
         return 'no probes'
-    columns = ('id', 'state', 'profile', 'target', 'by', 'started', 'took', 'verdict')
+    columns = ('id', 'state', 'profile', 'measured', 'by', 'started', 'took', 'verdict')
     return table(columns, [
         (row['id'], row['state'], row['profile'] or '-', row['target'], row['trigger'],
          time_text(row['started']),
          seconds_text(row['ended'] - row['started']) if row['started'] and row['ended'] else '',
          row['verdict']) for row in data['probes']],
-        left=('state', 'profile', 'target', 'by', 'started', 'verdict'))
+        left=('state', 'profile', 'measured', 'by', 'started', 'verdict'))
 
 
 def preview(data: Json) -> str:
@@ -231,8 +231,8 @@ def baselines(data: Json) -> str:
     rows = [(baseline['id'], baseline['target'], baseline['profile'],
              '; '.join('probe %d is slower: %s' % (slow['probe'], slow['why'][0])
                        for slow in baseline['slower'])) for baseline in data['baselines']]
-    return table(('baseline', 'target', 'profile', 'remarks'), rows,
-                 left=('target', 'profile', 'remarks'))
+    return table(('baseline', 'measured', 'profile', 'remarks'), rows,
+                 left=('measured', 'profile', 'remarks'))
 
 
 def schedules(data: Json) -> str:

@@ -157,10 +157,10 @@ def test_times_follow_a_wall_clock_that_is_set(seconds: float) -> None:
     driver.turn()
     found = page(driver.loop.published, measured())
     wall = driver.cluster.now - 1.0 + seconds
-    assert found[key('last_turn_timestamp_seconds')] == wall
+    assert found[key('last_loop_timestamp_seconds')] == wall
     for name in 'campaign_started', 'campaign_progress':
         assert 0.0 <= wall - found[key(name + '_timestamp_seconds')] < 100.0
-    ended = key('probe_ended_timestamp_seconds', target='pool:rbd', profile='quick')
+    ended = key('probe_ended_timestamp_seconds', measured='pool:rbd', profile='quick')
     assert found[ended] == 300.0 + seconds
 
 
@@ -193,9 +193,9 @@ def test_a_campaign_under_way(moving: Published) -> None:
     assert campaign is not None
     assert found[key('campaign_progress_timestamp_seconds')] == max(
         campaign.progress.progressed, campaign.phase_since)
-    assert found[key('last_turn_timestamp_seconds')] == moving.turned > 0
+    assert found[key('last_loop_timestamp_seconds')] == moving.turned > 0
     timed = replace(moving, status=replace(moving.status, turn_cpu_ms=12.5))
-    assert page(timed)[key('turn_cpu_seconds')] == 0.0125
+    assert page(timed)[key('loop_cpu_seconds')] == 0.0125
     assert moving.status.signals is not None
     clean = moving.status.signals.counts.active_clean
     assert found[key('cluster_pgs')] >= found[key('pgs', state='active_clean')] == clean > 0
@@ -298,14 +298,14 @@ def test_rungs_are_counted(moving: Published) -> None:
     found = page(replace(moving, mitigated=replace(moving.mitigated, listing=listing)))
     assert found[key('mitigation_mode', mode='act')] == 1
     assert found[key('mitigation_mode', mode='observe')] == 0
-    assert found[key('mitigation_rungs', rung='primary_affinity', state='held')] == 2
-    assert found[key('mitigation_rungs', rung='pin_back', state='would')] == 1
-    assert found[key('mitigation_rungs', rung='hold_releases', state='held')] == 0
+    assert found[key('mitigations', mitigation='primary_affinity', state='held')] == 2
+    assert found[key('mitigations', mitigation='pin_back', state='would')] == 1
+    assert found[key('mitigations', mitigation='hold_releases', state='held')] == 0
 
 
 def test_probes() -> None:
     found = page(Published(), measured())
-    who = {'target': 'pool:rbd', 'profile': 'quick'}
+    who = {'measured': 'pool:rbd', 'profile': 'quick'}
     assert found[key('probe_running')] == 1
     # The last run failed; what was measured is that of the last whole one.
     assert found[key('probe_success', **who)] == 0
@@ -322,7 +322,7 @@ def test_probes() -> None:
 def test_a_run_without_a_baseline_is_not_said_to_be_well() -> None:
     probed = replace(measured(), baselines=Baselines(), regressions=())
     found = page(Published(), probed)
-    assert key('probe_regression', target='pool:rbd', profile='quick') not in found
+    assert key('probe_regression', measured='pool:rbd', profile='quick') not in found
 
 
 @pytest.mark.parametrize('before', [True, False])
@@ -331,7 +331,7 @@ def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
     cancelled = probe_records.run(5, (), state=CANCELLED, ended=500.0)
     records = (*probed.records[:2], cancelled) if before else (cancelled,)
     found = page(Published(), replace(probed, records=records))
-    who = {'target': 'pool:rbd', 'profile': 'quick'}
+    who = {'measured': 'pool:rbd', 'profile': 'quick'}
     told = (found.get(key('probe_success', **who)),
             found.get(key('probe_ended_timestamp_seconds', **who)))
     # The result of the last one before it still applies.
@@ -350,13 +350,13 @@ def test_a_newer_run_replaces_the_remembered_one() -> None:
     before = parse(metrics.text(Published(), probed))
     faster = probe_records.run(5, [probe_records.step(probe_records.LATENCY, [900])], ended=500.0)
     after = parse(metrics.text(Published(), replace(probed, records=(*probed.records, faster))))
-    rate = key('probe_ops_per_second', target='pool:rbd', profile='quick', job='latency',
+    rate = key('probe_ops_per_second', measured='pool:rbd', profile='quick', job='latency',
                op='read')
     assert (before[rate], after[rate]) == (150.0, 900.0)
 
 
 def by_target(found: Dict[Key, float], name: str) -> List[str]:
-    return [dict(pairs)['target'] for each, pairs in found if each == METRIC_PREFIX + name]
+    return [dict(pairs)['measured'] for each, pairs in found if each == METRIC_PREFIX + name]
 
 
 def test_the_targets_probed_last_are_reported() -> None:
@@ -386,6 +386,12 @@ def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -
 def test_two_values_for_one_name_would_be_refused_by_prometheus() -> None:
     same: List[Tuple[str, float]] = [(labels(state='a'), 1.0), (labels(state='a'), 2.0)]
     assert parse(render({'pgs': same})) == {key('pgs', state='a'): 1.0}
+
+
+def test_metrics_have_the_words_of_commands_and_manual() -> None:
+    words = {word for metric in CATALOGUE for name in (metric.name, *metric.labels)
+             for word in name.split('_')}
+    assert not words & {'rung', 'rungs', 'turn', 'target', 'burst', 'vector', 'usual'}
 
 
 def test_a_metric_outside_the_catalogue_is_an_error() -> None:
