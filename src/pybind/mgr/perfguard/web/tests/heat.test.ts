@@ -96,3 +96,9 @@ test('arrow keys reach every OSD and stay inside', () => {
             `${from} ${key}`);
     }
 });
+
+test('a slowdown is a number, as in the table of "osds"', () => {
+    assert.deepEqual(cellOf(PLAIN, null).details()[0], ['Slowdown', '1.00']);
+    const host = hostTile({ name: 'h1', rack: 'r1', tiles: [cellOf(PLAIN, null)] });
+    assert.deepEqual(host.details()[1], ['Slowdown', 'up to 1.00']);
+});

@@ -99,7 +99,7 @@ export function hostTile({ name, rack, tiles }: Host): Tile {
         comes: osds.some((osd) => osd.pgs_in > 0), leaves: osds.some((osd) => osd.pgs_out > 0),
         details: () => [
             ['OSDs', String(osds.length)],
-            ['Slowdown', score < 0 ? 'not known' : `up to ${numberText(score)} times the peers`],
+            ['Slowdown', score < 0 ? 'not known' : `up to ${numberText(score)}`],
             ...pair(marked.join(', '), 'Trouble'),
             ['Reads', `${numberText(sum(osds, 'read_rate'))}/s`],
             ['Writes', `${numberText(sum(osds, 'write_rate'))}/s`],
@@ -170,7 +170,7 @@ export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
 function detailsOf(osd: Osd, why: string): [string, string][] {
     const trouble = Object.entries(osd.pgs).map(([name, count]) => `${count} ${name}`).join(', ');
     return [
-        ['Slowdown', osd.score === null ? 'not known' : `${numberText(osd.score)} times its peers`],
+        ['Slowdown', osd.score === null ? 'not known' : numberText(osd.score)],
         ...pair(why, 'Why'),
         ...pair(osd.since ? timeText(osd.since) : '', 'Slow since'),
         ['Reads', flowText(osd.read_ms, osd.read_p99_ms, osd.read_rate)],

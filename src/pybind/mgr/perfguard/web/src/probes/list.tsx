@@ -32,7 +32,7 @@ export function ProbeList(props: Props) {
                     <tr>
                         <th scope="col">Compare</th><th scope="col">Probe</th>
                         <th scope="col">State</th><th scope="col">Profile</th>
-                        <th scope="col">Target</th><th scope="col">Verdict</th>
+                        <th scope="col">Measured</th><th scope="col">Verdict</th>
                         <th scope="col">Started</th><th scope="col">Took</th>
                         <th scope="col"><span class="hidden">Actions</span></th>
                     </tr>
