@@ -24,10 +24,12 @@ from perfguard.rebalance.adopting import MOST_PAIRS
 from perfguard.rebalance.joining import MAX_BURST_PINS
 from perfguard.rebalance.pg_num import MOST_AHEAD
 from perfguard.rebalance.replacing import ReplacePhase
+from perfguard.rebalance.settings import SETTABLE
 from perfguard.rebalance.throttle import LEAST_PGS
 from perfguard.tables import STEP_TEXTS
 from perfguard.watch.laggy import MECHANISM_TEXTS
 from perfguard.watch.slow_parts import DEVICE, HOST, RACK
+from perfguard.watch.stop_conditions import WAIVABLE
 from perfguard.web.routes import ROUTES
 
 from qa.lib import recipes, reference
@@ -147,6 +149,32 @@ def test_the_openapi_fragment_has_every_route_and_field() -> None:
             body.get('schema', {}).get('properties', {}))
         assert named == {field.name for field in route.fields}, route
     assert sum(map(len, paths.values())) == len(ROUTES)
+
+
+def test_what_a_campaign_can_accept_and_set() -> None:
+    control = section('Control')
+    accepted = control.split('``campaign accept <code>``')[1].split('Commands that take')[0]
+    assert sorted(re.findall('``([A-Z_]+)``', accepted)) == sorted(WAIVABLE)
+    options = control.split('``campaign set <option>=<value>``')[1].split('``<option>=``')[0]
+    assert 'time window' in ' '.join(options.split())
+    named = [option for word in re.findall(r'``(\w+)[*]?``', options) for option in SETTABLE
+             if option == word or word.endswith('_') and option.startswith(word)]
+    window = ['begin_time', 'end_time', 'begin_weekday', 'end_weekday']
+    assert sorted(named + window) == sorted(SETTABLE)
+
+
+@pytest.mark.parametrize('name', recipes.recipes(MANUAL))
+def test_a_recipe_backs_up_before_it_changes_what_crush_places(name: str) -> None:
+    commands = [command for step in recipes.recipes(MANUAL)[name]
+                for command in (*step.commands, *step.packages)]
+    changes = [number for number, command in enumerate(commands) if re.match(
+        r'ceph (perfguard (expand|drain|undrain|replace|rule|pg_num|crushmap|balance|adopt|import'
+        r'|shutdown|campaign (prepare|abort|rollback))|osd (crush|purge|destroy|pool set))\b',
+        command)]
+    backups = [number for number, command in enumerate(commands)
+               if command.startswith('ceph osd getmap -o ')]
+    assert not changes or backups and backups[0] < changes[0]
+    assert changes or 'in the middle of a campaign' in name
 
 
 @pytest.mark.parametrize('word', [*SUPPORTED, *IMPLIED, *PROFILES])
