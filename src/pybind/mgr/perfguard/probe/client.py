@@ -205,14 +205,17 @@ def _run(args: argparse.Namespace) -> int:
                        setting={CLIENT: socket.gethostname()})
     if meeting is not None:
         record = _ended_together(meeting, record)
-    if meeting is None or meeting.leads:
-        _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
-    for text in record.messages:
-        say(text)
-    _sweep_left(request, work, run)
-    for dead_run in () if meeting is None else meeting.dead:
-        say('removing the objects of run %d, whose host has died' % dead_run)
-        _sweep(request, dead_run)
+    try:
+        if meeting is None or meeting.leads:
+            _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
+    finally:
+        # Also if the results cannot be written: a disk is full, or the reader of a pipe has ended.
+        for text in record.messages:
+            say(text)
+        _sweep_left(request, work, run)
+        for dead_run in () if meeting is None else meeting.dead:
+            say('removing the objects of run %d, whose host has died' % dead_run)
+            _sweep(request, dead_run)
     return 0 if record.state == DONE else 1
 
 

@@ -21,7 +21,7 @@ from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.wire import SWEEP, STEP_WAITS
+from perfguard.probe.wire import RUN, SWEEP, STEP_WAITS
 
 from ..fakes import probe_runs
 from ..fakes.probe_cluster import ProbeDriver, fake_children
@@ -273,20 +273,25 @@ def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
     assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
 
 
+class Killed(FakeChild):
+    """A worker that is killed while it measures; the next one answers with `swept`."""
+    swept: Dict[str, Any] = {'type': 'cleaned', 'left': 0}
+
+    def __init__(self, argv: Any) -> None:
+        self.sweeping = bool(self.requests)
+
+    def ended(self, now: float) -> int:
+        return 0 if self.sweeping else -9
+
+    def lines(self) -> List[Dict[str, Any]]:
+        return [self.swept] if self.sweeping else [{'type': 'step', 'index': 0, 'state': 'run'}]
+
+
 @pytest.mark.parametrize('swept, left', [({'type': 'cleaned', 'left': 0}, False),
                                          ({'type': 'error', 'message': 'no connection'}, True)])
 def test_the_objects_of_a_worker_that_is_killed_are_removed(
         argv: List[str], swept: Dict[str, Any], left: bool, monkeypatch: Any, capsys: Any) -> None:
-    class Killed(FakeChild):
-        def __init__(self, argv: Any) -> None:
-            self.sweeping = bool(self.requests)
-
-        def ended(self, now: float) -> int:
-            return 0 if self.sweeping else -9
-
-        def lines(self) -> List[Dict[str, Any]]:
-            return [swept] if self.sweeping else [{'type': 'step', 'index': 0, 'state': 'run'}]
-
+    monkeypatch.setattr(Killed, 'swept', swept)
     monkeypatch.setattr(client, 'Child', Killed)
     assert client.main([*argv, '--rw', 'randread']) == 1
     run, sweep = FakeChild.requests
@@ -294,6 +299,14 @@ def test_the_objects_of_a_worker_that_is_killed_are_removed(
     said = capsys.readouterr()
     assert imported_record(said.out).messages == ('the worker was killed by SIGKILL',)
     assert ('--clean %d' % run['naming']['run'] in said.err) is left
+
+
+def test_they_are_removed_although_the_results_cannot_be_written(
+        argv: List[str], monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(client, 'Child', Killed)
+    assert client.main([*argv, '--rw', 'randread', '-o', '/dev/full']) == client.BAD_INPUT
+    assert [request['mode'] for request in FakeChild.requests] == [RUN, SWEEP]
+    assert '/dev/full: No space left on device' in capsys.readouterr().err
 
 
 def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, capsys: Any) -> None:
