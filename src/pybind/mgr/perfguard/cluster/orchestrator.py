@@ -40,6 +40,8 @@ class Orchestrating:
     present: bool = False
     #: The upgrade includes the mgrs.
     of_mgrs: bool = True
+    #: All hosts.
+    hosts: FrozenSet[str] = frozenset()
 
     def restarting(self, osdmap: OsdMap) -> str:
         """The OSDs that an upgrade restarts now, as a reason to release nothing; '' if none. A PG
@@ -77,6 +79,7 @@ def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
     kinds = _get(upgrade, 'daemon_types')
     # None of them: all.
     kinds = kinds if kinds and isinstance(kinds, list) else ['mgr', 'osd']
+    hosts = _parsed(stored, HOSTS)
     args = _get(_get(_parsed(stored, MGRS), 'spec'), 'extra_container_args')
     return Orchestrating(
         image='' if _get(upgrade, 'paused') else str(_get(upgrade, 'target_name') or ''),
@@ -85,8 +88,8 @@ def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
         removing=frozenset(row['osd_id'] for row in _rows(_parsed(stored, REMOVALS))
                            if _get(row, 'started') and type(row.get('osd_id')) is int),
         maintenance=frozenset(
-            host for host, row in _items(_parsed(stored, HOSTS))
-            if _get(row, 'status') == 'maintenance'))
+            host for host, row in _items(hosts) if _get(row, 'status') == 'maintenance'),
+        hosts=frozenset(host for host, row in _items(hosts) if isinstance(row, dict)))
 
 
 def _parsed(stored: Mapping[str, Optional[str]], key: str) -> Any:

@@ -6,7 +6,8 @@ given back when the campaign that fills the OSDs has ended, or when the wait end
 """
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Callable, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import ConfigEntry, Document
 from ..codec import Time, encode, no_later_than
@@ -37,7 +38,8 @@ WITHIN_SECONDS = 86400.0
 #: Seconds between two looks for new OSDs, and between two readings of the option in force.
 LOOK_SECONDS, OPTION_SECONDS = 10.0, 30.0
 #: Seconds since a new OSD was first seen for which it is awaited although it does not serve. One
-#: that never boots, or flaps, must not keep the others empty.
+#: that never boots, or flaps, must not keep the others empty. Seconds since the last new OSD for
+#: which new hosts are awaited that have none: it may be that they are to have none.
 BOOT_SECONDS = 600.0
 #: OSDs and entries that a text names.
 NAMED = 10
@@ -56,6 +58,8 @@ class Await:
     #: OSDs in CRUSH before that were never the primary of a PG -> uuid: if they are empty, they
     #: stay so.
     others: Mapping[int, str] = field(default_factory=dict)
+    #: Hosts of the orchestrator at the time of the order; None: there was none.
+    hosts: Optional[FrozenSet[str]] = None
     #: The borrowed option; None: OSDs boot with weight 0 anyway, or it is given back.
     option: Optional[Held] = None
     #: New OSDs so far that can be expanded; after the end, those that nothing fills.
@@ -96,6 +100,8 @@ class NewOsds(NamedTuple):
     osds: Tuple[int, ...] = ()
     #: The rest -> what they lack.
     late: Mapping[int, str] = {}
+    #: New hosts of the orchestrator that have no OSD yet.
+    hosts: Sequence[str] = ()
 
 
 def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
@@ -168,6 +174,16 @@ def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
 def weighed(campaign: Optional[Campaign]) -> Mapping[int, float]:
     """OSD -> CRUSH weight of the campaign's change."""
     return {} if campaign is None or campaign.change is None else campaign.change.weights
+
+
+def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
+    """Of those that were added to the orchestrator since the order."""
+    if record.hosts is None:
+        return []
+    managed = observation.orchestrating
+    # The name of a host in CRUSH is the short one, unless its location says otherwise.
+    return [host for host in sorted(managed.hosts - record.hosts - managed.maintenance)
+            if not any(map(observation.crush.osds_below, (host, host.partition('.')[0])))]
 
 
 def filling(record: Await, observation: Observation, campaign: Optional[Campaign]) -> int:
@@ -351,8 +367,10 @@ class Awaiting:
         if weight is not None:
             weight_of(weight)
         named_osds(order.drain, facts, hosts=True)
+        managed = observation.orchestrating
         return Await(observation.now, order.within or WITHIN_SECONDS, weight, order.drain,
-                     before(facts), borrowed_of(entries), counted=observation.now)
+                     before(facts), managed.hosts if managed.present else None,
+                     borrowed_of(entries), counted=observation.now)
 
     # ---- one turn
 
@@ -463,7 +481,7 @@ class Awaiting:
         appeared = {osd: record.appeared.get(osd, observation.now)
                     for osd in (*new.osds, *new.late)}
         self._put(replace(record, osds=new.osds, appeared={**record.appeared, **appeared}))
-        self._found = new
+        self._found = new._replace(hosts=hosts_without_osds(record, observation))
 
     def _expand(self, observation: Observation, campaign: Optional[Campaign], settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
@@ -474,8 +492,13 @@ class Awaiting:
         quiet = observation.now - max(record.appeared.values(), default=record.since)
         booting = {osd: lacks for osd, lacks in late.items()
                    if observation.now - record.appeared[osd] < BOOT_SECONDS}
+        hosts = self._found.hosts if quiet < BOOT_SECONDS else ()
         if record.option is not None and not record.option.seen:
             waits = 'waiting until %s is 0' % INITIAL_WEIGHT
+        elif record.osds and not booting and hosts:
+            waits = 'expands when %s, which the orchestrator has added, %s OSDs, or in %s' % (
+                listed(hosts, NAMED), 'has' if len(hosts) == 1 else 'have',
+                seconds_text(BOOT_SECONDS - quiet))
         elif record.osds and not booting and quiet >= settle and before_it:
             # Refusals would put it off for up to an hour after the end of that campaign.
             waits = 'expands once campaign %d has ended' % before_it

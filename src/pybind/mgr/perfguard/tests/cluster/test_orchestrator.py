@@ -34,7 +34,7 @@ def stored(**documents: Any) -> Dict[str, Optional[str]]:
 def test_what_cephadm_stores() -> None:
     found = orchestrating(stored())
     assert found == Orchestrating('10.77.1.1:60500/ceph:b', True, True, frozenset({5}),
-                                  frozenset({'h2'}))
+                                  frozenset({'h2'}), hosts=frozenset({'h1', 'h2'}))
     assert len(found.remarks) == 3 and 'keeps perfguard' in found.remarks[0]
     assert 'stops perfguard' in replace(found, mounted=False).remarks[0]
 

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Set
 
 import pytest
 
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.holds import Held
@@ -473,6 +474,49 @@ def test_an_osd_that_flaps_does_not_keep_the_others_empty() -> None:
             driver.cluster.revive(10)
         driver.turn()
     assert driver.status['id'] == 1 and filled_by(driver) >= {8, 9}
+
+
+def with_hosts(driver: Driver, *hosts: str) -> None:
+    """The orchestrator manages these."""
+    driver.cluster.orchestrator = Orchestrating(present=True, hosts=frozenset(hosts))
+
+
+def test_the_osds_of_all_hosts_that_the_orchestrator_has_added_are_expanded_together() -> None:
+    """It creates those of the second host minutes after those of the first."""
+    driver = a_driver()
+    with_hosts(driver, 'h0', 'monitor')
+    give(driver)
+    first, = driver.cluster.add_waiting(1)
+    with_hosts(driver, 'h0', 'monitor', 'h%d.example.com' % first, 'h%d' % (first + 1))
+    driver.run(60)
+    assert driver.status['id'] is None
+    assert 'expands when h%d, which the orchestrator has added, has OSDs, or in 9 min' % (
+        first + 1) in told(driver)
+    driver.restart()
+    driver.run(60)
+    assert driver.status['id'] is None
+    second, = driver.cluster.add_waiting(1)
+    driver.run_until(lambda: driver.status['id'] == 1, turns=60)
+    assert filled_by(driver) == {first, second}
+
+
+def test_a_host_without_osds_does_not_keep_osds_empty_for_good() -> None:
+    driver = a_driver()
+    with_hosts(driver, 'h0')
+    give(driver)
+    driver.cluster.add_waiting(1)
+    with_hosts(driver, 'h0', 'monitor')
+    driver.run(int(BOOT_SECONDS))
+    assert driver.status['id'] is None
+    driver.run_until(lambda: driver.status['id'] == 1, turns=40)
+
+
+def test_an_orchestrator_that_appears_later_delays_nothing() -> None:
+    """Which of its hosts were there before is not known."""
+    driver = awaiting()
+    driver.cluster.add_waiting(1)
+    with_hosts(driver, 'h0', 'monitor')
+    driver.run_until(lambda: driver.status['id'] == 1, turns=60)
 
 
 def test_an_expansion_that_is_refused_is_tried_again() -> None:
