@@ -144,7 +144,7 @@ class Options:
     auto_expand_settle: float = _advanced(
         60.0,
         'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
-        'auto_expand releases PGs',
+        'auto_expand releases PGs, and "expand --await" and "replace" fill new OSDs',
         'The OSDs of a new host come up one by one; otherwise the first one would receive the PGs '
         'of all of them.', min=0.0, max=3600.0)
     auto_expand_ratio: float = _advanced(
