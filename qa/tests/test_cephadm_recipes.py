@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import pytest
 
@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
 SETTLE = {'auto_expand_settle': '40'}
 SHORT_LOGS = {'osd_min_pg_log_entries': 2, 'osd_max_pg_log_entries': 3, 'osd_pg_log_trim_min': 1}
 COMMAND_SECONDS, AGAIN_SECONDS = 300.0, 300.0
+UPGRADE_SECONDS = 600.0
 #: For the manual's names of the host that joins and of the one that leaves.
 NAMES = {'host3': SPARE_HOST, 'host4': SPARE_HOST, '192.0.2.14': address(SPARE_HOST)}
 
@@ -56,11 +57,15 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
 # ---- Following a recipe
 
 def follow(admin: Admin, name: str, names: Mapping[str, str],
-           by_hand: Optional[Mapping[str, Callable[[], object]]] = None) -> None:
+           by_hand: Optional[Mapping[str, Callable[[], object]]] = None,
+           without: Sequence[str] = ()) -> None:
     """Give the commands of a recipe. `names`: what stands for words of it; `by_hand`: beginning of
-    a step's text -> what an operator does after its commands."""
+    a step's text -> what an operator does after its commands; `without`: the beginnings of steps
+    that are left out."""
     left = dict(by_hand or {})
-    for step in recipes(manual())[name]:
+    steps = [step for step in recipes(manual())[name] if not step.text.startswith(tuple(without))]
+    assert len(steps) + len(without) == len(recipes(manual())[name]), without
+    for step in steps:
         for command in (*step.commands, *step.cephadm):
             give(admin, named(command, {**NAMES, **names}))
         for begin in [begin for begin in left if step.text.startswith(begin)]:
@@ -287,6 +292,53 @@ def test_the_mgrs_are_placed_elsewhere(admin: Admin) -> None:
     rig.wait(lambda: sorted(mgr_hosts(admin)) == hosts, 300, f'mgrs on {hosts}')
     assert admin.status()['pinned'], 'the campaign ended too early'
     end(admin, number)
+
+
+def wait_upgraded(admin: Admin) -> None:
+    def ended() -> bool:
+        # In words if none is in progress; nothing while no mgr answers.
+        out = admin.rig.ceph('orch', 'upgrade', 'status', '--format', 'json', check=False)
+        return bool(out.strip()) and '"in_progress": true' not in out
+
+    admin.rig.wait(ended, UPGRADE_SECONDS, 'the end of the upgrade')
+
+
+def images(admin: Admin, kind: str) -> Set[str]:
+    """Of all daemons of a kind, once cephadm knows them: it forgets them with each restart."""
+    def known() -> Optional[Set[str]]:
+        rows = admin.rig.json('orch', 'ps', '--daemon_type', kind, '--refresh')
+        return {row['container_image_id'] for row in rows} if all(
+            row.get('container_image_id') for row in rows) else None
+
+    found: Set[str] = admin.rig.wait(known, 60, f'the image of each {kind}')
+    return found
+
+
+def test_upgrade_mons_and_mgrs(admin: Admin) -> None:
+    """To an image with the same Ceph and another digest. The OSDs keep theirs, as the orchestrator
+    restarts each daemon twice, with a new key the second time; test_cephadm_campaign.py upgrades
+    them."""
+    number, before = begin(admin), images(admin, 'osd')
+
+    def upgraded() -> None:
+        admin.rig.wait(lambda: any('keeps perfguard' in text for text in reasons(admin)), 120,
+                       'what the upgrade does to perfguard')
+        wait_upgraded(admin)
+        after = images(admin, 'mgr') | images(admin, 'mon')
+        assert len(after) == 1 and images(admin, 'osd') == before and after.isdisjoint(before)
+        status = admin.status()
+        assert (status['id'], status['paused']) == (number, True) and status['pinned'], status
+        admin.configure(FASTER)
+
+    follow(admin, 'upgrade Ceph in the middle of a campaign', {
+        'quay.io/ceph/ceph:v20.2.4': f'{IMAGE}:{TAGS[1]}'},
+        {'Upgrade mons and mgrs': upgraded}, without=('Upgrade the OSDs',))
+    end(admin, number)
+
+
+def reasons(admin: Admin) -> List[str]:
+    status = admin.perfguard('status')
+    return list(status['reasons']) if status else []
 
 
 # ---- Monitoring
