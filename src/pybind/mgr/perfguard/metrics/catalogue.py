@@ -183,9 +183,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_HELD_PINS',
         'An aborted campaign keeps PGs pinned, and some borrowed settings stay in force. The '
         'detail lists them.',
-        'No PG of it moves meanwhile. Choose one of the ways out that the detail lists: '
-        '``campaign resume``, ``campaign rollback`` (or ``rule``, ``pg_num``), or ``campaign '
-        'finish --keep``.'),
+        'No PG of it moves meanwhile, except the last tranche under a hybrid rule. Choose one of '
+        'the ways out that the detail lists: ``campaign resume``, ``campaign rollback`` (or '
+        '``rule``, ``pg_num``), or ``campaign finish --keep``.'),
     HealthCheck(
         'PERFGUARD_EVACUATION',
         'For a minute or more, ``norebalance`` of a campaign has kept PGs on OSDs that are to be '

@@ -26,8 +26,8 @@ from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_GOALS_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import (closing_change, drop_refused, following_tranche, join, on_its_way,
-                      name_others, remove_needless, settle_change, tiny_osds)
+from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
+                      name_others, on_its_way, remove_needless, settle_change, tiny_osds)
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
@@ -710,14 +710,36 @@ def _begun(draft: Draft) -> FrozenSet[int]:
 
 
 def _unpinned(draft: Draft) -> List[str]:
-    """PGs without pins that would move without norebalance.
+    """PGs without pins that would move without norebalance, and stay because of it.
 
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
     """
+    arriving = frozenset(_of_last_step(draft))
     return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
             if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
-            and why != INCOMPLETE and _may_move(draft, pgid)]
+            and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)]
+
+
+def _of_last_step(draft: Draft) -> List[str]:
+    """PGs that the last of the small steps of a change has remapped, under rules for which the mons
+    cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
+    until the operator decides. They are as few as may be in flight, and arrive."""
+    seen = draft.seen
+    if not is_divisible(draft.campaign, seen.crush):
+        return []
+    pgids = [pgid for pgid in seen.osdmap.pg_temp
+             for pool in [draft.pool(pgid)] if pool is not None
+             and not seen.crush.keeps_upmaps(pool.crush_rule, pool.size)
+             and pgid not in seen.evacuation and _may_move(draft, pgid)]
+    return pgids if len(pgids) <= caps(draft.options).pgs else []
+
+
+def _arriving_text(draft: Draft) -> str:
+    pgids = _of_last_step(draft)
+    return '; %s that cannot be pinned still %s to where CRUSH places %s' % (
+        pgs(len(pgids)), *(('moves', 'it') if len(pgids) == 1 else ('move', 'them'))) \
+        if pgids else ''
 
 
 def _still_incomplete(draft: Draft) -> List[str]:
@@ -763,7 +785,8 @@ def _aborted(draft: Draft) -> Draft:
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
-            _parts_text(campaign), _resume_does(draft), ', "%s"' % back if back else ''))
+            _parts_text(campaign) + _arriving_text(draft),
+            _resume_does(draft), ', "%s"' % back if back else ''))
 
 
 def _resume_does(draft: Draft) -> str:

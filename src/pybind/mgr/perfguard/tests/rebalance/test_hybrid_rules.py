@@ -181,6 +181,51 @@ def test_a_failover_and_an_abort_between_steps_move_nothing_more() -> None:
     assert cluster.most <= IN_FLIGHT and cluster.clean()
 
 
+@pytest.mark.parametrize('phase, last', [('PINNING', False), ('RELEASING', False),
+                                         ('RELEASING', True)])
+def test_the_last_pgs_of_an_aborted_step_arrive(phase: str, last: bool) -> None:
+    """They cannot be pinned back, and norebalance would keep the cluster unclean for good."""
+    driver, shown = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    tranche = shown['tranches'] if last else 3
+    driver.run_until(lambda: driver.status.get('tranche') == tranche and driver.phase == phase
+                     and len(cluster.remapped()) > 1, 1500)
+    moving = set(cluster.remapped())
+    cluster.backfill_seconds = 60.0
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert 'norebalance' not in cluster.flags and set(cluster.remapped()) <= moving
+    assert '%d PGs that cannot be pinned still move' % len(cluster.remapped()) in str(
+        driver.status['reasons'])
+    assert not driver.status['unpinnable']
+    driver.run_until(lambda: cluster.clean(), 300)
+    driver.run(3)
+    assert driver.phase == 'ABORTED' and 'still move' not in str(driver.status['reasons'])
+    assert not cluster.alarmed and cluster.most <= IN_FLIGHT
+    cluster.backfill_seconds = 1.0
+    driver.ask('resume')
+    driver.run_to('DONE', 3000)
+    assert cluster.most <= IN_FLIGHT and cluster.clean() and 'norebalance' not in cluster.flags
+
+
+def test_many_pgs_that_others_remap_stay_when_the_campaign_is_aborted() -> None:
+    """More than may be in flight would all move at once."""
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 3 and driver.phase == 'RELEASING',
+                     1500)
+    cluster.backfill_seconds = 60.0
+    for osd in sorted(cluster.toys)[-4:]:
+        cluster.weigh(osd, 1.0)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert 'norebalance' in cluster.flags and len(cluster.remapped()) > IN_FLIGHT
+
+
 def test_a_rollback_that_remaps_all_of_these_pgs_at_once_is_refused() -> None:
     driver, _ = expanding()
     cluster = cluster_of(driver)
