@@ -634,7 +634,7 @@ def _aborting(draft: Draft) -> Draft:
             and waited <= draft.options.readback_timeout:
         return _await_abort(draft, Reason(
             Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in flight'))
-    draft = draft.then(pin_back, pin_remapped)
+    draft = draft.then(pin_back, pin_remapped, _accept_last_step)
     awaited_pins = _awaited_by_abort(draft)
     if awaited_pins is not None:
         return _await_abort(draft, awaited_pins)
@@ -733,6 +733,14 @@ def _of_last_step(draft: Draft) -> List[str]:
              and not seen.crush.keeps_upmaps(pool.crush_rule, pool.size)
              and pgid not in seen.evacuation and _may_move(draft, pgid)]
     return pgids if len(pgids) <= caps(draft.options).pgs else []
+
+
+def _accept_last_step(draft: Draft) -> Draft:
+    """They are no excess, neither now nor if the campaign is resumed before they have arrived. The
+    releases had forgotten that once they were in flight."""
+    orders = draft.campaign.orders
+    return draft.set(orders=orders.accepting_unpinnable(
+        max(orders.accepted_unpinnable, len(_of_last_step(draft)))))
 
 
 def _arriving_text(draft: Draft) -> str:

@@ -210,6 +210,25 @@ def test_the_last_pgs_of_an_aborted_step_arrive(phase: str, last: bool) -> None:
     assert cluster.most <= IN_FLIGHT and cluster.clean() and 'norebalance' not in cluster.flags
 
 
+@pytest.mark.parametrize('in_flight', [False, True])
+def test_an_aborted_and_resumed_step_raises_no_alarm(in_flight: bool) -> None:
+    """PGs of a step are expected to move without pins, in flight or not yet."""
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 3 and len(cluster.remapped()) > 1, 600)
+    cluster.backfill_seconds = 90.0
+    driver.run_until(lambda: not in_flight or driver.status['in_flight'] > 1, 60)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('resume')
+    driver.run(30)
+    assert cluster.remapped() and driver.phase == 'RELEASING' and not cluster.alarmed
+    cluster.backfill_seconds = 1.0
+    driver.run_to('DONE', 3000)
+    assert cluster.most <= IN_FLIGHT and not cluster.alarmed
+
+
 def test_many_pgs_that_others_remap_stay_when_the_campaign_is_aborted() -> None:
     """More than may be in flight would all move at once."""
     driver, _ = expanding()
