@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple, Typ
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
+from qa.lib.reference import unknown_arguments
 
 #: A proposal interval that differs from the one that perfguard borrows, so that a leftover shows.
 SLOW_PEERING = {'fast_peering': 'off'}
@@ -81,7 +82,8 @@ def wait_reported(guard: Guard) -> None:
 
 
 def ask(guard: Guard, command: str, given: str = '', **args: Any) -> Tuple[int, str, str]:
-    """Run a command of perfguard with `given` as its input file."""
+    """Run a command of perfguard with `given` as its input file. The arguments must exist."""
+    assert not unknown_arguments(command, args), (command, args)
     return guard.cluster.command('mgr', {'prefix': 'perfguard ' + command, 'format': 'json',
                                          **args}, given.encode())
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from perfguard.advise.report import Severity
 from perfguard.advise.rules import RULES
@@ -113,10 +113,24 @@ def phases() -> str:
         ('phase', 'borrowed settings'), borrowed)
 
 
-def commands() -> str:
+def _load_commands() -> None:
     if not mgr_module.COMMANDS:
         sys.modules.setdefault('mgr_module', mgr_module.made())
         import perfguard.cli  # noqa: F401
+
+
+def unknown_arguments(command: str, given: Iterable[str]) -> List[str]:
+    """Arguments that a command of perfguard does not have: the mgr ignores them, and a test that
+    gives one may pass without what it is about."""
+    _load_commands()
+    _, handler = mgr_module.COMMANDS['perfguard ' + command]
+    # Without what distinguishes them from keywords of Python, as "await_".
+    known = {name.rstrip('_') for name in inspect.signature(handler).parameters}
+    return sorted(set(given) - known - {'format'})
+
+
+def commands() -> str:
+    _load_commands()
     return table(('command', 'access', 'meaning'), [
         (_written(prefix, inspect.signature(handler)), permission, _help(handler))
         for prefix, (permission, handler) in sorted(described().items())])

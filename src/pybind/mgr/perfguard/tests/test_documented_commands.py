@@ -109,3 +109,14 @@ def test_commands_of_the_tests_on_clusters_have_their_arguments(
     assert len(known) > 300
     assert not [(place, sorted(wrong)) for place, handler, given in known for wrong in [
         given - OF_CALLERS - inspect.signature(handler).parameters.keys()] if wrong]
+
+
+@pytest.mark.parametrize('command, given, unknown', [
+    ('expand', {'what', 'weight', 'await', 'format'}, []), ('expand', {'await_'}, ['await_']),
+    ('preview', {'change', 'class', 'what_if'}, []),
+    ('pg-num', {'pool', 'pg_num'}, []),
+    ('plan save', {'plan', 'wieght'}, ['wieght'])])
+def test_arguments_that_tests_on_clusters_compute_exist(command: str, given: Set[str],
+                                                        unknown: List[str]) -> None:
+    """`**what` is known when the test runs."""
+    assert reference.unknown_arguments(command, given) == unknown
