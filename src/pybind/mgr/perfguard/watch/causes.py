@@ -30,6 +30,15 @@ CAUSE_OPS = 50.0
 COMPACTION_BYTES = 1 << 20
 COMPACTION_RATIO = 2.0
 
+#: Work besides client operations: code, count of PGs, text.
+WORK = (('deep_scrub', 'deep_scrubbing', 'deep scrub of %s'),
+        ('snaptrim', 'snaptrim', 'removal of deleted snapshots in %s'),
+        ('backfill', 'backfilling', 'backfill of %s'),
+        ('recovery', 'recovering', 'recovery of %s'))
+#: Minimum ratio of the PGs that it works on to those of its peers' median. What all OSDs do makes
+#: none of them slower than the others.
+WORK_RATIO = 2.0
+
 #: Names as in CHANNELS.
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
 #: What an OSD measures of operations of clients on PGs that it leads.
@@ -69,6 +78,8 @@ class OsdEvidence:
     shared: Optional[SlowShared] = None
     #: PGs that have it in their acting set.
     counts: PgCounts = PgCounts()
+    #: Code of work (WORK) -> PGs that its peers' median works on.
+    peers_work: Mapping[str, float] = field(default_factory=dict)
     kv_writes: Optional[KvWrites] = None
     #: SMART data of what may be slow: the shared device, or its main drive. None: not read yet.
     drive: Optional[DriveEvidence] = None
@@ -150,15 +161,14 @@ def _full(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _work(facts: OsdEvidence) -> List[LikelyCause]:
-    """Work besides client operations."""
-    counts, likely = facts.counts, []
-    for code, number, text in (
-            ('deep_scrub', counts.deep_scrubbing, 'deep scrub of %s'),
-            ('snaptrim', counts.snaptrim, 'removal of deleted snapshots in %s'),
-            ('backfill', counts.backfilling, 'backfill of %s'),
-            ('recovery', counts.recovering, 'recovery of %s')):
-        if number:
-            likely.append(LikelyCause(code, text % plural(number, 'PG'), {'pgs': number}))
+    """Work besides client operations, if the OSD has more of it than its peers."""
+    likely = []
+    for code, count, text in WORK:
+        number, usual = getattr(facts.counts, count), facts.peers_work.get(code, 0.0)
+        if number and number >= WORK_RATIO * usual:
+            of_peers = ' (median of its peers %g)' % usual if usual else ''
+            likely.append(LikelyCause(code, text % plural(number, 'PG') + of_peers,
+                                      {'pgs': number, 'peers_pgs': usual}))
     return likely + _compaction(facts)
 
 

@@ -13,7 +13,7 @@ from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, 
                              Placement, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
-from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
+from .causes import (HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
@@ -367,6 +367,10 @@ class WatchState:
         """The likely causes of a slow OSD."""
         if self._shared is None:
             self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places),
+                                   {code: PeerMedians({
+                                       osd: getattr(counts, count)
+                                       for osd, counts in self.osd_counts.items()}, self.places)
+                                    for code, count, _ in WORK},
                                    firmwares(self.places, self.slow_osds(), context.drives or {}))
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         shared = next((part for part in self.slow.shared() if osd in part.osds), None)
@@ -375,6 +379,8 @@ class WatchState:
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._shared.host_osds[place.host] if place else (),
             shared=shared, counts=self.osd_counts.get(osd, PgCounts()),
+            peers_work={code: medians.of_peers(osd)
+                        for code, medians in self._shared.work.items()},
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             kv_writes=self._shared.kv_writes.get(osd),
             drive=drive_evidence(place, shared, context.drives, self._shared.firmwares)))
@@ -510,6 +516,8 @@ class _Shared(NamedTuple):
     #: By OSD, and the OSDs by host.
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
+    #: Code of work -> PGs that each OSD works on.
+    work: Mapping[str, 'PeerMedians']
     firmwares: Mapping[str, Firmwares]
 
 
@@ -543,6 +551,24 @@ def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
     return {osd: KvWrites(sst, wal, _median_of_others(
         classes[places[osd].root, places[osd].device_class], sst))
         for osd, (sst, wal) in rates.items()}
+
+
+class PeerMedians:
+    """Numbers by OSD, 0 by default, and their medians over other OSDs of a root and class."""
+
+    def __init__(self, numbers: Mapping[int, float], places: Mapping[int, OsdPlace]) -> None:
+        self.numbers = {osd: numbers.get(osd, 0) for osd in places}
+        self._places = places
+        self._ordered: Dict[Tuple[str, str], List[float]] = {}
+        for osd, place in places.items():
+            self._ordered.setdefault(place.kind, []).append(self.numbers[osd])
+        for ordered in self._ordered.values():
+            ordered.sort()
+
+    def of_peers(self, osd: int) -> float:
+        """0.0: it has no peers, or its place is not known."""
+        place = self._places.get(osd)
+        return _median_of_others(self._ordered[place.kind], self.numbers[osd]) if place else 0.0
 
 
 def _median_of_others(ordered: Sequence[float], member: float) -> float:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The likely causes of a slow OSD, each named on its own evidence."""
 from dataclasses import replace
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
@@ -58,6 +58,10 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'kv_writes': COMPACTION._replace(wal=5.0 * MIB)}, ['drive']),
     ({'kv_writes': COMPACTION._replace(peers_sst=5.0 * MIB)}, ['drive']),
     ({'counts': PgCounts(total=9, backfilling=2, recovering=1)}, ['backfill', 'recovery']),
+    # What its peers do as well.
+    ({'counts': PgCounts(total=9, recovering=3), 'peers_work': {'recovery': 2.0}}, ['drive']),
+    ({'counts': PgCounts(total=9, recovering=4), 'peers_work': {'recovery': 2.0}}, ['recovery']),
+    ({'counts': PgCounts(total=9, deep_scrubbing=1), 'peers_work': {'deep_scrub': 1.0}}, ['drive']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100)}, ['client']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=400, client_2=400, client_3=300)}, ['pool']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=9, client_2=1)}, ['load']),
@@ -108,7 +112,10 @@ def test_texts_give_the_evidence() -> None:
                         'header of pool rbd')
     assert hot.evidence == {'load_ratio': 3.0, 'object': 'header', 'pool': 'rbd', 'share': 1.0}
     scrub, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, deep_scrubbing=1)))
-    assert scrub.text == 'deep scrub of 1 PG' and scrub.evidence == {'pgs': 1}
+    assert scrub.text == 'deep scrub of 1 PG' and scrub.evidence == {'pgs': 1, 'peers_pgs': 0.0}
+    recovery, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, recovering=5),
+                                   peers_work={'recovery': 2.0}))
+    assert recovery.text == 'recovery of 5 PGs (median of its peers 2)'
     compaction, = causes(OsdEvidence(5, STORE, kv_writes=COMPACTION))
     assert compaction.text == ('compaction of its RocksDB: it writes 8.0 MiB/s to SST files '
                                '(WAL 0.5 MiB/s; median of its peers 0.1 MiB/s)')
@@ -164,6 +171,27 @@ def test_what_rocksdb_writes_is_compared_with_the_peers() -> None:
     assert kv_writes(readings[:1], places) == {}
     # Since the restart of the OSD, before which it had written more.
     assert 0 not in kv_writes([(90.0, {0: KvBytes(10 ** 9, 10 ** 9)}), *readings], places)
+
+
+def watched(places: Dict[int, OsdPlace], **readings: Any
+            ) -> Tuple[state.WatchState, state.WatchContext]:
+    watch = state.WatchState()
+    context = state.WatchContext(1e9, Signals(PgCounts()), OsdMap(
+        9, frozenset(), {}, {}, {}, {}, {}), lambda pgid: None, 5.0)
+    watch.update(context, Readings(5.0, {}, (), places, **readings), OPTIONS)
+    return watch, context
+
+
+def test_work_is_compared_with_that_of_the_peers() -> None:
+    """Recovery of all OSDs but one: what five recover is no cause of one of them."""
+    places = {**{osd: place(osd) for osd in range(6)}, 9: place(9, 'hdd')}
+    counts = {osd: PgCounts(total=9, recovering=2) for osd in range(5)}
+    counts[4], counts[9] = PgCounts(total=9, recovering=4), PgCounts(total=9, recovering=1)
+    watch, context = watched(places, osd_counts=counts)
+    assert {osd: [(cause.code, cause.evidence) for cause in watch.causes_of(osd, context)]
+            for osd in (0, 4, 5, 9)} == {
+        0: [], 4: [('recovery', {'pgs': 4, 'peers_pgs': 2.0})], 5: [],
+        9: [('recovery', {'pgs': 1, 'peers_pgs': 0.0})]}
 
 
 def test_what_all_slow_osds_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
