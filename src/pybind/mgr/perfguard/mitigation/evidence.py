@@ -140,6 +140,7 @@ _FUTILE = {
     'client': 'one client sends most of its operations, and would to the next primary as well',
     'pool': 'it serves more operations of one pool, and the next primaries would as well',
     'load': 'it serves more operations than its peers, and the next primaries would as well',
+    'replicas': 'it replicates more writes than its peers, and would with any primary',
     'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do'}
 #: Causes in the OSD, its drive, its host or its network, which another primary does not have.
 _OF_OSD = frozenset({'device', 'host', 'rack', 'host_network', 'network', 'cpu', 'full', 'drive',

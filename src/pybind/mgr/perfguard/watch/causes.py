@@ -4,6 +4,7 @@
 A cause is reported only if there is evidence for it. The drive is reported if the store is slow
 and no other cause was found.
 """
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -89,6 +90,8 @@ class OsdEvidence:
     ping_ms: Mapping[int, float] = field(default_factory=dict)
     #: Operations by client, and the names of pools.
     clients: Sequence[ClientLoad] = ()
+    #: Operations of clients on it / the median of its peers.
+    client_ratio: Optional[float] = None
     #: Operations on the busiest objects.
     objects: Sequence[ObjectLoad] = ()
     pool_names: Mapping[int, str] = field(default_factory=dict)
@@ -189,6 +192,10 @@ def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
         return []
     text = 'it serves %.1f times the operations of its peers' % facts.load_ratio
     evidence: Dict[str, object] = {'load_ratio': round(facts.load_ratio, 2)}
+    # Clients send it hardly more than usual, so they are not those of its load.
+    if facts.client_ratio is not None and facts.client_ratio < math.sqrt(facts.load_ratio):
+        return [LikelyCause('replicas', text + ', mostly of PGs with other primaries', {
+            **evidence, 'client_load_ratio': round(facts.client_ratio, 2)})]
     mine = [row for row in facts.clients if row.osd == facts.osd]
     pools: Counter[int] = Counter()
     for row in mine:

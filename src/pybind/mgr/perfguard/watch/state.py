@@ -13,8 +13,8 @@ from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, 
                              Placement, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
-from .causes import (HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
-                     heavy_clients, higher_load)
+from .causes import (CAUSE_OPS, HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence,
+                     causes, heavy_clients, higher_load)
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
@@ -157,6 +157,8 @@ class WatchState:
         #: outage makes all pools slow.
         self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
         self._slow_ratio = 1.5
+        #: The client operations of each OSD, for as long.
+        self._client_ops: Optional[PeerMedians] = None
         #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
         self._lock = lock
@@ -201,7 +203,7 @@ class WatchState:
                           _erasure(context.osdmap))
         self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
-        self._shared = self._pool_loads = None
+        self._shared = self._pool_loads = self._client_ops = None
         self._judge_laggy(context, readings, seconds)
 
     def _note_places(self, context: WatchContext, readings: Readings) -> None:
@@ -396,7 +398,20 @@ class WatchState:
             osd, load_ratio=self.slow.load_ratio(osd),
             clients=[row for rows in self._loads for row in rows.get(osd, ())],
             objects=[row for rows in self._objects for row in rows.get(osd, ())],
+            client_ratio=self._client_ratio(osd),
             pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()})
+
+    def _client_ratio(self, osd: int) -> Optional[float]:
+        """The client operations on an OSD, as a primary / the median of its peers. None: too few
+        are known."""
+        if self._client_ops is None:
+            ops: Counter[int] = Counter()
+            for rows in (rows for loads in self._loads for rows in loads.values()):
+                for row in rows:
+                    ops[row.osd] += row.ops
+            self._client_ops = PeerMedians(ops, self.places)
+        usual = self._client_ops.of_peers(osd)
+        return self._client_ops.numbers[osd] / usual if usual >= CAUSE_OPS else None
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
         """Clients that send most of the operations of a pool."""

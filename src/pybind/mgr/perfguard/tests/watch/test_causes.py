@@ -63,6 +63,11 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'counts': PgCounts(total=9, recovering=4), 'peers_work': {'recovery': 2.0}}, ['recovery']),
     ({'counts': PgCounts(total=9, deep_scrubbing=1), 'peers_work': {'deep_scrub': 1.0}}, ['drive']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100)}, ['client']),
+    ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100), 'client_ratio': 2.0},
+     ['client']),
+    # Its clients send no more than those of its peers.
+    ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100), 'client_ratio': 1.1,
+      'objects': objects(a=900)}, ['replicas']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=400, client_2=400, client_3=300)}, ['pool']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=9, client_2=1)}, ['load']),
     ({'load_ratio': 1.2, 'clients': loads(client_1=900, client_2=100)}, ['drive']),
@@ -116,6 +121,10 @@ def test_texts_give_the_evidence() -> None:
     recovery, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, recovering=5),
                                    peers_work={'recovery': 2.0}))
     assert recovery.text == 'recovery of 5 PGs (median of its peers 2)'
+    replicas, = causes(OsdEvidence(5, STORE, load_ratio=3.0, client_ratio=1.1))
+    assert replicas.text == ('it serves 3.0 times the operations of its peers, mostly of PGs with '
+                             'other primaries')
+    assert replicas.evidence == {'load_ratio': 3.0, 'client_load_ratio': 1.1}
     compaction, = causes(OsdEvidence(5, STORE, kv_writes=COMPACTION))
     assert compaction.text == ('compaction of its RocksDB: it writes 8.0 MiB/s to SST files '
                                '(WAL 0.5 MiB/s; median of its peers 0.1 MiB/s)')
@@ -192,6 +201,18 @@ def test_work_is_compared_with_that_of_the_peers() -> None:
             for osd in (0, 4, 5, 9)} == {
         0: [], 4: [('recovery', {'pgs': 4, 'peers_pgs': 2.0})], 5: [],
         9: [('recovery', {'pgs': 1, 'peers_pgs': 0.0})]}
+
+
+@pytest.mark.parametrize('ops, cause', [
+    ([300, 60, 60, 60], 'pool'), ([60, 60, 60, 60], 'replicas'),
+    # Too few of the peers to say so.
+    ([300, 40, 40, 40], 'pool'), ([40, 40, 40, 40], 'load')])
+def test_clients_on_a_replica_are_not_the_cause_of_its_load(
+        monkeypatch: pytest.MonkeyPatch, ops: List[int], cause: str) -> None:
+    rows = tuple(ClientLoad('client.1', '', 1, osd, number) for osd, number in enumerate(ops))
+    watch, context = watched({osd: place(osd) for osd in range(4)}, client_loads=rows)
+    monkeypatch.setattr(watch.slow, 'load_ratio', lambda osd: 3.0)
+    assert [each.code for each in watch.load_of(0, context)] == [cause]
 
 
 def test_what_all_slow_osds_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
