@@ -10,6 +10,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
@@ -30,9 +31,12 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(600),
 
 POOL = 'p'
 VICTIM = 2
+#: All OSDs of its host, if there are twelve in six hosts.
+NEIGHBOURS = (2, 8)
 DELAY_SECONDS = 0.015
 #: Otherwise the page cache writes what a compaction writes, and journals of the file system wait.
-CONF = {**FAST_CONF, 'osd': {'bluefs_buffered_io': 'false'}}
+#: The default scheduler of later releases ignores the sleeps that make what is provoked last.
+CONF = {**FAST_CONF, 'osd': {'bluefs_buffered_io': 'false', 'osd_op_queue': 'wpq'}}
 OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_factor': '4', 'baseline_seconds': '5'}
 #: Heartbeats are averages over a minute, which OSDs report at its end.
 NAMED_SECONDS, CLEARED_SECONDS = 180.0, 90.0
@@ -41,8 +45,9 @@ QUIET_PING_MS = 5.0
 HOT, HOT_DEPTH = 'hot', 16
 #: A pool with one PG, and its objects.
 BUSY, BUSY_OBJECTS = 'busy', ['busy-%d' % number for number in range(64)]
-#: Objects with a snapshot. Their removal takes the suspect so long for each two of them.
-SNAPS, SNAP_OBJECTS, TRIM_SECONDS = 'snaps', 800, 5.0
+#: Objects with a snapshot. Their removal takes the suspect the first time for each two of them, and
+#: other OSDs the second.
+SNAPS, SNAP_OBJECTS, TRIM_SECONDS, SHORT_TRIM_SECONDS = 'snaps', 800, 5.0, 0.001
 #: Keys of objects in RocksDB, in all 60 MB; how many of them are overwritten at a time, and the
 #: bytes per second of the disk, which nothing but a compaction writes.
 OMAP, OMAP_OBJECTS, OMAP_KEYS, OMAP_BYTES = 'omap', 30, 2000, 1024
@@ -52,10 +57,14 @@ DISK_BYTES_PER_SECOND = 8_000_000
 SCRUB_SECONDS = 5.0
 #: Traffic of a host before its cable becomes narrow, as a share of what that carries.
 CABLE_SHARE, CABLE_SECONDS = 0.75, 10.0
-#: Of half a second, an OSD hangs for so long, again and again.
+#: Of half a second, an OSD hangs for so long, again and again; or so briefly that heartbeats, which
+#: are averages, remain fast.
 HICCUP_SECONDS, AWAKE_SECONDS = 0.3, 0.2
+BRIEF_HICCUP_SECONDS, BRIEF_AWAKE_SECONDS = 0.05, 0.12
 #: Objects of a pool that is copied, and the pause before each.
-COPIED, COPIED_OBJECTS, COPY_SLEEP_SECONDS = 'copied', 200, 3.0
+COPIED, COPIED_OBJECTS, COPY_SLEEP_SECONDS = 'copied', 200, 10.0
+#: Objects of PGs that are copied at the same time.
+SHARED_OBJECTS = 800
 
 
 @pytest.fixture(scope='module')
@@ -101,18 +110,21 @@ def why(guard: Guard, osd: int = VICTIM) -> List[Json]:
     return found
 
 
-def wait_cause(guard: Guard, *codes: str, osd: int = VICTIM) -> Json:
-    """Until `why` names one of these first; no other OSD may be slow at any time."""
+def wait_cause(guard: Guard, code: str, osd: int = VICTIM, others: Sequence[int] = (),
+               after: Sequence[str] = (), beside: Sequence[str] = ()) -> Json:
+    """Until `why` names this cause first, or `after` some causes, and `beside` others. No OSDs but
+    this one and `others` may be slow at any time."""
     seen: List[Json] = []
 
     def named() -> bool:
-        seen[:] = [cause for cause in why(guard, osd) if cause['code'] != 'NOT_SLOW']
-        assert guard.slow_osds() <= {osd}, guard.slow_osds()
-        return bool(seen) and seen[0]['code'] in codes
+        seen[:] = [cause for cause in why(guard, osd) if cause['code'] not in ('NOT_SLOW', *after)]
+        assert guard.slow_osds() <= {osd, *others}, guard.slow_osds()
+        return bool(seen) and seen[0]['code'] == code and {*beside} <= {
+            cause['code'] for cause in seen}
 
     begin = time.monotonic()
     try:
-        guard.cluster.wait(named, NAMED_SECONDS, ' or '.join(codes))
+        guard.cluster.wait(named, NAMED_SECONDS, code)
     finally:
         print('after %.0f s: %s' % (time.monotonic() - begin, [
             (cause['code'], cause['text']) for cause in seen]), flush=True)
@@ -120,14 +132,19 @@ def wait_cause(guard: Guard, *codes: str, osd: int = VICTIM) -> Json:
 
 
 @contextlib.contextmanager
-def readers(cluster: Cluster, pool: str, objects: Sequence[str], clients: int) -> Iterator[int]:
-    """So many clients read some objects all the time; the primary of the first one is given."""
+def readers(cluster: Cluster, pool: str, objects: Sequence[str], clients: int,
+            writes: bool = False) -> Iterator[int]:
+    """So many clients read some objects all the time, or write them; the primary of the first one
+    is given."""
     over = threading.Event()
 
     def work(handle: rados.Rados) -> None:
         with handle.open_ioctx(pool) as ioctx:
             while not over.is_set():
-                ioctx.read(random.choice(objects), 4096)
+                if writes:
+                    ioctx.write_full(random.choice(objects), b'x' * 4096)
+                else:
+                    ioctx.read(random.choice(objects), 4096)
 
     cluster.write(pool, objects, 4096)
     connections = [Connection(cluster.conf_path) for _ in range(clients)]
@@ -174,23 +191,28 @@ def set_of(cluster: Cluster, osd: int, **values: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hiccups(cluster: Cluster, osd: int) -> Iterator[None]:
+def hiccups(cluster: Cluster, osd: int, hang_seconds: float = HICCUP_SECONDS,
+            awake_seconds: float = AWAKE_SECONDS) -> Iterator[None]:
     """The OSD hangs briefly and often, as behind a network that drops packets."""
     name = 'osd.%d' % osd
 
     def hang(over: threading.Event) -> None:
         try:
             cluster.stop(name)
-            time.sleep(HICCUP_SECONDS)
+            time.sleep(hang_seconds)
         finally:
             cluster.cont(name)
 
-    with repeated(hang, AWAKE_SECONDS):
+    with repeated(hang, awake_seconds):
         yield
 
 
 def test_a_hot_object_is_named_and_no_osd_is_slow(guard: Guard) -> None:
+    """Until a command asks for it, only the load is known."""
     with readers(guard.cluster, POOL, [HOT], 1) as primary:
+        guard.cluster.wait(lambda: guard.osds()[primary]['load'], 60, 'a load')
+        load, = guard.osds()[primary]['load']
+        assert load['code'] == 'load' and load['evidence']['load_ratio'] >= 1.5
         cause = wait_cause(guard, 'object', osd=primary)
         assert (cause['evidence']['object'], cause['evidence']['pool']) == (HOT, POOL)
         assert cause['evidence']['load_ratio'] >= 1.5 and cause['evidence']['share'] >= 0.5
@@ -216,8 +238,12 @@ def test_the_removal_of_a_snapshot(guard: Guard) -> None:
         cluster.write(SNAPS, names, 4096)
         ioctx.create_snap('s')
         cluster.write(SNAPS, names, 4096)
-        with set_of(cluster, VICTIM, osd_snap_trim_sleep=TRIM_SECONDS), \
-                dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+        with contextlib.ExitStack() as stack:
+            for osd in cluster.osds():
+                # Otherwise it would be seconds on all of them.
+                stack.enter_context(set_of(cluster, osd, osd_snap_trim_sleep=TRIM_SECONDS
+                                           if osd == VICTIM else SHORT_TRIM_SECONDS))
+            stack.enter_context(dispatch_delay(cluster, VICTIM, DELAY_SECONDS))
             ioctx.remove_snap('s')
             assert wait_cause(guard, 'snaptrim')['evidence']['pgs'] >= 1
 
@@ -299,19 +325,84 @@ def test_a_slow_process_with_a_fast_store(guard: Guard) -> None:
         wait_cause(guard, 'process')
 
 
+def test_brief_hangs(guard: Guard) -> None:
+    """An operation that arrives meanwhile is late for who sent it, but not for the OSD itself."""
+    with hiccups(guard.cluster, VICTIM, BRIEF_HICCUP_SECONDS, BRIEF_AWAKE_SECONDS):
+        evidence = wait_cause(guard, 'stalls')['evidence']
+    assert set(evidence['slowdowns']) == {'replicated writes'}
+
+
+def test_writes_to_a_pg_load_its_replicas(guard: Guard) -> None:
+    """What is sent to a replica by its own clients is no cause."""
+    cluster = guard.cluster
+    with own_pool(cluster, BUSY, 1), readers(cluster, BUSY, BUSY_OBJECTS, 3, writes=True):
+        replica = cluster.mon('osd map', pool=BUSY, object=BUSY_OBJECTS[0])['acting'][1]
+        evidence = wait_cause(guard, 'replicas', osd=replica)['evidence']
+    assert evidence['load_ratio'] >= 1.5 * evidence['client_load_ratio']
+
+
 @contextlib.contextmanager
-def slow_copies(cluster: Cluster) -> Iterator[int]:
-    """A pool whose PGs are copied slowly. Yields its id."""
+def slow_copies(cluster: Cluster, pg_num: int = 8, **options: object) -> Iterator[int]:
+    """A pool whose PGs are copied slowly, with further options of OSDs. Yields its id."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(own_pool(cluster, COPIED, 8))
+        stack.enter_context(own_pool(cluster, COPIED, pg_num))
         for osd in cluster.osds():
-            stack.enter_context(set_of(cluster, osd, osd_recovery_sleep=COPY_SLEEP_SECONDS))
+            stack.enter_context(set_of(cluster, osd, osd_recovery_sleep=COPY_SLEEP_SECONDS,
+                                       **options))
         yield next(pool['pool'] for pool in cluster.osd_dump()['pools']
                    if pool['pool_name'] == COPIED)
 
 
-# Schedulers of later releases ignore sleeps.
-@pytest.mark.releases('pacific', quick=())
+@contextlib.contextmanager
+def away(cluster: Cluster, osd: int) -> Iterator[None]:
+    """The OSD is down meanwhile, without the end of its process, and keeps its options."""
+    cluster.mon('osd set', key='noup')
+    try:
+        cluster.mon('osd down', ids=[str(osd)])
+        yield
+    finally:
+        cluster.mon('osd unset', key='noup')
+        cluster.wait_up([osd], 60)
+
+
+def test_recovery_of_an_osd_that_was_away(guard: Guard) -> None:
+    """More of its PGs recover than of any other OSD."""
+    cluster, names = guard.cluster, ['c-%d' % number for number in range(COPIED_OBJECTS)]
+    with slow_copies(cluster):
+        cluster.write(COPIED, names, 4096)
+        with away(cluster, VICTIM):
+            cluster.write(COPIED, names, 4096)
+        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            evidence = wait_cause(guard, 'recovery')['evidence']
+    assert evidence['pgs'] > evidence['peers_pgs']
+    cluster.wait_clean(120)
+
+
+# On Tentacle, no PG of the suspect was recovering when it was slow.
+@pytest.mark.releases('pacific', 'reef', quick=())
+def test_recovery_that_all_osds_share_is_not_the_cause(guard: Guard) -> None:
+    cluster, names = guard.cluster, ['c-%d' % number for number in range(SHARED_OBJECTS)]
+    with slow_copies(cluster, pg_num=32, osd_max_backfills=8) as pool:
+        cluster.write(COPIED, names, 4096)
+        other = typical_neighbour(cluster, pool)
+        with away(cluster, other):
+            cluster.write(COPIED, names, 4096)
+        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            wait_cause(guard, 'process', beside=['DEGRADED'])
+    cluster.wait_clean(120)
+
+
+def typical_neighbour(cluster: Cluster, pool: int) -> int:
+    """An OSD that shares PGs of the pool with the suspect, no more than with most others."""
+    acting = [pg['acting'] for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % pool)]
+    for other in sorted(set(cluster.osds()) - {VICTIM}):
+        shared = Counter(osd for osds in acting if other in osds for osd in osds if osd != other)
+        usual = sorted(shared[osd] for osd in cluster.osds() if osd not in (VICTIM, other))[3]
+        if 1 <= shared[VICTIM] <= usual:
+            return other
+    raise AssertionError('the suspect shares more with all others')
+
+
 def test_a_backfill(guard: Guard) -> None:
     """Of a PG of the OSD, between two others."""
     cluster, hosts = guard.cluster, {osd: row['host'] for osd, row in guard.osds().items()}
@@ -344,11 +435,43 @@ def test_a_narrow_network(network: Optional[Network], guard: Guard) -> None:
     """Of one OSD."""
     if network is None:
         pytest.skip('no OSD has its own network on this machine: ' + why_impossible())
+    with narrowed(network):
+        evidence = wait_cause(guard, 'network')['evidence']
+    assert_slow_heartbeats(evidence)
+
+
+@contextlib.contextmanager
+def narrowed(network: Network) -> Iterator[None]:
+    """The network carries hardly more than is sent."""
     before = network.traffic()
     time.sleep(CABLE_SECONDS)
     used = (network.traffic() - before) / CABLE_SECONDS
+    print('of %.0f kB/s, %.0f %% are used' % (used / CABLE_SHARE / 1000, 100 * CABLE_SHARE))
     with network.narrow(round(used / CABLE_SHARE)):
-        evidence = wait_cause(guard, 'network')['evidence']
-    print('of %.0f kB/s, %.0f %% are used: %s' % (
-        used / CABLE_SHARE / 1000, 100 * CABLE_SHARE, evidence))
-    assert_slow_heartbeats(evidence)
+        yield
+
+
+# Elsewhere, an OSD that replicates for this host alone was slow as well.
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.skipif(bool(why_impossible()), reason='no host has its own network on this machine')
+def test_a_narrow_network_of_a_host(release: str, make_cluster: ClusterFactory) -> None:
+    """Of few PGs, so that operations elsewhere hardly wait for it."""
+    with Network() as network:
+        cluster = make_cluster(release, osds=12, hosts=6, **network.options(
+            ['osd.%d' % osd for osd in NEIGHBOURS], FAST_CONF))
+        cluster.pool_create(POOL, 64, size=2)
+        cluster.wait_clean(60)
+        guard = Guard(cluster, OPTIONS)
+        hosts = {osd: row['host'] for osd, row in guard.osds().items()}
+        assert {osd for osd in hosts if hosts[osd] == hosts[VICTIM]} == set(NEIGHBOURS)
+        cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600)
+        cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 120, 'slowdowns')
+        with narrowed(network):
+            evidence = wait_cause(guard, 'host_network', others=NEIGHBOURS,
+                                  after=['host'])['evidence']
+        assert_slow_heartbeats(evidence)
+        assert evidence['osds'] == list(NEIGHBOURS)
+        assert evidence['host'] == hosts[VICTIM]
+        assert not guard.tracebacks()
+        # Before its network ends.
+        cluster.down()
