@@ -306,10 +306,11 @@ class Signals:
 
 #: Maximum valid duration of an operation: one week.
 LONGEST_OP_SECONDS = 7 * 86400
+LONGEST_OP_NS = LONGEST_OP_SECONDS * 10 ** 9
 #: Maximum valid sum of the operations of a reading, such as 27,000 that waited for an hour each. An
 #: OSD whose clock is set back adds 136 years for each operation in flight: among 7,100 others, such
 #: an operation has a mean of less than a week.
-LONGEST_SUM_SECONDS = 10 ** 8
+LONGEST_SUM_NS = 10 ** 8 * 10 ** 9
 
 
 #: Time after which the answer of an OSD is no longer expected, unless the caller says otherwise.
@@ -323,8 +324,7 @@ class Ops(NamedTuple):
 
     @property
     def sane(self) -> bool:
-        most_seconds = min(self.number * LONGEST_OP_SECONDS, LONGEST_SUM_SECONDS)
-        return self.number >= 0 and 0 <= self.sum_ns <= most_seconds * 10 ** 9
+        return 0 <= self.sum_ns <= LONGEST_SUM_NS and self.sum_ns <= self.number * LONGEST_OP_NS
 
 
 class OsdCounters(NamedTuple):

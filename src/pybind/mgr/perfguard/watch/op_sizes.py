@@ -7,9 +7,10 @@ where those of other pools read and write 4 KiB.
 """
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import NO_OSD, ClientOps, OsdPlace, PgWrites, Pool, pool_of
+from ..cluster.types import NO_OSD, OsdPlace, PgWrites, Pool, pool_of
 from .osd_window import READS, STORE_READS
 from .peers import FLASH_CLASSES, LEAST_SCORE, Findings, PeerFinding, median
+from .pools import PoolOps
 from .types import Sizes
 
 #: Weight of a reading against the ones before: about the last minute counts.
@@ -19,61 +20,63 @@ READING_WEIGHT = 1 / 8
 FLASH_BYTES_PER_MS, DISK_BYTES_PER_MS = 250e3, 60e3
 
 
-class _Mean:
-    """A mean size, of late."""
-    __slots__ = ('_ops', '_bytes')
-
-    def __init__(self) -> None:
-        self._ops = self._bytes = 0.0
-
-    def add(self, ops: float, number_of_bytes: float) -> None:
-        self._ops += READING_WEIGHT * (ops - self._ops)
-        self._bytes += READING_WEIGHT * (number_of_bytes - self._bytes)
-
-    @property
-    def bytes(self) -> float:
-        return self._bytes / self._ops if self._ops > 0.0 else 0.0
-
-
 class OpSizes:
     """Keeps what clients of late read on each OSD and write to each pool, and which part of the
     writes of an OSD is of which pool."""
 
     def __init__(self) -> None:
-        self._reads: Dict[int, _Mean] = {}
-        self._writes: Dict[int, _Mean] = {}
+        self._reads, self._writes = _Means(), _Means()
         #: OSD -> pool -> writes, replicated ones included, in the last reading by PG.
         self._mix: Mapping[int, Mapping[int, int]] = {}
 
-    def update(self, clients: Sequence[ClientOps], pg_writes: Optional[Sequence[PgWrites]],
-               pools: Mapping[int, Pool], places: Mapping[int, OsdPlace]) -> Dict[int, Sizes]:
-        """The sizes by OSD. `pg_writes`: None: not read this time."""
-        reads, writes = ({key: [0.0, 0.0] for key in keys} for keys in (places, pools))
-        for row in clients:
-            pool = pools.get(row.pool)
-            if pool is not None and row.read.sane and row.write.sane:
-                # The OSDs of an erasure-coded PG have a part of each operation.
+    def update(self, ops: Mapping[int, PoolOps], pg_writes: Optional[Sequence[PgWrites]],
+               pools: Mapping[int, Pool], places: Mapping[int, OsdPlace]) -> None:
+        """`ops`: of clients, by pool. `pg_writes`: None: not read this time."""
+        reads, read_bytes = (dict.fromkeys(places, 0.0) for _ in range(2))
+        writes, write_bytes = (dict.fromkeys(pools, 0.0) for _ in range(2))
+        for pool_id in ops.keys() & pools.keys():
+            of_pool = ops[pool_id]
+            # The OSDs of an erasure-coded PG have a part of each operation.
+            parts = pools[pool_id].data_shards
+            for row in of_pool.rows:
                 if row.osd in reads:
-                    _add(reads[row.osd], row.read.number, row.read_bytes / pool.data_shards)
-                _add(writes[row.pool], row.write.number, row.write_bytes / pool.data_shards)
-        self._reads, self._writes = _with(self._reads, reads), _with(self._writes, writes)
+                    reads[row.osd] += row.read.number
+                    read_bytes[row.osd] += row.read_bytes / parts
+            writes[pool_id] = of_pool.writes
+            write_bytes[pool_id] = of_pool.write_bytes / parts
+        self._reads.add(reads, read_bytes)
+        self._writes.add(writes, write_bytes)
         if pg_writes is not None:
             self._mix = _mix(pg_writes)
-        of_pools = {pool: mean.bytes for pool, mean in self._writes.items()}
-        return {osd: Sizes(mean.bytes, _mixed(self._mix.get(osd, {}), of_pools))
-                for osd, mean in self._reads.items()}
+
+    def by_osd(self) -> Dict[int, Sizes]:
+        bytes_by_pool = self._writes.bytes()
+        return {osd: Sizes(mean, _mixed(self._mix.get(osd, {}), bytes_by_pool))
+                for osd, mean in self._reads.bytes().items()}
 
 
-def _add(sums: List[float], ops: float, number_of_bytes: float) -> None:
-    sums[0] += ops
-    sums[1] += number_of_bytes
+class _Means:
+    """Mean sizes, of late, by OSD or pool. Plain numbers: there may be 10,000 OSDs, and Python's
+    garbage collector examines any objects."""
+
+    def __init__(self) -> None:
+        self._ops: Dict[int, float] = {}
+        self._bytes: Dict[int, float] = {}
+
+    def add(self, ops: Mapping[int, float], number_of_bytes: Mapping[int, float]) -> None:
+        """The operations of a reading. Keys that are not in it are forgotten."""
+        self._ops, self._bytes = _with(self._ops, ops), _with(self._bytes, number_of_bytes)
+
+    def bytes(self) -> Dict[int, float]:
+        return {key: self._bytes[key] / ops if ops > 0.0 else 0.0
+                for key, ops in self._ops.items()}
 
 
-def _with(means: Mapping[int, _Mean], sums: Mapping[int, Sequence[float]]) -> Dict[int, _Mean]:
-    """The means with the operations of a reading; those that are not in it are forgotten."""
-    after = {key: means.get(key) or _Mean() for key in sums}
-    for key, (ops, number_of_bytes) in sums.items():
-        after[key].add(ops, number_of_bytes)
+def _with(means: Mapping[int, float], reading: Mapping[int, float]) -> Dict[int, float]:
+    after: Dict[int, float] = {}
+    for key, value in reading.items():
+        before = means.get(key, 0.0)
+        after[key] = before + READING_WEIGHT * (value - before)
     return after
 
 

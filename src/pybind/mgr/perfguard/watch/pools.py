@@ -93,6 +93,47 @@ class PoolPerformance(NamedTuple):
         return sum(rate * usual for rate, usual in parts) / rate if parts else None
 
 
+class PoolOps(NamedTuple):
+    """Client operations on one pool in one reading."""
+    #: By the OSD that served them; all others are their sums.
+    rows: Sequence[ClientOps] = ()
+    reads: int = 0
+    read_ns: int = 0
+    writes: int = 0
+    write_ns: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+    @property
+    def columns(self) -> Tuple[int, int, int, int]:
+        """The first columns of a history."""
+        return self.reads, self.read_ns, self.writes, self.write_ns
+
+
+_NO_OPS = PoolOps()
+
+
+def ops_by_pool(clients: Sequence[ClientOps]) -> Dict[int, PoolOps]:
+    """The operations of a reading by pool, without rows with invalid values."""
+    rows_by_pool: Dict[int, List[ClientOps]] = {}
+    for row in clients:
+        if row.read.sane and row.write.sane:
+            rows_by_pool.setdefault(row.pool, []).append(row)
+    return {pool_id: _pool_ops(rows) for pool_id, rows in rows_by_pool.items()}
+
+
+def _pool_ops(rows: Sequence[ClientOps]) -> PoolOps:
+    reads = read_ns = writes = write_ns = read_bytes = write_bytes = 0
+    for _, _, read, write, bytes_read, bytes_written in rows:
+        reads += read.number
+        read_ns += read.sum_ns
+        writes += write.number
+        write_ns += write.sum_ns
+        read_bytes += bytes_read
+        write_bytes += bytes_written
+    return PoolOps(rows, reads, read_ns, writes, write_ns, read_bytes, write_bytes)
+
+
 class _Pool:
     def __init__(self, baseline_seconds: float) -> None:
         self.history = History(4)
@@ -206,22 +247,25 @@ class PoolWatch:
         #: Those of the last reading.
         self.steps: List[Step] = []
 
-    def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
+    def update(self, now: float, seconds: float, ops: Mapping[int, PoolOps],
                pools: Collection[int], quiet: bool, settings: PoolSettings,
                probed: Collection[int] = (), settled: bool = False) -> None:
-        """`quiet`: nothing moves and no problem exists, so baselines learn from the readings.
+        """`ops`: by pool, without pools that served none. `pools`: all that exist.
+        `quiet`: nothing moves and no problem exists, so baselines learn from the readings.
         `probed`: pools in which a probe of this module affects clients: they are not judged until
         the last minute is without it. `settled`: no operation waits for PGs that move, or for a
         probe."""
         self._forget_others(pools, settings)
         self.steps = []
-        for pool_id, (*sums, read_bytes, write_bytes) in _by_pool(clients, pools).items():
+        for pool_id in pools:
             pool = self._pool(pool_id, settings)
+            of_pool = ops.get(pool_id, _NO_OPS)
+            sums = of_pool.columns
             if pool_id in probed:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
-            if pool.load.add(now, seconds, Rates(sums[READS], sums[WRITES], read_bytes,
-                                                 write_bytes)):
+            if pool.load.add(now, seconds, Rates(of_pool.reads, of_pool.writes,
+                                                 of_pool.read_bytes, of_pool.write_bytes)):
                 self._unsaved[pool_id] = None
             pool.recent = recent(pool.history.detailed, now, seconds)
             if settled and pool.settled.add(now, seconds, sums):
@@ -400,27 +444,6 @@ def _to_store(rows: List[List[float]]) -> List[List[float]]:
         stored.update([index for index, row in enumerate(rows)
                        if row[2 + column]][-STORED_POINTS_OF_KIND:])
     return [rows[index] for index in sorted(stored)]
-
-
-def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:
-    """Pool -> columns of its history, and bytes read and written; with pools without operations."""
-    sums: Dict[int, List[float]] = {pool_id: [0.0] * 6 for pool_id in pools}
-    for row in clients:
-        if row.pool in sums and add_ops(sums[row.pool], row):
-            sums[row.pool][-2] += row.read_bytes
-            sums[row.pool][-1] += row.write_bytes
-    return sums
-
-
-def add_ops(sums: List[float], row: ClientOps) -> bool:
-    """Add to the columns of a history; False: the values are invalid."""
-    if not (row.read.sane and row.write.sane):
-        return False
-    sums[READS] += row.read.number
-    sums[READ_NS] += row.read.sum_ns
-    sums[WRITES] += row.write.number
-    sums[WRITE_NS] += row.write.sum_ns
-    return True
 
 
 def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minute:

@@ -5,6 +5,8 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import add
 from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
@@ -21,7 +23,7 @@ from .op_counts import QuietOps
 from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
                    steady, without_erasure)
-from .pools import PoolSettings, PoolWatch, add_ops
+from .pools import PoolOps, PoolSettings, PoolWatch, ops_by_pool
 from .rounds import Rounds, Work, chunks
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
@@ -176,15 +178,16 @@ class WatchState:
                          if read.removing}
         self.places, self.silent = readings.places, readings.silent
         self.devices = _shared_devices(readings.places)
-        self._note_places(context, readings)
+        ops = ops_by_pool(readings.clients)
+        self._note_places(context, readings, ops)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
         with self._lock:
             if seconds:
                 quiet = self._quiet(context)
                 self.quiet_ops.update(context.now, quiet, readings.counted)
-                self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
-                                  quiet, pool_settings(options), context.probed.pools,
+                self.pools.update(context.now, seconds, ops, context.osdmap.pools, quiet,
+                                  pool_settings(options), context.probed.pools,
                                   context.idle and self._settled(context))
                 self.norms.forget_others(context.osdmap.osds)
                 self.norms.places = readings.places
@@ -192,12 +195,12 @@ class WatchState:
                     slow = self._newly_slow(context.now)
                     self.norms.update([row for row in readings.clients if row.osd not in slow],
                                       self.pools.read_baselines())
-                self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
+                self.cluster.add(context.now, seconds, _columns(context, ops, seconds))
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
         self.others_rates = self._others_on_osds()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
-        self._judge_osds(context, readings, options)
+        self._judge_osds(context, readings, ops, options)
         counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
         self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
                           _erasure(context.osdmap))
@@ -206,11 +209,14 @@ class WatchState:
         self._shared = self._pool_loads = self._client_ops = None
         self._judge_laggy(context, readings, seconds)
 
-    def _note_places(self, context: WatchContext, readings: Readings) -> None:
-        for row in readings.clients:
-            place = readings.places.get(row.osd)
-            if place is not None and (row.read.number or row.write.number):
-                self._served.setdefault(row.pool, {})[place.kind] = context.now
+    def _note_places(self, context: WatchContext, readings: Readings,
+                     ops: Mapping[int, PoolOps]) -> None:
+        places = readings.places
+        for pool_id, of_pool in ops.items():
+            served = {places[row.osd].kind for row in of_pool.rows
+                      if row.osd in places and (row.read.number or row.write.number)}
+            if served:
+                self._served.setdefault(pool_id, {}).update(dict.fromkeys(served, context.now))
         # Another rule may have moved a pool.
         self._served = {pool_id: {kind: at for kind, at in served.items()
                                   if max(served.values()) - at <= SERVED_SECONDS}
@@ -255,7 +261,8 @@ class WatchState:
                 {osd.id for osd in osdmap.osds.values() if not osd.destroyed},
                 {osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
 
-    def _judge_osds(self, context: WatchContext, readings: Readings, options: Options) -> None:
+    def _judge_osds(self, context: WatchContext, readings: Readings,
+                    ops: Mapping[int, PoolOps], options: Options) -> None:
         self._probed |= context.probed.osds
         if readings.pg_writes is not None:
             latest = replica_flows([row for row in readings.pg_writes
@@ -265,11 +272,11 @@ class WatchState:
             self._last_replicas, self._probed = latest, set()
         self._since.add(context, readings, busy(self.osd_counts, readings.counters),
                         self._settled(context), options)
-        sizes = self._sizes.update(readings.clients, readings.pg_writes, context.osdmap.pools,
-                                   readings.places)
+        self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
         if self.rounds.idle:
             since, self._since = self._since, _Since(context.now)
-            self.rounds.begin(context.now, self._round(context, readings, options, since, sizes),
+            self.rounds.begin(context.now, self._round(context, readings, options, since,
+                                                       self._sizes.by_osd()),
                               len(readings.places))
         self.rounds.advance(context.now)
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
@@ -538,10 +545,10 @@ class _Shared(NamedTuple):
 
 def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
     """OSD -> the devices that it shares with others."""
-    users = Counter(name for place in places.values() for name in place.devices)
-    shared = {osd: [name for name in place.devices if users[name] > 1]
-              for osd, place in places.items()}
-    return {osd: names for osd, names in shared.items() if names}
+    users = Counter(chain.from_iterable([place.devices for place in places.values()]))
+    shared = {name for name, number in users.items() if number > 1}
+    return {osd: [name for name in place.devices if name in shared]
+            for osd, place in places.items() if not shared.isdisjoint(place.devices)}
 
 
 def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:
@@ -610,10 +617,10 @@ def _holds(number: int, is_known: bool) -> Optional[bool]:
     return True if number else (False if is_known else None)
 
 
-def _columns(context: WatchContext, readings: Readings, seconds: float) -> List[float]:
+def _columns(context: WatchContext, ops: Mapping[int, PoolOps], seconds: float) -> List[float]:
     sums = [0.0] * 10
-    for row in readings.clients:
-        add_ops(sums, row)
+    for pool_ops in ops.values():
+        sums[:4] = map(add, sums, pool_ops.columns)
     counts = context.signals.counts
     sums[LAGGY_SECONDS] = counts.laggy * seconds
     sums[DEGRADED_SECONDS] = counts.degraded * seconds

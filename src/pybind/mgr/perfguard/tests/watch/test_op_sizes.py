@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How large the operations of each OSD are, from those of clients and those by PG."""
-from typing import Dict
+from typing import Dict, Mapping, Optional, Sequence
 
 import pytest
 
 from perfguard.cluster.types import NO_OSD, ClientOps, Ops, OsdPlace, PgWrites, Pool
 from perfguard.watch.op_sizes import OpSizes
+from perfguard.watch.pools import ops_by_pool
 from perfguard.watch.types import Sizes
 
 POOLS = {1: Pool(1, 'small', False, 3, 2, 0, 32, 32, 32),
@@ -24,43 +25,48 @@ def writes(pgid: str, number: int, *acting: int) -> PgWrites:
     return PgWrites(pgid, acting, Ops(number * 1000, number))
 
 
+def updated(sizes: OpSizes, clients: Sequence[ClientOps],
+            pg_writes: Optional[Sequence[PgWrites]], pools: Mapping[int, Pool] = POOLS,
+            places: Mapping[int, OsdPlace] = PLACES) -> Dict[int, Sizes]:
+    sizes.update(ops_by_pool(clients), pg_writes, pools, places)
+    return sizes.by_osd()
+
+
 def test_writes_are_those_that_it_replicates_as_well() -> None:
     sizes = OpSizes()
     clients = [client(1, 0, 90, 4096), client(2, 1, 10, MIB)]
     by_pg = [writes('1.0', 90, 0, 2, 3), writes('2.0', 10, 1, 2, NO_OSD)]
-    found: Dict[int, Sizes] = sizes.update(clients, by_pg, POOLS, PLACES)
+    found = updated(sizes, clients, by_pg)
     assert found[0] == Sizes(4096.0, 4096.0) and found[1] == Sizes(MIB, MIB)
     # It is the primary of no PG.
     assert tuple(found[2]) == pytest.approx((0.0, (90 * 4096 + 10 * MIB) / 100))
     assert found[3] == Sizes(0.0, 4096.0) and found[4] == Sizes()
     # The mix remains until it is read again.
-    assert sizes.update(clients, None, POOLS, PLACES) == found
+    assert updated(sizes, clients, None) == found
 
 
 def test_each_osd_has_a_part_of_an_erasure_coded_operation() -> None:
-    found = OpSizes().update([client(3, 0, 10, MIB)], [writes('3.0', 10, 0, 1, 2, 3, 4, 5)], POOLS,
-                             PLACES)
+    found = updated(OpSizes(), [client(3, 0, 10, MIB)], [writes('3.0', 10, 0, 1, 2, 3, 4, 5)])
     assert found[0] == Sizes(MIB / 4, MIB / 4) and found[5].write == MIB / 4
 
 
 def test_the_last_minute_counts() -> None:
     sizes = OpSizes()
     for _ in range(100):
-        sizes.update([client(1, 0, 100, 4096)], None, POOLS, PLACES)
-    after = [sizes.update([client(1, 0, 100, MIB)], None, POOLS, PLACES)[0].read
-             for _ in range(24)]
+        updated(sizes, [client(1, 0, 100, 4096)], None)
+    after = [updated(sizes, [client(1, 0, 100, MIB)], None)[0].read for _ in range(24)]
     assert after == sorted(after)
     assert after[0] < 0.2 * MIB and after[11] > 0.7 * MIB and after[23] > 0.9 * MIB
 
 
 def test_removed_osds_and_pools_are_forgotten() -> None:
     sizes = OpSizes()
-    sizes.update([client(2, 0, 100, MIB)], [writes('2.0', 10, 0, 1, 2)], POOLS, PLACES)
+    updated(sizes, [client(2, 0, 100, MIB)], [writes('2.0', 10, 0, 1, 2)])
     places = {osd: place for osd, place in PLACES.items() if osd}
-    found = sizes.update([client(2, 0, 100, MIB)], None, {1: POOLS[1]}, places)
+    found = updated(sizes, [client(2, 0, 100, MIB)], None, {1: POOLS[1]}, places)
     assert 0 not in found and set(found.values()) == {Sizes()}
 
 
 def test_invalid_numbers_count_nothing() -> None:
     broken = ClientOps(1, 0, Ops(-1, -5), Ops(0, 10), 10 * MIB, 10 * MIB)
-    assert OpSizes().update([broken], None, POOLS, PLACES)[0] == Sizes()
+    assert updated(OpSizes(), [broken], None)[0] == Sizes()

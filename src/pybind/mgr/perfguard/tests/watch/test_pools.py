@@ -11,7 +11,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Minute
 from perfguard.watch.load import Rates
 from perfguard.watch.pools import (BASELINE_POINTS, PoolPerformance, PoolSettings, PoolWatch,
-                                   STORED_POINTS)
+                                   STORED_POINTS, ops_by_pool)
 from perfguard.watch.series import HistoryPoint, mean_flow
 from perfguard.watch.types import Flow
 
@@ -38,8 +38,9 @@ class Clients:
     def rows(self, seconds: float, rows: Sequence[ClientOps], quiet: bool = True) -> None:
         for _ in range(int(seconds / 5)):
             self.now += 5.0
-            self.watch.update(self.now, 5.0, rows, {pool: None for pool in self.pools}, quiet,
-                              self.settings, self.probed)
+            self.watch.update(self.now, 5.0, ops_by_pool(rows),
+                              {pool: None for pool in self.pools}, quiet, self.settings,
+                              self.probed)
 
     def feel(self, seconds: float, read_ms: Optional[float] = None,
              write_ms: Optional[float] = None, quiet: bool = True, number: int = 100) -> None:
@@ -217,8 +218,9 @@ def played(*days: Sequence[Tuple[float, int, float]], quiet: bool = True) -> Tup
     for hours, rate, ms in itertools.chain(*days):
         for _ in range(int(hours * 60)):
             clients.now += 60.0
-            clients.watch.update(clients.now, 60.0, [ClientOps(POOL, 1, ops(60 * rate, ms), Ops())],
-                                 {POOL: None}, quiet or clients.now < 1e9 + 86400.0, BATCH)
+            clients.watch.update(
+                clients.now, 60.0, ops_by_pool([ClientOps(POOL, 1, ops(60 * rate, ms), Ops())]),
+                {POOL: None}, quiet or clients.now < 1e9 + 86400.0, BATCH)
             raised += bool(clients.slow) and not was
             was = bool(clients.slow)
     return clients, raised

@@ -10,7 +10,7 @@ from perfguard.cluster.types import ClientOps, Ops, OsdPlace
 from perfguard.options import DEFAULTS
 from perfguard.watch.osds import LEAST_PEER_READS, OsdNorms
 from perfguard.watch.pools import (FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread,
-                                   PoolSettings, PoolWatch, target_ms)
+                                   PoolSettings, PoolWatch, ops_by_pool, target_ms)
 
 
 def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:
@@ -43,8 +43,8 @@ def test_the_spread_survives_the_mgr() -> None:
     settings = PoolSettings(2.0, 60.0)
     for turn in range(40):
         reads = Ops(int(1e9 * rng.uniform(0.9, 1.1)), 1000)
-        watch.update(5.0 * turn, 5.0, (ClientOps(1, 0, reads, Ops()),), {1: None, 2: None}, True,
-                     settings)
+        watch.update(5.0 * turn, 5.0, ops_by_pool([ClientOps(1, 0, reads, Ops())]),
+                     {1: None, 2: None}, True, settings)
     document = json.loads(json.dumps(watch.spreads_to_json()))
     assert list(document) == ['1'] and list(document['1']) == ['reads']
     new.load_spreads(document, settings)
@@ -61,8 +61,9 @@ def test_readings_on_both_sides_of_movement_are_no_pair() -> None:
         for turn in range(120):
             # Another latency after every third reading, in which PGs may have moved.
             level = 1.0 + 0.2 * (turn // 3 % 2)
-            watch.update(5.0 * turn, 5.0, (ClientOps(1, 0, Ops(int(1e9 * level), 1000), Ops()),),
-                         {1: None}, not (movement and turn % 3 == 0), PoolSettings(2.0, 60.0))
+            reads = ClientOps(1, 0, Ops(int(1e9 * level), 1000), Ops())
+            watch.update(5.0 * turn, 5.0, ops_by_pool([reads]), {1: None},
+                         not (movement and turn % 3 == 0), PoolSettings(2.0, 60.0))
         found = watch.latency(1).read_spread
         assert found is not None
         return found
