@@ -115,9 +115,9 @@ class CrushRules:
         if rule is None:
             return None
         for emit, part in emitted(rule, pool_size, osds):
-            if all(level.spreads(part, pool_size) for level in emit.levels):
-                continue
             for level in emit.levels:
+                if level.spreads(part, pool_size):
+                    continue
                 for place, count in level.used(part).items():
                     room = level.room(place, pool_size)
                     if count > room:
