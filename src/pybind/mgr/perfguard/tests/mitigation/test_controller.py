@@ -451,8 +451,9 @@ def test_an_osd_whose_reads_do_not_depend_on_the_primary_keeps_its_primary_affin
     assert driver.checks == ['PERFGUARD_SLOW_OSD'] and driver.osds.affinity == {}
     row = listing_json(driver.loop.published.mitigated.listing)['rungs'][-1]
     assert (row['subject'], row['state']) == ('osd.7', 'limited')
-    assert row['note'] == ('100 % of its reads are of erasure-coded pools, which need it in any case'
-                           if erasure else '67 % of its reads are of PGs that it does not lead')
+    assert row['note'] == (
+        '100 % of its reads are of erasure-coded pools, which need it in any case'
+        if erasure else '67 % of its reads are of PGs that it does not lead')
     driver.osds.change = {'pg_reads': {7: (led._replace(pgid='1.1'), other._replace(pgid='1.2'))}}
     driver.minutes(31)  # they are read again after half an hour
     assert driver.osds.affinity == {7: 0.0}

@@ -135,7 +135,8 @@ def test_causes_that_another_primary_would_inherit(codes: Tuple[str, ...], text:
 
 @pytest.mark.parametrize('reads, text', [
     (OsdReads(1, 2, 97), '99 % of its reads are of erasure-coded pools, which need it in any case'),
-    (OsdReads(0, 0, 20), '100 % of its reads are of erasure-coded pools, which need it in any case'),
+    (OsdReads(0, 0, 20),
+     '100 % of its reads are of erasure-coded pools, which need it in any case'),
     (OsdReads(30, 70, 0), '70 % of its reads are of PGs that it does not lead'),
     (OsdReads(49, 26, 25), '51 % of its reads are of PGs that it does not lead'),
     (OsdReads(50, 25, 25), ''), (OsdReads(100, 0, 0), ''), (OsdReads(0, 0, 19), ''),
