@@ -47,7 +47,8 @@ NO_BOUND = 'mitigation_backfills is 0'
 
 
 def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> ClientRoom:
-    """How clients feel; `pace`: the judgement of the throttle on the last reading."""
+    """Whether client latency leaves room; `pace`: the judgement of the throttle on the last
+    reading."""
     idle = pace.code == Code.NO_CLIENTS
     if not before.known:
         # A mgr that has just become active does not know yet.

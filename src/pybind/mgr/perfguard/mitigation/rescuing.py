@@ -103,7 +103,7 @@ class Rescuing:
         self._since = (self._since or observation.now) if toofull else None
         if not observation.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
-        facts = RescueFacts(observation, self._looked(observation.now), pinned,
+        facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
                             self._rescues.keys())
         rescues = self._followed(facts, campaign)
         lasting = self._since is not None \
@@ -129,7 +129,7 @@ class Rescuing:
                              'OSDs that were too full'))
         self._put({})
 
-    def _looked(self, now: float) -> Mapping[int, Space]:
+    def _recent_space(self, now: float) -> Mapping[int, Space]:
         if now - self._read >= SPACE_LOOK_SECONDS:
             self._space, self._read = self._cluster.osd_space(), now
         return self._space

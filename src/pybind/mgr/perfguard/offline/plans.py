@@ -337,6 +337,7 @@ def _only_on(fsid: str, ceph: str) -> Iterator[str]:
 
 
 def _counted(batches: Sequence[CommandBatch]) -> Iterator[str]:
+    """The lines of the batches, which count failures and print progress."""
     number, total = 0, sum(len(batch.lines) for batch in batches)
     for batch in batches:
         yield from batch.settle(CEPH)

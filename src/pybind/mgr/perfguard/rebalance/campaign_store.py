@@ -383,8 +383,8 @@ def _json_length(encoded: object) -> int:
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """The document that is written whenever the campaign changes, so it must be small.
 
-    PGs that cannot be pinned have a document of their own, which is written less often: the OSDMap
-    shows which PGs are remapped. Those in flight are found there again, and remain accepted.
+    PGs that cannot be pinned have a document of their own, which is written less often. Those of
+    them in flight are not stored: the OSDMap shows them again, and so many remain accepted.
     """
     pinned = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
               if flight.pin is not None}

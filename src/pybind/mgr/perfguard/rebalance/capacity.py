@@ -92,10 +92,11 @@ def _fill(spaces: Mapping[int, Space]) -> Fill:
     used = sum(row.used_bytes for row in spaces.values())
     pgs = [row.pgs for row in spaces.values() if row.pgs is not None]
     fullest = max(spaces, key=lambda osd: (_share(spaces[osd]), -osd), default=None)
-    return Fill(len(spaces), total, used, round(used / total, 4) if total else None, fullest,
-                None if fullest is None else round(_share(spaces[fullest]), 4),
-                min(pgs, default=None), round(sum(pgs) / len(pgs), 1) if pgs else None,
-                max(pgs, default=None))
+    return Fill(osds=len(spaces), total_bytes=total, used_bytes=used,
+                fill=round(used / total, 4) if total else None, fullest=fullest,
+                fullest_fill=None if fullest is None else round(_share(spaces[fullest]), 4),
+                pgs_min=min(pgs, default=None), pgs_max=max(pgs, default=None),
+                pgs_mean=round(sum(pgs) / len(pgs), 1) if pgs else None)
 
 
 def _share(row: Space) -> float:

@@ -209,7 +209,7 @@ def _borrowed(observation: Observation, options: Options) -> List[Tuple[str, str
     settings = replace(observation.settings, stored=observation.settings.stored or {})
     mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
            **wanted_mon_options(campaign, options, observation.osdmap)}
-    holds = reconcile(Holds(), settings, True, True, True, mon).holds
+    holds = reconcile(Holds(), settings, norebalance=True, quiet=True, begin=True, mon=mon).holds
     return [(row.what, row.put) for row in
             campaign_rows(replace(campaign, holds=holds), observation.osdmap, 0)]
 

@@ -126,9 +126,10 @@ def _of_empty_pgs(arrivals: Arrivals, pgs_done: int, pgs_left: int) -> Optional[
 
 
 def _error(arrivals: Arrivals, seconds: float, pgs_done: int, pgs_left: int) -> float:
-    """Half the width of the interval, of the logarithm."""
+    """Half the width of the interval of the logarithm of the time, which `remaining` estimates as
+    `seconds`."""
     by_number = _error_of_number(pgs_done, pgs_left)
-    by_rate = [_of_batches(arrivals, seconds, number) for number in BATCHES]
+    by_rate = [_error_of_rate(arrivals, seconds, number) for number in BATCHES]
     # Two causes that are independent of each other.
     return math.hypot(by_number, max(by_rate))
 
@@ -138,19 +139,22 @@ def _error_of_number(pgs_done: int, pgs_left: int) -> float:
     return NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
 
 
-def _of_batches(arrivals: Arrivals, seconds: float, number: int) -> float:
-    """The part of the variance of `number` batches, or of fewer if there are not enough blocks."""
+def _error_of_rate(arrivals: Arrivals, seconds: float, number: int) -> float:
+    """How far the mean rate of the next `seconds` may be from that so far, as a share of it: from
+    the variance of `number` batches, or of fewer if there are not enough blocks."""
     size = max(1, len(arrivals.blocks) // number)
     number = min(number, len(arrivals.blocks) // size)
     if number < 2:
         return MOST_ERROR
-    used, length = arrivals.blocks[len(arrivals.blocks) - number * size:], size * arrivals.length
-    means = [sum(used[at:at + size]) / length for at in range(0, len(used), size)]
-    mean = sum(means) / number
-    variance = sum((block_rate - mean) ** 2 for block_rate in means) / (number - 1)
+    blocks = arrivals.blocks[len(arrivals.blocks) - number * size:]
+    batch_seconds = size * arrivals.length
+    batch_rates = [sum(blocks[at:at + size]) / batch_seconds for at in range(0, len(blocks), size)]
+    mean = sum(batch_rates) / number
+    variance = sum((batch_rate - mean) ** 2 for batch_rate in batch_rates) / (number - 1)
     passed = arrivals.whole_seconds
     rate = arrivals.whole_bytes / passed
-    relative = variance * length / rate ** 2 * (1.0 / passed + 1.0 / seconds)
+    # The sum of the variances of the mean so far and of the future one.
+    relative = variance * batch_seconds / rate ** 2 * (1.0 / passed + 1.0 / seconds)
     return STUDENT_95[number - 2] * math.sqrt(relative)
 
 

@@ -494,7 +494,7 @@ class Replacing:
         if not self._known:
             self.remarks = ()
             return
-        facts = self._facts(observation, self._looked(observation), campaign)
+        facts = self._facts(observation, self._order_facts(observation), campaign)
         self._accept_drives(facts)
         for osd, record in list(self._known.items()):
             early = self._is_early(osd, record, facts, observation.now)
@@ -549,8 +549,8 @@ class Replacing:
             return False
         return now - self._serving.setdefault(osd, now) < REMAP_SECONDS
 
-    def _looked(self, observation: Observation) -> OrderFacts:
-        """The facts, with the PGs that OSDs store, which are read at intervals."""
+    def _order_facts(self, observation: Observation) -> OrderFacts:
+        """The space of OSDs is read at intervals only: less often while all wait for operators."""
         idle = bool(self._phases) and all(phase in BY_OPERATOR or osd in self.withheld
                                           for osd, phase in self._phases.items())
         wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS

@@ -86,28 +86,7 @@ class _Evening:
         """`shares`: shards that each pool may move when it is balanced alone; `budget`: in all;
         None: unlimited."""
         self._on, self._pools, self._budget = on, pools, budget
-        self._levels: List[Shards] = []
-        room = Room(on.space, on.full)
-        load: Dict[int, int] = {}
-        ideal: Dict[int, float] = {}
-        for number, even_pool in enumerate(pools):
-            size = even_pool.mean_bytes
-            limits = room.of_pool(size)
-            if not on.by_bytes:
-                # Of two OSDs that lack as much, the one that has less of the earlier pools.
-                limits = limits._replace(fill={
-                    osd: min(0.99, max(0.0, 0.5 + (load.get(osd, 0) - share) / (4 * number + 4)))
-                    for osd, share in ideal.items()})
-            limits = PoolRoom({**limits.more, **{
-                osd: 0 for osd, row in on.osds.items() if row.fullness}}, limits.fill)
-            level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
-                                    None if shares is None else shares[number], on.deviation,
-                                    limits, near=on.deviation)
-            self._levels.append(level)
-            for osd, count in level.count.items():
-                load[osd] = load.get(osd, 0) + count
-                ideal[osd] = ideal.get(osd, 0.0) + level.targets.ideal.get(osd, 0.0)
-                room.add(osd, size * (count - level.before[osd]))
+        self._levels, ideal = _balanced_alone(pools, on, shares)
         self.moved_alone = [level.moved for level in self._levels]
         self._capacity = self._capacities(ideal)
         self._begin = {osd: self._load_before(osd) for osd in self._capacity}
@@ -276,6 +255,35 @@ class _Evening:
         return Evened(finals, self.moved, moves_without_limit, deviations, {
             osd: (self._begin[osd] / capacity, self._relative(osd))
             for osd, capacity in self._capacity.items()}, dict(self._gained))
+
+
+def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
+                    shares: Optional[Sequence[int]]) -> Tuple[List[Shards], Dict[int, float]]:
+    """The shards of each pool, balanced one pool after the other, and OSD -> its share of all
+    PGs."""
+    levels: List[Shards] = []
+    room = Room(on.space, on.full)
+    full_osds = {osd: 0 for osd, row in on.osds.items() if row.fullness}
+    load: Dict[int, int] = {}
+    ideal: Dict[int, float] = {}
+    for number, even_pool in enumerate(pools):
+        size = even_pool.mean_bytes
+        limits = room.of_pool(size)
+        if not on.by_bytes:
+            # Of two OSDs that lack as much, the one that has less of the earlier pools.
+            limits = limits._replace(fill={
+                osd: min(0.99, max(0.0, 0.5 + (load.get(osd, 0) - share) / (4 * number + 4)))
+                for osd, share in ideal.items()})
+        limits = PoolRoom({**limits.more, **full_osds}, limits.fill)
+        level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
+                                None if shares is None else shares[number], on.deviation,
+                                limits, near=on.deviation)
+        levels.append(level)
+        for osd, count in level.count.items():
+            load[osd] = load.get(osd, 0) + count
+            ideal[osd] = ideal.get(osd, 0.0) + level.targets.ideal.get(osd, 0.0)
+            room.add(osd, size * (count - level.before[osd]))
+    return levels, ideal
 
 
 def _differs(level: Shards, members: Sequence[int], raw: Sequence[int]) -> bool:

@@ -524,8 +524,8 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
 
 
 def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
-    """Utilisation of each group: the maximum over the kinds of operation, which share queues,
-    of its OSDs without other work."""
+    """Utilisation of the OSDs without other work (kind '') of each group: the maximum over the
+    channels, which share queues."""
     by_group: Dict[GroupKey, float] = {}
     for group in groups:
         by_group[group.key] = max(by_group.get(group.key, 0.0),

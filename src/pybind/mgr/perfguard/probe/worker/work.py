@@ -120,6 +120,8 @@ class Stepping:
             self._input.cancelled.wait(min(pause, OBJECTS_LOOK_SECONDS))
 
     def _drain(self) -> None:
+        """Wait for operations in flight: not beyond the time limit of the probe, but at least for a
+        moment."""
         cancelled = self._input.cancelled.is_set()
         seconds = CANCELLED_DRAIN_SECONDS if cancelled else DRAIN_SECONDS
         until = min(time.monotonic() + seconds, max(self._stop_at, time.monotonic() + 0.2))
