@@ -407,12 +407,11 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _remove_left(own: Path) -> None:
+def _remove_left(new_directory: Path) -> None:
     """Remove the directories of processes that were killed. They contain maps and mappings of all
-    PGs, and an mgr that is killed again and again would fill the disk with them. `own`: a new one.
-    """
-    latest = own.lstat().st_mtime - TOOL_SECONDS
-    for directory in own.parent.glob(TOOLS_PREFIX + '*'):
+    PGs, and an mgr that is killed again and again would fill the disk with them."""
+    latest = new_directory.lstat().st_mtime - TOOL_SECONDS
+    for directory in new_directory.parent.glob(TOOLS_PREFIX + '*'):
         with contextlib.suppress(OSError):
             status = directory.lstat()
             # A process locks its directory a moment after it has made it.

@@ -63,8 +63,9 @@ def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> Client
 
 
 def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: AbstractSet[str],
-              most: int, seconds: float, now: float) -> Tuple[RecoveryPace, str]:
-    """The level from now on, and why; at most `most`. `seconds`: for which PGs must have waited."""
+              level_limit: int, seconds: float, now: float) -> Tuple[RecoveryPace, str]:
+    """The level from now on, at most `level_limit`, and why. `seconds`: for which PGs must have
+    waited."""
     if signs.unknown:
         return pace, ''
     pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
@@ -78,10 +79,10 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
         if not pace.level or passed < LOWER_SECONDS:
             return pace, ''
         return _at(replace(pace, felt_level=pace.level, felt=now), pace.level - 1, now), clients.why
-    if pace.level > most:
-        return _at(pace, most, now), ''
+    if pace.level > level_limit:
+        return _at(pace, level_limit, now), ''
     felt_lately = bool(pace.felt_level) and now - pace.felt < FELT_SECONDS
-    if pace.level == most or passed < RAISE_SECONDS or len(pace.raised) >= MOST_RAISED \
+    if pace.level == level_limit or passed < RAISE_SECONDS or len(pace.raised) >= MOST_RAISED \
             or not pace.waiting or now - pace.waiting < seconds \
             or not clients.since or now - clients.since < ROOM_SECONDS \
             or felt_lately and pace.level + 1 >= pace.felt_level:

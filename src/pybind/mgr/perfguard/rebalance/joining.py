@@ -342,12 +342,12 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
         mean_bytes(moving, future, draft.seen))
     rows.append((len(moving), most_moving, '%s that the change moves cannot be pinned (limit %d, '
                  'as for PGs in flight)' % (pgs(len(moving)), most_moving)))
-    number, most, why = max(rows, key=lambda row: row[0] / max(1, row[1]))
+    number, bound, why = max(rows, key=lambda row: row[0] / max(1, row[1]))
     begun = bool(change.done or change.burst)
-    if number <= most or begun or change.share <= SHARE_MIN \
+    if number <= bound or begun or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
         return change, ''
-    return change.divided(number, max(1, most), draft.seen.crush.weights()), why
+    return change.divided(number, max(1, bound), draft.seen.crush.weights()), why
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:

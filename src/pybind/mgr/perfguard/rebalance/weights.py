@@ -234,9 +234,11 @@ class WeightChange(Change):
             # It was divided before, and not enough. Pins become fewer less than in proportion: a PG
             # of which several shards move has a pin in each tranche.
             share = self.share * min(0.9, SAFETY * limit / pins)
-        most = max(abs(weight - weights.get(osd, 0.0)) for osd, weight in self.weights.items())
+        largest_step = max(abs(weight - weights.get(osd, 0.0))
+                           for osd, weight in self.weights.items())
         # A smaller one would not change a weight, and so be followed by others for ever.
-        share = min(1.0, max(SHARE_MIN, share, 4 * WEIGHT_UNIT / max(most, WEIGHT_UNIT)))
+        share = min(1.0, max(SHARE_MIN, share,
+                             4 * WEIGHT_UNIT / max(largest_step, WEIGHT_UNIT)))
         return replace(change, share=share, step={
             osd: _between(weights.get(osd, 0.0), weight, share)
             for osd, weight in self.weights.items()})

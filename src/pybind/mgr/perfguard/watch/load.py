@@ -83,7 +83,7 @@ class PoolLoad:
         if hour != self._hour:
             self._hour, self._seconds, self._sums = hour, 0.0, Rates()
         self._seconds += seconds
-        self._sums = Rates(*(before + more for before, more in zip(self._sums, counts)))
+        self._sums = Rates(*(total + count for total, count in zip(self._sums, counts)))
         return changed
 
     def _close(self) -> bool:
@@ -158,9 +158,9 @@ def growth(days: Sequence[DayLoad]) -> LoadGrowth:
         variance += number * (number - 1) * (2 * number + 5) / 18.0
         for index, before in enumerate(same):
             for after in same[index + 1:]:
-                more = after.busiest.ops - before.busiest.ops
-                slopes.append(more / (after.day - before.day))
-                score += (more > 0) - (more < 0)
+                rise = after.busiest.ops - before.busiest.ops
+                slopes.append(rise / (after.day - before.day))
+                score += (rise > 0) - (rise < 0)
     grows = variance > 0.0 and score - 1 >= SIGNIFICANT * variance ** 0.5
     per_day = median(slopes) if grows else 0.0
     return LoadGrowth(len(days), per_day if per_day > 0.0 else None)

@@ -118,8 +118,8 @@ def _median(sizes: Sequence[float]) -> float:
     return median(known) if known else 0.0
 
 
-def _at_size(finding: PeerFinding, own: Sizes, usual: Sizes, place: OsdPlace) -> PeerFinding:
-    larger = own.read - usual.read if finding.channel in (READS, STORE_READS) \
-        else own.write - usual.write
+def _at_size(finding: PeerFinding, sizes: Sizes, usual: Sizes, place: OsdPlace) -> PeerFinding:
+    larger = sizes.read - usual.read if finding.channel in (READS, STORE_READS) \
+        else sizes.write - usual.write
     per_ms = FLASH_BYTES_PER_MS if place.device_class in FLASH_CLASSES else DISK_BYTES_PER_MS
     return finding.with_more(larger / per_ms) if larger > 0.0 else finding

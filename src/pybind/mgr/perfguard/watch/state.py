@@ -236,8 +236,8 @@ class WatchState:
         for pool_id, key in places.items():
             rates_by_places[key] = rates_by_places.get(key, 0.0) + rates[pool_id]
         return {pool_id: max(0.0, sum(rate for key, rate in rates_by_places.items()
-                                      if own & key) - rates[pool_id])
-                for pool_id, own in places.items()}
+                                      if pool_places & key) - rates[pool_id])
+                for pool_id, pool_places in places.items()}
 
     def _add_loads(self, readings: Readings) -> None:
         """Loads are read for a part of the time in which something is slow, and kept in between."""
