@@ -275,7 +275,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     caps = _caps(args, maps)
     planned = _batches(plan, maps, caps, args.command == 'release', progress)
     moves = [move for batch in planned for move in batch]
-    movement = movement_of(moves, caps.pgs, caps.target, None)
+    movement = movement_of(moves, caps.pgs, caps.target)
     _summarize_release(args.command, plan, maps, movement)
     _name_empty(maps.crush, maps.osdmap, pgs)
     entries = [plan.entries(move.pgid for move in batch) for batch in planned]
@@ -383,7 +383,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
     _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
     caps = caps_of(DEFAULTS)
-    moves = movement_of(join.moves.values(), caps.pgs, caps.target, None)
+    moves = movement_of(join.moves.values(), caps.pgs, caps.target)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
     staying = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
     _explain('moves at once', _texts({pgid: why for pgid, why in pins.unpinnable.items()

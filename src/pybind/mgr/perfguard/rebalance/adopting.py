@@ -95,7 +95,7 @@ class Adoption:
 
     def as_json(self, campaign: Optional[int]) -> Json:
         left_out = sorted(self.left.items())
-        moves = movement_of(self.moves, 1, 1, None).as_json()
+        moves = movement_of(self.moves, 1, 1).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
@@ -364,7 +364,7 @@ class Imported:
         return self
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        moves = movement_of(self.moves, 1, 1, None)
+        moves = movement_of(self.moves, 1, 1)
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,
@@ -376,7 +376,7 @@ class Imported:
 def _overfull(moves: Sequence[Move], space: Mapping[int, Space],
               nearfull_ratio: float) -> List[Risk]:
     """The risk that these PGs together fill an OSD beyond nearfull."""
-    for load in movement_of(moves, 1, 1, None).osds:
+    for load in movement_of(moves, 1, 1).osds:
         row, gained_bytes = space.get(load.osd), load.bytes_in - load.bytes_out
         if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
             continue

@@ -432,7 +432,7 @@ class Balanced:
                         self.bounds)
 
     def as_json(self) -> Json:
-        moves = movement_of(self.moves, 1, 1, None)
+        moves = movement_of(self.moves, 1, 1)
         return {'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,

@@ -148,13 +148,12 @@ class Movement:
                      for load in self.osds]}
 
 
-def movement_of(moves: Iterable[Move], parallel: int, per_target: int,
-                measured_bytes_per_second: Optional[float]) -> Movement:
+def movement_of(moves: Iterable[Move], parallel: int, per_target: int) -> Movement:
     """Preview of releasing all `moves`; see MoveSums.movement."""
     sums = MoveSums()
     for move in moves:
         sums.count(move)
-    return sums.movement(parallel, per_target, measured_bytes_per_second)
+    return sums.movement(parallel, per_target)
 
 
 class MoveSums:
@@ -186,7 +185,7 @@ class MoveSums:
                 load[first + 2] += share
 
     def movement(self, parallel: int, per_target: int,
-                 measured_bytes_per_second: Optional[float]) -> Movement:
+                 measured_bytes_per_second: Optional[float] = None) -> Movement:
         """Preview of releasing them.
 
         `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a

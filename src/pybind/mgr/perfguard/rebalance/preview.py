@@ -124,7 +124,7 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
     """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
     `pgs_by_split`: as pool_change.pgs_made."""
     all_caps = caps(options)
-    movement = movement_of(moves, all_caps.pgs, all_caps.target, None)
+    movement = movement_of(moves, all_caps.pgs, all_caps.target)
     eta, basis = _eta(movement, rates)
     clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
     shared = facts.shared
@@ -473,7 +473,7 @@ class Preview:
                          moving[pgid].reason, instead))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        movement = movement_of(self.planned.moves.values(), 1, 1, None)
+        movement = movement_of(self.planned.moves.values(), 1, 1)
         change = self.change
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,

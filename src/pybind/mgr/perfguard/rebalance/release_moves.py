@@ -35,7 +35,7 @@ class ReleaseMoves:
         #: PG -> its Move.displaced.
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
-        self.movement: Movement = movement_of((), 1, 1, None)
+        self.movement: Movement = movement_of((), 1, 1)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
         #: Those of them that have a place to move to, without an evacuation.

@@ -88,7 +88,7 @@ class CampaignStatus:
 @dataclass(frozen=True)
 class ReleasePreview:
     """The remaining moves."""
-    moves: Movement = movement_of((), 1, 1, None)
+    moves: Movement = movement_of((), 1, 1)
     #: Remapped PGs that are neither pinned nor released by the campaign.
     remapped: int = 0
     #: PG -> why it cannot be pinned.

@@ -64,7 +64,7 @@ def test_only_what_is_new_and_not_too_much() -> None:
 
 
 def test_pins_by_osd() -> None:
-    moves = movement_of([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1, None)
+    moves = movement_of([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1)
     osds = [OSD._replace(osd=osd) for osd in (1, 2, 3)]
     rows = osds_json(osds, ReleasePreview(moves))
     assert [(row['osd'], row['pgs_in'], row['pgs_out']) for row in rows] == [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from perfguard.cluster.types import (NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry, mask_of,
                                      stable_mod)
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
-                                       RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, choose,
-                                       load_of, move_between, movement_of, release_move,
+                                       RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, MoveSums,
+                                       choose, load_of, move_between, movement_of, release_move,
                                        serving_until_moved)
 from perfguard.rebalance.types import Flight, PinRecord
 
@@ -136,7 +136,7 @@ MOVES = [Move('1.0', (1,), (5,), 1, 100), Move('1.1', (2, 3), (5, 6), 9, 200, Tr
 
 
 def test_plan_sums_up() -> None:
-    found = movement_of(MOVES, 4, 2, None)
+    found = movement_of(MOVES, 4, 2)
     assert (found.pgs, found.shards, found.bytes, found.primaries_moving) == (2, 3, 300, 1)
     assert {load.osd: (load.pgs_in, load.pgs_out, load.bytes_in, load.bytes_out)
             for load in found.osds} == {1: (0, 1, 0, 100), 2: (0, 1, 0, 100),
@@ -146,7 +146,10 @@ def test_plan_sums_up() -> None:
 
 
 def test_measured_speed_wins() -> None:
-    found = movement_of(MOVES, 4, 2, 10.0)
+    sums = MoveSums()
+    for move in MOVES:
+        sums.count(move)
+    found = sums.movement(4, 2, 10.0)
     assert (found.estimated_seconds, found.basis) == (30.0, 'measured')
 
 
@@ -155,14 +158,14 @@ def test_assumed_time_is_that_of_the_narrowest_place(parallel: int, per_target: 
                                                      at_a_time: int) -> None:
     size = int(ASSUMED_BACKFILL_BYTES_PER_SECOND)
     found = movement_of([Move('1.%d' % i, (i,), (9,), i, size) for i in range(pgs)],
-                        parallel, per_target, None)
+                        parallel, per_target)
     assert found.basis == 'assumed'
     assert found.estimated_seconds == pytest.approx(
         pgs * (RELEASE_OVERHEAD_SECONDS + 1.0) / at_a_time)
 
 
 def test_nothing_to_move() -> None:
-    found = movement_of([], 4, 2, None)
+    found = movement_of([], 4, 2)
     assert (found.pgs, found.osds, found.estimated_seconds) == (0, (), 0.0)
 
 
@@ -187,14 +190,14 @@ def test_what_an_index_adds_up_to_is_the_plan_of_its_moves() -> None:
         index.put('1.0', moves['1.0'])  # once, however often
     left = {pgid: moves[pgid] for pgid in index}
     assert len(left) == len(index) == 36 and list(index.values()) == list(left.values())
-    assert index.sums(without=()).movement(8, 2, None) == movement_of(left.values(), 8, 2, None)
+    assert index.sums(without=()).movement(8, 2) == movement_of(left.values(), 8, 2)
     few = list(left)[:30]
     rest = [move for pgid, move in left.items() if pgid not in few]
-    assert index.sums(without=[*few, 'gone']).movement(8, 2, 7.0) == movement_of(rest, 8, 2, 7.0)
+    assert index.sums(without=[*few, 'gone']).movement(8, 2) == movement_of(rest, 8, 2)
     assert index.targets() == {osd for move in left.values() for osd in move.targets}
     for pgid in few:
         index.drop(pgid)
     assert index.targets() == {osd for move in rest for osd in move.targets}
     index.clear()
-    assert index.sums(without=()).movement(8, 2, None) == movement_of((), 8, 2, None)
+    assert index.sums(without=()).movement(8, 2) == movement_of((), 8, 2)
     assert not index.targets()
