@@ -59,6 +59,17 @@ def shell(command: Command) -> str:
     return ' '.join(['ceph', str(command['prefix']), *words])
 
 
+def flag_command(flag: str, on: bool) -> Command:
+    return {'prefix': 'osd set' if on else 'osd unset', 'key': flag}
+
+
+def config_command(who: str, name: str, value: Optional[str]) -> Command:
+    """`value`: None removes the option."""
+    if value is None:
+        return {'prefix': 'config rm', 'who': who, 'name': name}
+    return {'prefix': 'config set', 'who': who, 'name': name, 'value': value}
+
+
 def to_json(ledger: Ledger) -> Json:
     return {'held': [{'what': row.what, 'owner': row.owner.value, 'found': row.found,
                       'put': row.put, 'since': row.since, 'restore': row.restore}

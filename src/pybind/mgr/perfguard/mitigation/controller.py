@@ -23,7 +23,6 @@ from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, recovery, report
 from .evidence import evidence, futile, mixed_osds, untouched_pools
-from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (ClientRoom, Evidence, LadderDecision, LadderStep, LadderView, MitigationState,
                     Need, Policy, Put, Revert, Rung, SettingKind, StepStage, active)
@@ -274,7 +273,7 @@ class Mitigating:
         return True
 
     def _act(self, actions: Sequence[Put]) -> None:
-        commands = [command_of(put) for put in actions]
+        commands = [put.command for put in actions]
         failures: List[str] = []
         for command, reply in zip(commands, self._cluster.run(commands) if commands else ()):
             if reply.retval != 0:

@@ -12,7 +12,7 @@ from ..errors import Code, Reason, texts
 from ..events import Event
 from ..holds import LEFT, Held, give_back, hold, hold_other
 from ..tables import pgs, pgs_are, plural
-from . import recovery, recovery_options
+from . import recovery
 from .evidence import CLEAR_INTERVALS, is_known, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
@@ -427,8 +427,7 @@ def _take_slow(draft: _Draft, why: str) -> _Draft:
         return draft
     if ladder_view.schedulers is None or ladder_view.config is None:
         return draft.need(Need.SCHEDULERS if ladder_view.schedulers is None else Need.CONFIG)
-    slow = recovery_options.slow_recovery(ladder_view.config, ladder_view.schedulers,
-                                          ladder_view.taken)
+    slow = recovery.slow_recovery(ladder_view.config, ladder_view.schedulers, ladder_view.taken)
     remarks = slow.remarks if slow.settings else \
         slow.remarks + ('recovery is already as slow as perfguard makes it',)
     return draft.add(Rung.SLOW, why, settings=slow.settings, note='; '.join(remarks))

@@ -1,28 +1,41 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Faster recovery of degraded PGs while client latency leaves room. Pure.
+"""Slower recovery, and faster recovery of degraded PGs while client latency leaves room. Pure.
 
-The guard in the other direction: while degraded PGs wait for their turn and clients do not need
-the OSDs, each level doubles osd_max_backfills and halves the recovery sleeps, with the scheduler
-wpq. With mclock, recovery may use the OSDs as fully as clients, and nothing is changed. A level
-that clients feel is left at once, and not tried again for a while.
+Slower recovery: with the scheduler wpq, limits and sleeps (rebalance/copying.py) take effect. With
+mclock, only its profile does: OSDs set sleeps to 0 and reset the limits, unless
+osd_mclock_override_recovery_settings is true. 0.1 s of sleep limit a rotating drive to ten
+operations per second, a fraction of its capacity; on flash they would extend recovery from minutes
+to hours. So no OSD sleeps longer than the default for its type of drive: 0.1, 0.025 and 0 s
+(src/common/options/osd.yaml.in, Pacific to Tentacle).
+
+Faster recovery is the guard in the other direction: while degraded PGs wait for their turn and
+clients do not need the OSDs, each level doubles osd_max_backfills and halves the recovery sleeps,
+with the scheduler wpq. With mclock, recovery may use the OSDs as fully as clients, and nothing is
+changed. A level that clients feel is left at once, and not tried again for a while.
 
 The options are borrowed in the section `osd` of the configuration database. What others have set
 for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does a ceph.conf.
 """
-from dataclasses import replace
-from typing import AbstractSet, Dict, List, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..errors import Code, texts
 from ..holds import Held
 from ..observation import Clients
 from ..rebalance import copying
-from ..rebalance.copying import SLEEP, SLEEP_SECONDS, WPQ
+from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
+                                 SLEEP_SECONDS, WPQ, number)
 from ..rebalance.types import Pace
 from ..tables import pgs_are
-from .recovery_options import BACKFILLS, RecoveryOptions, number, without_taken
 from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
 
+OVERRIDE = 'osd_mclock_override_recovery_settings'
+BACKFILLS = 'osd_max_backfills'
+#: If not 0, it overrides the options for types of drives (..._hdd, ..._ssd).
+MAX_ACTIVE = 'osd_recovery_max_active'
+#: One backfill, or one recovery operation, at a time per OSD.
+SLOWEST_LIMIT = '1'
 #: osd_max_backfills if it is not set.
 DEFAULT_BACKFILLS = '1'
 #: Level n multiplies by 2 ** n.
@@ -45,6 +58,8 @@ NO_RECOVERY = frozenset({'nobackfill', 'norecover', 'pause'})
 #: Why nothing is changed.
 NO_BOUND = 'mitigation_backfills is 0'
 
+
+# ---- When recovery may be faster
 
 def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> ClientRoom:
     """Whether client latency leaves room; `pace`: the judgement of the throttle on the last
@@ -115,6 +130,13 @@ def _end(signs: Evidence, clients: ClientRoom, flags: AbstractSet[str], now: flo
 
 # ---- Options
 
+@dataclass(frozen=True)
+class RecoveryOptions:
+    settings: Tuple[Setting, ...]
+    #: Options that remain unchanged, with the reason.
+    remarks: Tuple[str, ...] = ()
+
+
 def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], level: int,
                   bound: int, taken: AbstractSet[str] = frozenset(),
                   held: Sequence[Setting] = ()) -> RecoveryOptions:
@@ -147,4 +169,90 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     names = {setting.name for setting in settings}
     remarks = ['%s of %s remains unchanged' % (entry.name, entry.who) for entry in entries
                if entry.name in names and entry.section.startswith('osd') and entry.who != 'osd']
-    return without_taken(settings, remarks, taken)
+    return _without_taken(settings, remarks, taken)
+
+
+def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
+                  taken: AbstractSet[str] = frozenset()) -> RecoveryOptions:
+    """The options to set, given the configuration database and the schedulers that OSDs use.
+
+    `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
+    """
+    settings: List[Setting] = []
+    remarks: List[str] = []
+    limits = WPQ in schedulers
+    if MCLOCK in schedulers:
+        for where, value in _places(entries, PROFILE).items():
+            in_force = _in_force(entries, PROFILE, value)
+            if in_force == CUSTOM_PROFILE:
+                remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, in_force))
+            elif value != PATIENT_PROFILE:
+                settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
+        limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
+                               for entry in entries)
+    if limits:
+        for name in (BACKFILLS, MAX_ACTIVE):
+            settings += [_option(name, where, value, SLOWEST_LIMIT)
+                         for where, value in _places(entries, name).items()
+                         if not _is_slow_limit(name, _in_force(entries, name, value))]
+    if WPQ in schedulers:
+        settings += _sleeps(entries)
+        remarks += ['%s of %s is %s for every drive '
+                    'type and remains unchanged' % (SLEEP, where, value)
+                    for where, value in _places(entries, SLEEP).items()
+                    if value is not None and number(value) > 0.0]
+    unknown = sorted(schedulers - {WPQ, MCLOCK})
+    if unknown:
+        remarks.append('unknown scheduler %s' % ', '.join(unknown))
+    return _without_taken(settings, remarks, taken)
+
+
+def _without_taken(settings: Sequence[Setting], remarks: Sequence[str],
+                   taken: AbstractSet[str]) -> RecoveryOptions:
+    """Without the options that the campaign has borrowed."""
+    left = sorted({setting.name for setting in settings} & taken)
+    return RecoveryOptions(
+        tuple(setting for setting in settings if setting.name not in taken),
+        (*remarks, *('%s is set by the campaign and remains unchanged' % name for name in left)))
+
+
+def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
+    """Sleeps below the default for the type of drive; none becomes shorter."""
+    settings: List[Setting] = []
+    for name, seconds in SLEEP_SECONDS.items():
+        for where, value in _places(entries, name).items():
+            in_force = _in_force(entries, name, value)
+            if in_force is not None and number(in_force) < seconds:
+                settings.append(_option(name, where, value, '%g' % seconds))
+    return settings
+
+
+def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str]]:
+    """The sections where an option must be set to reach all OSDs, with the current values.
+
+    These are the section osd and all that override it: osd with a mask, and single OSDs.
+    """
+    places: Dict[str, Optional[str]] = {'osd': None}
+    for entry in entries:
+        if entry.name == name and (entry.section == 'osd' or entry.section.startswith('osd.')):
+            places[entry.who] = entry.value
+    return places
+
+
+def _in_force(entries: Sequence[ConfigEntry], name: str, value: Optional[str]) -> Optional[str]:
+    """The value of a section of `_places`, or the one that it inherits."""
+    if value is not None:
+        return value
+    return next((entry.value for entry in entries
+                 if entry.name == name and entry.who == 'global'), None)
+
+
+def _is_slow_limit(name: str, value: Optional[str]) -> bool:
+    """0 means the default for the type of drive, or no backfill at all."""
+    if value is None or value.strip() not in ('0', SLOWEST_LIMIT):
+        return False
+    return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
+
+
+def _option(name: str, who: str, value_before: Optional[str], put: str) -> Setting:
+    return Setting(SettingKind.CONFIG, name, who, Held(value_before, put))

@@ -6,7 +6,6 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from ..cluster.types import Json
 from ..errors import Code, Reason, texts
 from ..holds import Owner, Row, shell
-from .recovery_options import command_of
 from .types import (LadderStep, MitigationState, Put, Revert, Rung, Setting, SettingKind, StepStage,
                     active)
 
@@ -77,7 +76,7 @@ def reverted_texts(shown: MitigationListing, request: Revert) -> List[str]:
 
 def mitigation_rows(state: MitigationState) -> List[Row]:
     return [Row(Owner.MITIGATION, setting.text(), setting.held.found, setting.held.put, step.since,
-                shell(command_of(Put(setting, setting.held.found))), setting.name)
+                shell(Put(setting, setting.held.found).command), setting.name)
             for step in active(state) for setting in step.settings if not setting.done]
 
 

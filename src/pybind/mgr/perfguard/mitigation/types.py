@@ -4,11 +4,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import AbstractSet, ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from ..cluster.types import ConfigEntry
+from ..cluster.types import Command, ConfigEntry
 from ..codec import Time
 from ..errors import Reason
 from ..events import Event
-from ..holds import Held
+from ..holds import Held, config_command, flag_command
 from ..tables import pgs_are
 
 
@@ -257,6 +257,17 @@ class Put:
     """Set a setting to a value; None: remove it."""
     setting: Setting
     value: Optional[str]
+
+    @property
+    def command(self) -> Command:
+        """The mon command that does it."""
+        setting, value = self.setting, self.value
+        if setting.kind is SettingKind.FLAG:
+            return flag_command(setting.name, value is not None)
+        if setting.kind is SettingKind.AFFINITY:
+            return {'prefix': 'osd primary-affinity', 'id': int(setting.name),
+                    'weight': 1.0 if value is None else float(value)}
+        return config_command(setting.who, setting.name, value)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
 from ..codec import decode, encode
 from ..errors import HealthChecks, PerfguardError, warning
-from ..holds import Held, Owner, Row, give_back, shell
+from ..holds import Held, Owner, Row, config_command, flag_command, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
@@ -187,27 +187,13 @@ def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
                  and entry.section == 'mon' and not entry.mask), None)
 
 
-def allow_command(option: str) -> Command:
-    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': ALLOWED}
-
-
-def restore_command(option: str, before: Optional[str]) -> Command:
-    if before is None:
-        return {'prefix': 'config rm', 'who': 'mon', 'name': option}
-    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
-
-
-def unset_command(flag: str) -> Command:
-    return {'prefix': 'osd unset', 'key': flag}
-
-
 def probe_rows(resources: RunResources, since: float) -> List[Row]:
     """The borrowed settings of the probe that runs or cleans up."""
     owned = partial(Row, Owner.PROBE)
     rows = [owned('%s of the mons' % option, before, ALLOWED, since,
-                  shell(restore_command(option, before)), option)
+                  shell(config_command('mon', option, before)), option)
             for option, before in resources.allowed.items()]
-    rows += [owned('flag %s' % flag, 'unset', 'set', since, shell(unset_command(flag)), flag)
+    rows += [owned('flag %s' % flag, 'unset', 'set', since, shell(flag_command(flag, False)), flag)
              for flag in resources.flags]
     if resources.user:
         rows.append(owned('user ' + resources.entity, None, 'exists', since,
@@ -320,7 +306,7 @@ class ResourceManager:
                                       option: in_force(entries, option)}):
                 self.report_problem(NOT_KEPT)
                 return False
-        return self._done(allow_command(option))
+        return self._done(config_command('mon', option, ALLOWED))
 
     def set_flags(self, view: View) -> None:
         """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
@@ -329,7 +315,7 @@ class ResourceManager:
         if not self.note(flags=flags):
             raise CannotMake(NOT_KEPT)
         for flag in flags:
-            if not self._done({'prefix': 'osd set', 'key': flag}):
+            if not self._done(flag_command(flag, True)):
                 raise CannotMake(self.problem)
 
     # ---- Removing and restoring
@@ -350,7 +336,7 @@ class ResourceManager:
         if ordered & set(self.resources.flags):
             self.note(flags=tuple(flag for flag in self.resources.flags if flag not in ordered))
         certain = self._certain()
-        if not all([self._done(unset_command(flag)) for flag in self.resources.flags]):
+        if not all([self._done(flag_command(flag, False)) for flag in self.resources.flags]):
             return False
         if not self._confirm(certain):
             return False
@@ -455,7 +441,7 @@ class ResourceManager:
         for option, before in self.resources.allowed.items():
             # It was seen: the mons have answered before anything else was done.
             ours = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
-            if ours and not self._done(restore_command(option, before)):
+            if ours and not self._done(config_command('mon', option, before)):
                 return False
         if not self._confirm(certain):
             return False

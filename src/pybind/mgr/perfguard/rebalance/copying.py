@@ -148,9 +148,9 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     perfguard.
     """
     values: Dict[str, str] = {}
-    if WPQ in schedulers and _number(set_by_others.get(SLEEP, '0')) == 0.0:
+    if WPQ in schedulers and number(set_by_others.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
-            now = _number(set_by_others[name]) if name in set_by_others else default
+            now = number(set_by_others[name]) if name in set_by_others else default
             if (mode == ON or name not in set_by_others) and now < copying.seconds:
                 values[name] = '%g' % copying.seconds
     profile = set_by_others.get(PROFILE)
@@ -160,7 +160,7 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     return values
 
 
-def _number(value: str) -> float:
+def number(value: str) -> float:
     try:
         return float(value)
     except ValueError:

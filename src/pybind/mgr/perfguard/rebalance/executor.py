@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from ..cluster.types import INPUT
+from ..holds import config_command, flag_command
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name
@@ -69,11 +70,11 @@ def _failure(command: Command, reply: CommandReply) -> List[str]:
 def commands_of(action: Action) -> List[Command]:
     """The mon commands of an action."""
     if isinstance(action, SetFlag):
-        return [{'prefix': 'osd set' if action.on else 'osd unset', 'key': action.flag}]
+        return [flag_command(action.flag, action.on)]
     if isinstance(action, SetBalancer):
-        return [_config_command('mgr', BALANCER, 'true' if action.active else 'false')]
+        return [config_command('mgr', BALANCER, 'true' if action.active else 'false')]
     if isinstance(action, SetOption):
-        return [_config_command(action.who, action.name, action.value)]
+        return [config_command(action.who, action.name, action.value)]
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]
@@ -98,12 +99,6 @@ def _pg_num_commands(action: SetPoolPgs) -> List[Command]:
     return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': name, 'val': str(number)}
             for name, number in (('pg_num', action.pg_num), ('pgp_num', action.pgp_num),
                                  ('pgp_num_actual', action.pgp_num))]
-
-
-def _config_command(who: str, name: str, value: Optional[str]) -> Command:
-    if value is None:
-        return {'prefix': 'config rm', 'who': who, 'name': name}
-    return {'prefix': 'config set', 'who': who, 'name': name, 'value': value}
 
 
 def describe(command: Command) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.holds import same_value
-from perfguard.mitigation.recovery_options import RecoveryOptions, slow_recovery
+from perfguard.mitigation.recovery import RecoveryOptions, slow_recovery
 
 #: (who, option) -> (what is found, what is put)
 Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]

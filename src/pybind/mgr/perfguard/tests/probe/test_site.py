@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
+from perfguard.holds import config_command
 from perfguard.probe import resources as resources
 from perfguard.probe.jobs import number_between
 from perfguard.probe.placement import run_prefix
@@ -61,7 +62,7 @@ def test_rights_of_the_user_end_at_the_pool_and_the_namespace() -> None:
 
 @pytest.mark.parametrize('before, prefix', [(None, 'config rm'), ('false', 'config set')])
 def test_giving_back(before: Optional[str], prefix: str) -> None:
-    command = resources.restore_command(resources.DELETE_OPTION, before)
+    command = config_command('mon', resources.DELETE_OPTION, before)
     assert command['prefix'] == prefix and command.get('value') == before
 
 
