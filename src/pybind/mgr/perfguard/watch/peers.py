@@ -41,6 +41,8 @@ FAR = math.log(5.0)
 SLOPE_SPREAD = math.log(1.15)
 #: Maximum slope, that of a queue at a utilisation of 0.9.
 MAX_SLOPE = 9.0
+#: Halvings of an interval of utilisations: to a millionth of it.
+FITTING_STEPS = 20
 #: Utilisation above which any latency is possible.
 SATURATION = 0.95
 #: Utilisation that is assumed of small groups, whose queues are unknown.
@@ -94,6 +96,18 @@ class PeerComparison(NamedTuple):
         return self.ms / self.expected_ms
 
 
+class Rise(NamedTuple):
+    """How latency grows between the medians of two parts of a group."""
+    #: Of each part.
+    low_load: float
+    high_load: float
+    #: 0: it does not grow, or too little is known.
+    slope: float
+
+
+NO_RISE = Rise(0.0, 0.0, 0.0)
+
+
 class Peers:
     """Latency of a group of OSDs as a function of load."""
 
@@ -110,11 +124,13 @@ class Peers:
         if of_few is None and self.count < SLOPE_MEMBERS:
             last = max(0, self.count - MIN_PEERS)
         self._top = [column[last] for column in loads]
-        self.slope = self._slope()
-        #: Utilisation at the median load. The latency of an M/M/1 queue, 1 / (1 - utilisation),
-        #: has the slope utilisation / (1 - utilisation) there.
-        self.utilisation = self.slope / (1.0 + self.slope)
-        levels = [(point.reading.log_ms - growth(self.utilisation, point.loads[0] - self._middle),
+        rise = self._rise()
+        #: Utilisation at the median load of the queue that fits the members, and of the one that
+        #: has their slope there, which is higher: the latency of an M/M/1 queue,
+        #: 1 / (1 - utilisation), has the slope utilisation / (1 - utilisation).
+        self._fitting = fitting(rise, self._middle)
+        self.utilisation = rise.slope / (1.0 + rise.slope)
+        levels = [(point.reading.log_ms - growth(self._fitting, point.loads[0] - self._middle),
                    point.loads[0]) for point in points]
         residuals = _healthy(levels) if of_few is None else [level for level, _ in levels]
         center = self._center = of_few(residuals) if of_few is not None else median(residuals)
@@ -124,20 +140,21 @@ class Peers:
         self._least_sigma = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
         self._spread_ratio = math.expm1(self.spread)
 
-    def _slope(self) -> float:
-        """Slope of latency on load between the medians of the lower and upper third by load."""
+    def _rise(self) -> Rise:
+        """From the lower to the upper third by load."""
         if self.count < SLOPE_MEMBERS:
-            return 0.0
+            return NO_RISE
         ordered = self._slow_by_load()
         third = len(ordered) // 3
         if len(ordered) < SLOPE_MEMBERS:
-            return 0.0
+            return NO_RISE
         low, high = ordered[:third], ordered[-third:]
-        run = high[third // 2][0] - low[third // 2][0]
-        if run < SLOPE_SPREAD:
-            return 0.0
+        low_load, high_load = low[third // 2][0], high[third // 2][0]
+        if high_load - low_load < SLOPE_SPREAD:
+            return NO_RISE
         rise = median(sorted(y for _, y in high)) - median(sorted(y for _, y in low))
-        return min(max(rise / run, 0.0), MAX_SLOPE)
+        return Rise(low_load, high_load,
+                    min(max(rise / (high_load - low_load), 0.0), MAX_SLOPE))
 
     def _slow_by_load(self) -> List[Tuple[float, float]]:
         """The loads and latencies of the OSDs, by load. Without those that are far slower than
@@ -155,10 +172,11 @@ class Peers:
         top = self._top
         within = max(0.0, min(loads[0], top[0]) - self._middle)
         beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
+        level = self._center + growth(self._fitting, within) if within else self._center
         if not beyond:
-            return self._center + growth(self.utilisation, within) if within else self._center
-        return self._center + max(growth(self.utilisation, within + beyond),
-                                  growth(self.utilisation, within) + BEYOND_SLOPE * beyond)
+            return level
+        return level + max(BEYOND_SLOPE * beyond, growth(self.utilisation, within + beyond)
+                           - growth(self.utilisation, within))
 
     def compare(self, point: LoadPoint, others: int) -> PeerComparison:
         """Compare a point with this group, which has `others` other members."""
@@ -221,6 +239,23 @@ def growth(utilisation: float, load: float) -> float:
         return 0.0
     grown = min(utilisation * math.exp(min(load, 10.0)), SATURATION)
     return math.log((1.0 - utilisation) / (1.0 - grown))
+
+
+def fitting(rise: Rise, middle: float) -> float:
+    """The utilisation at load `middle` of a queue whose latency grows by `rise`. With loads that
+    are far apart, the queue that has the slope of `rise` at `middle` would grow many times more."""
+    low, high = rise.low_load - middle, rise.high_load - middle
+    wanted = rise.slope * (high - low)
+    if not wanted:
+        return 0.0
+    least, most = 0.0, SATURATION * math.exp(-max(0.0, high))
+    for _ in range(FITTING_STEPS):
+        half = 0.5 * (least + most)
+        if growth(half, high) - growth(half, low) < wanted:
+            least = half
+        else:
+            most = half
+    return most
 
 
 def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> float:

@@ -68,6 +68,29 @@ def test_the_latency_of_slow_osds_is_not_taken_for_that_of_their_load() -> None:
     assert Peers(queue([60 + 2 * i for i in range(13)] + [180, 185, 190])).utilisation > 0.2
 
 
+@pytest.mark.parametrize('new', [30, 38, 45])
+def test_new_osds_with_few_pgs_are_no_reason_to_expect_less(new: int) -> None:
+    """While they are filled, their loads and those of the others are far apart. A queue with the
+    slope between both, at the low load of most, would be saturated at the load of the others."""
+    points = [point(osd, 0.6 + 0.1 * (osd % 3), 4.0 + osd % 9) for osd in range(new)]
+    points += [point(osd, 3000 / (3300 - rate), rate) for osd, rate in enumerate(
+        range(200, 1000, 800 // (63 - new)), new)]
+    peers = Peers(points)
+    assert 0.5 < math.exp(peers.expected(loads_of(5, 3))) < 0.9
+    assert compare(points[2], peers, True).score < 1.5  # type: ignore[union-attr]
+
+
+def test_the_curve_of_a_queue_passes_its_own_points() -> None:
+    """Also where the loads are far apart."""
+    for rates in ((20, 40, 60), (5, 6, 150), (5, 140, 150)):
+        points = queue([rate for rate in rates for _ in range(6)])
+        peers = Peers(points)
+        for rate in rates:
+            assert peers.expected(loads_of(0.6 * rate, 0.4 * rate)) >= math.log(
+                1000 / (200 - rate)) - 0.05
+        assert math.exp(peers.spread) < 1.02
+
+
 def test_a_low_load_lowers_nothing() -> None:
     peers = Peers(queue([60 + 5 * i for i in range(16)]))
     assert peers.expected(loads_of(1, 1)) == peers.expected(loads_of(0.6 * 97, 0.4 * 97))
