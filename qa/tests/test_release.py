@@ -214,7 +214,7 @@ def test_metrics_of_both_mgrs(site: Site) -> None:
     assert status == 200
     # A campaign that has ended is history to the mgr that has taken over.
     assert 'ceph_perfguard_campaign_phase{phase="IDLE"} 1' in page
-    assert 'ceph_perfguard_probe_success{target="pool:p",profile="custom"} 1' in page
+    assert 'ceph_perfguard_probe_success{measured="pool:p",profile="custom"} 1' in page
 
 
 def test_dashboard(site: Site) -> None:
