@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of each OSD between its reports, and their history."""
 from collections import deque
-from math import exp, log
 from operator import add, attrgetter
 from statistics import median
 from typing import (AbstractSet, Any, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
@@ -247,8 +246,6 @@ LEAST_WRITES = 3
 LEAST_REPLICA_PGS = 4
 #: Maximum number of replicas that are slow at the same time; more indicate another cause.
 MOST_SLOW = 8
-#: Minimum base latency in ms, which may be 0 after rounding.
-LEAST_BASE_MS = 1e-6
 #: Share of the base latency up to which the latency added by a replica is noise.
 NOISE_SHARE = 0.2
 
@@ -265,13 +262,11 @@ class _Pg:
         self.base = 0.0
 
 
-def replica_flows(rows: Sequence[PgWrites], seconds: float,
-                  kinds: Mapping[int, object]) -> Dict[int, Flow]:
+def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
     """OSD -> the writes that it replicates, with the latency that it causes.
 
-    This is the base latency of the pools of its kind plus the latency that this replica adds.
-    `kinds`: OSD -> its kind; OSDs are compared with those of their kind. That an OSD has more PGs
-    of a slow pool than these makes no difference.
+    This is the base latency of the primaries and pools of its PGs plus the latency that this
+    replica adds.
     """
     pgs = [_Pg(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
@@ -283,26 +278,12 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     of_replica = {osd: writes for osd, writes in of_replica.items()
                   if len(writes) >= LEAST_REPLICA_PGS}
     added = _peel(pgs, of_replica)
-    usual = _usual_by_kind(pgs, of_replica, kinds)
-    return {osd: Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
-                      usual[kinds.get(osd)] + added.get(osd, 0.0))
-            for osd, of_osd in of_replica.items()}
-
-
-def _usual_by_kind(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]],
-                   kinds: Mapping[int, object]) -> Dict[object, float]:
-    """Kind -> the geometric mean of the base latencies of the pools of its PGs, in ms: a few PGs of
-    a very slow pool have little effect."""
-    bases: Dict[int, List[float]] = {}
-    for pg in pgs:
-        bases.setdefault(pg.group[0], []).append(pg.base)
-    logs = {pool: log(max(LEAST_BASE_MS, quantile(values, 0.5))) for pool, values in bases.items()}
-    sums: Dict[object, List[float]] = {}
+    flows: Dict[int, Flow] = {}
     for osd, of_osd in of_replica.items():
-        of_kind = sums.setdefault(kinds.get(osd), [0.0, 0.0])
-        of_kind[0] += sum([logs[pg.group[0]] for pg in of_osd])
-        of_kind[1] += len(of_osd)
-    return {kind: exp(total / number) for kind, (total, number) in sums.items()}
+        usual = quantile([pg.base for pg in of_osd], 0.5)
+        flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
+                          usual + added.get(osd, 0.0))
+    return flows
 
 
 def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
