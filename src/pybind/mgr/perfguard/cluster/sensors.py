@@ -559,16 +559,11 @@ class _Parts:
             self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
 
         def writes(row: Mapping[str, Any]) -> Optional[PgWrites]:
-            # That of an erasure-coded pool has the shard of its primary.
-            pgid = row['k'][0][0].partition('s')[0]
+            pgid = row['k'][0][0]
             if zlib.crc32(pgid.encode()) % self._parts != self.read:
                 return None
             placed = placement(pgid)
-            if placed is None or placed.primary < 0:
-                return None
-            primary = placed.primary
-            return PgWrites(pgid, (primary, *(osd for osd in placed.acting if osd != primary)),
-                            Ops(*row['c'][0]))
+            return None if placed is None else PgWrites(pgid, placed.acting, Ops(*row['c'][0]))
 
         self.found += _parsed(rows, writes)
         self.seconds += seconds
