@@ -35,6 +35,8 @@ class Row:
     restore: str
     #: The name of a flag or option; '' for what only one part can borrow.
     name: str = ''
+    #: "campaign finish --keep" leaves it.
+    can_stay: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ..holds import Owner, Row
 from ..options import Options
 from ..tables import bytes_text, listed, pgs, seconds_text
 from .campaign import Campaign
-from .report import PINS_HELD, Rebalanced
+from .report import Rebalanced
 from .requests import Request
 from .states import STATES
 from .types import Phase
@@ -33,7 +33,7 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row],
     else:
         moved = _EFFECTS[request.verb](request, rebalanced)
     borrowed = [row.what for row in rows
-                if row.owner is Owner.CAMPAIGN and row.what != PINS_HELD]
+                if row.owner is Owner.CAMPAIGN and not row.can_stay]
     if request.verb == 'finish' and borrowed:
         moved.append('given back: ' + listed(borrowed, _NAMED))
     return [_phase_text(request, campaign), *moved]

@@ -29,8 +29,6 @@ from .types import (FLAG, RELEASING_PHASES, Action, Phase, PinRecord, SetAutosca
 
 #: The plain command.
 BALANCER_ON_COMMAND = 'ceph balancer on'
-#: The name of the pins among the borrowed settings.
-PINS_HELD = 'upmaps of pinned PGs'
 _NO_CAMPAIGN = Campaign(0, Origin(0.0), Phase.IDLE)
 
 
@@ -442,10 +440,10 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         rows.append(owned(intermediate.what, intermediate.before, intermediate.now, since,
                           intermediate.restore))
     if pins:
-        rows.append(owned(PINS_HELD, 'upmaps from before the campaign',
+        rows.append(owned('upmaps of pinned PGs', 'upmaps from before the campaign',
                           plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
                           'rm-pg-upmap <pgid>: moves the PG; the pins may stay as ordinary '
-                          'upmaps'))
+                          'upmaps', can_stay=True))
     return rows
 
 
