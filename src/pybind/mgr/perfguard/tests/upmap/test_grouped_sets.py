@@ -16,7 +16,8 @@ from perfguard.upmap.pins import Pin, broken_rule, plan_pin
 from ..fakes.crushmaps import Map, place
 from ..fakes.osdmaps import OsdMapFile
 from .test_balance import Outcome, Racks, check_sets, hosts
-from .test_lawful_sets import INDEP_HOST, INDEP_OSD, FIRSTN_HOST, Shape, unavoidable
+from .test_lawful_sets import (INDEP_HOST, INDEP_OSD, FIRSTN_HOST, Shape, scattered,
+                               unavoidable)
 
 FOUR_HOSTS = ('choose indep 4 type host', 'choose indep 2 type osd')
 FOUR_RACKS = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
@@ -100,18 +101,10 @@ def test_any_set_becomes_one_that_the_rule_allows(seed: int, tmp_path: Path) -> 
     racks: Racks = [[{100 * rack + 10 * host + osd: rng.choice((1.0, 1.0, 2.0))
                       for osd in range(rng.randint(2, 4))} for host in range(rng.randint(4, 5))]
                     for rack in range(rng.randint(4, 5))]
-    size, everything = 8, Map(racks, steps).osds
-    crush, raw = place(Map(racks, steps), size, 64, tmp_path)
-    pool = Pool(1, 'p', erasure, size, size - 1, 0, 64, 64, 64)
-    out = rng.choice(everything)
-    osds = {osd: Osd(osd, True, 0.0 if osd == out else 1.0) for osd in everything}
-    placed = [PlacedPg('1.%x' % number, tuple(rng.sample(everything, size)), there)
-              for number, there in enumerate(raw) if out not in there]
-    outcome = Outcome(pool, placed, crush, osds,
-                      balance(pool, placed, crush, osds, budget=0, new_rule=True))
-    assert len(placed) > 32
-    for pg in placed:
-        assert broken_rule(pool, outcome.final(pg), crush, {out}) is None
+    outcome, out = scattered(rng, Map(racks, steps), 8, erasure, tmp_path)
+    assert len(outcome.pgs) > 32
+    for pg in outcome.pgs:
+        assert broken_rule(outcome.pool, outcome.final(pg), outcome.crush, {out}) is None
     check_sets(outcome)
     assert outcome.moved == unavoidable(outcome, {out} | alone(steps, racks, out))
 

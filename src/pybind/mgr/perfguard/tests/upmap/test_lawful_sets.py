@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import AbstractSet, Sequence
+from typing import AbstractSet, Sequence, Tuple
 
 import pytest
 
@@ -85,20 +85,24 @@ def test_any_set_becomes_one_that_the_rule_allows(seed: int, tmp_path: Path) -> 
     racks: Racks = [[{100 * rack + 10 * host + osd: rng.choice((1.0, 1.0, 2.0))
                       for osd in range(rng.randint(2, 4))} for host in range(rng.randint(3, 5))]
                     for rack in range(rng.randint(4, 6))]
-    size = 4
-    crush, raw = place(Map(racks, steps), size, 64, tmp_path)
-    pool = Pool(1, 'p', erasure, size, size - 1, 0, 64, 64, 64)
-    everything = Map(racks, steps).osds
-    out = rng.choice(everything)
-    osds = {osd: Osd(osd, True, 0.0 if osd == out else 1.0) for osd in everything}
-    placed = [PlacedPg('1.%x' % number, tuple(rng.sample(everything, size)), there)
-              for number, there in enumerate(raw) if out not in there]
-    result = balance(pool, placed, crush, osds, budget=0, new_rule=True)
-    outcome = Outcome(pool, placed, crush, osds, result)
-    for pg in placed:
-        assert broken_rule(pool, outcome.final(pg), crush, {out}) is None
+    outcome, out = scattered(rng, Map(racks, steps), 4, erasure, tmp_path)
+    for pg in outcome.pgs:
+        assert broken_rule(outcome.pool, outcome.final(pg), outcome.crush, {out}) is None
     check_sets(outcome)
     assert outcome.moved == unavoidable(outcome, {out})
+
+
+def scattered(rng: random.Random, crush_map: Map, size: int, erasure: bool,
+              directory: Path) -> Tuple[Outcome, int]:
+    """The end state of PGs on any OSDs, and the one of these that is out."""
+    crush, raw = place(crush_map, size, 64, directory)
+    pool = Pool(1, 'p', erasure, size, size - 1, 0, 64, 64, 64)
+    out = rng.choice(crush_map.osds)
+    osds = {osd: Osd(osd, True, 0.0 if osd == out else 1.0) for osd in crush_map.osds}
+    placed = [PlacedPg('1.%x' % number, tuple(rng.sample(crush_map.osds, size)), there)
+              for number, there in enumerate(raw) if out not in there]
+    return Outcome(pool, placed, crush, osds, balance(
+        pool, placed, crush, osds, budget=0, new_rule=True)), out
 
 
 def hosts_in(*racks: Sequence[int]) -> Racks:
