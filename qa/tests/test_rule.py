@@ -305,6 +305,17 @@ def groups(guard: Guard, least: str) -> Iterator[str]:
         cluster.mon('osd crush rule rm', name=name)
 
 
+def check_that_the_former_rule_moves_nothing(guard: Guard, least: str) -> None:
+    cluster = guard.cluster
+    there = acting(cluster, 'least')
+    wait_reported(guard)
+    order(guard, 'rule', pool='least', rule=least)
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    assert acting(cluster, 'least') == there
+    assert not guard.tracebacks()
+
+
 def test_only_what_groups_do_not_allow_to_stay_moves(guard: Guard, least: str,
                                                      groups: str) -> None:
     cluster, rack_of = guard.cluster, racks_of_osds(guard.cluster)
@@ -322,12 +333,7 @@ def test_only_what_groups_do_not_allow_to_stay_moves(guard: Guard, least: str,
         == shown['shards_required'] + shown['shards_extra'] < shown['shards_by_crush']
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
-    wait_reported(guard)
-    order(guard, 'rule', pool='least', rule=least)
-    guard.wait_phase('DONE', timeout=300)
-    cluster.wait_clean(60)
-    assert acting(cluster, 'least') == there
-    assert not guard.tracebacks()
+    check_that_the_former_rule_moves_nothing(guard, least)
 
 
 def test_fewer_upmaps_under_a_map_cost_movement(guard: Guard, least: str) -> None:
@@ -410,9 +416,4 @@ def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: st
     assert required <= moved(before, there) <= 1.1 * required
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
-    wait_reported(guard)
-    order(guard, 'rule', pool='least', rule=least)
-    guard.wait_phase('DONE', timeout=300)
-    cluster.wait_clean(60)
-    assert acting(cluster, 'least') == there
-    assert not guard.tracebacks()
+    check_that_the_former_rule_moves_nothing(guard, least)
