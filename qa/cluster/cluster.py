@@ -9,7 +9,6 @@
 
 import atexit
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -41,9 +40,6 @@ MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
 
 LOOPBACK = '127.0.0.1'
-
-# sockaddr_un has room for 108 bytes with the terminating zero.
-SOCKET_PATH_MAX = 107
 
 
 class Cluster:
@@ -86,7 +82,7 @@ class Cluster:
             raise ClusterError('at least one host, and one to nine mons and mgrs')
         remove_abandoned()
         ready = releases.get(release)
-        directory = _new_directory(directory, ready.name)
+        directory = new_directory(ready.name, directory)
         cluster = None
         try:
             check_room(directory, store, osds, mons, mgrs)
@@ -666,20 +662,3 @@ def _remove_directory(directory: Path, keep_logs: bool) -> None:
     with contextlib.suppress(OSError):
         directory.rmdir()
     remove_empty_base()
-
-
-def _new_directory(directory: Optional[Path], release: str) -> Path:
-    if directory is None:
-        directory = new_directory(release)
-    else:
-        directory = Path(directory).resolve()
-        try:
-            directory.mkdir(parents=True)
-        except OSError as e:
-            if e.errno != errno.EEXIST or any(directory.iterdir()):
-                raise ClusterError(f'{directory}: {e.strerror}')
-    longest = directory / 'run' / 'osd.9999.asok'
-    if len(str(longest)) > SOCKET_PATH_MAX:
-        directory.rmdir()
-        raise ClusterError(f'{directory} is too long for a socket path: set PERFGUARD_RUN')
-    return directory

@@ -2,6 +2,7 @@
 """The state of a cluster in its directory, and the locations of these directories."""
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -13,6 +14,9 @@ from typing import Dict, Iterator, List, Optional, Tuple
 from .errors import ClusterError
 
 STATE_FILE = 'cluster.json'
+
+# sockaddr_un has room for 108 bytes with the terminating zero.
+SOCKET_PATH_MAX = 107
 
 
 @dataclass
@@ -72,15 +76,39 @@ def check_base() -> None:
                            'or set PERFGUARD_RUN')
 
 
-def new_directory(release: str) -> Path:
-    """Create a directory for a cluster."""
+def new_directory(release: str, directory: Optional[Path] = None) -> Path:
+    """Create a directory for a cluster: `directory`, or one with a name of its own."""
+    directory = _named(Path(directory).resolve()) if directory is not None else _unnamed(release)
+    longest = directory / 'run' / 'osd.9999.asok'
+    if len(str(longest)) > SOCKET_PATH_MAX:
+        directory.rmdir()
+        raise ClusterError(f'{directory} is too long for a socket path: set PERFGUARD_RUN')
+    return directory
+
+
+def _named(directory: Path) -> Path:
+    try:
+        if directory.parent == base_dir():
+            _make_base()
+        directory.mkdir(parents=True)
+    except OSError as e:
+        if e.errno != errno.EEXIST or any(directory.iterdir()):
+            raise ClusterError(f'{directory}: {e.strerror}')
+    return directory
+
+
+def _unnamed(release: str) -> Path:
     for _ in range(3):
-        base_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            check_base()
+            _make_base()
             return Path(tempfile.mkdtemp(prefix=f'{release}-', dir=base_dir()))
         # Another process has just removed its last cluster, and the base.
     raise ClusterError(f'cannot make a directory in {base_dir()}')
+
+
+def _make_base() -> None:
+    base_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_base()
 
 
 def remove_empty_base() -> None:

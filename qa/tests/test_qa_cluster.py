@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -290,12 +290,18 @@ def test_summary_of_samples() -> None:
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory that stands for /tmp; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.delenv('PERFGUARD_RUN', raising=False)
+        monkeypatch.setattr(tempfile, 'tempdir', directory)
+        yield Path(directory)
+
+
 @pytest.mark.parametrize('kind', ['link', 'open', 'file'])
-def test_a_base_that_others_may_have_made_is_refused(kind: str, tmp_path: Path,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv('PERFGUARD_RUN', raising=False)
-    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-    base, other = base_dir(), tmp_path / 'other'
+def test_a_base_that_others_may_have_made_is_refused(kind: str, elsewhere: Path) -> None:
+    base, other = base_dir(), elsewhere / 'other'
     other.mkdir(mode=0o700)
     if kind == 'link':
         base.symlink_to(other)
@@ -310,3 +316,12 @@ def test_a_base_that_others_may_have_made_is_refused(kind: str, tmp_path: Path,
     if kind == 'open':
         base.chmod(0o700)
         assert new_directory('pacific').parent == base
+
+
+@pytest.mark.usefixtures('elsewhere')
+def test_a_cluster_with_a_name_leaves_a_base_that_is_accepted() -> None:
+    assert new_directory('pacific', base_dir() / 'walk') == base_dir() / 'walk'
+    assert new_directory('pacific').parent == base_dir()
+    (base_dir() / 'walk' / 'file').touch()
+    with pytest.raises(ClusterError, match='exists'):
+        new_directory('pacific', base_dir() / 'walk')
