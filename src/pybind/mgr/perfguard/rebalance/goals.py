@@ -412,7 +412,7 @@ class _PoolGoals:
 class Balanced:
     """Sums over pools."""
     moves: Tuple[Move, ...] = ()
-    #: Shards that move to where CRUSH does not place them, for the balance alone.
+    #: Shards that move although CRUSH leaves them where they are, for the balance alone.
     extra: int = 0
     #: Shards that may move in total (max_extra_movement), besides those that leave drained OSDs.
     limit: int = 0
@@ -484,9 +484,16 @@ def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Planned, fu
     size = observation.signals.pool_bytes.get(pool.id, 0)
     moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, size)
                   for pgid, final in finals.items())
-    extra = sum(osd not in pgs[move.pgid].raw for move in moves for osd in move.targets)
+    extra = sum(_extra(pool, pgs[pgid], final) for pgid, final in finals.items())
     staying = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
     return Balanced(moves, extra, limit, staying, result.deviation, result.limited)
+
+
+def _extra(pool: Pool, pg: FuturePg, final: OsdSet) -> int:
+    """Shards of a PG that move although CRUSH leaves them where they are."""
+    if pool.erasure:
+        return sum(new != old == by_crush for old, by_crush, new in zip(pg.acting, pg.raw, final))
+    return sum(osd in pg.raw and osd not in final for osd in pg.acting)
 
 
 def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,

@@ -56,6 +56,13 @@ def test_movement_for_the_balance_is_bounded() -> None:
     assert tight['balanced']['shards'] < loose['balanced']['shards']
 
 
+def test_shards_of_a_drained_osd_do_not_move_for_the_balance() -> None:
+    driver = waiting()
+    drained = sum(0 in pg.data for pg in driver.cluster.pg.values())
+    found = driver.order('drain', 'osd.0', dry_run=True)['balanced']
+    assert drained and found['extra_shards'] <= found['shards'] - drained
+
+
 def test_without_balance_only_crush_moves() -> None:
     assert waiting(target='crush').order('expand', weight='1.0', dry_run=True)['balanced'] is None
 
