@@ -3,9 +3,8 @@
 import errno
 import logging
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Mapping, Optional
 
-from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Reader, View
 from ..cluster.types import Json, Question
@@ -14,7 +13,7 @@ from ..observation import Observation
 from ..store import Store
 from . import pools, report
 from .drives import without_smart
-from .report import Advice, AdviseOrder, Facts, SlowAlone
+from .report import Advice, AdviseOrder, Facts, Measurements
 from .rules import CODES, findings
 
 log = logging.getLogger(__name__)
@@ -44,13 +43,10 @@ class Advising:
     """
 
     def __init__(self, cluster: Reader, store: Store,
-                 store_iops: Callable[[], Mapping[int, Tuple[int, float]]],
-                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]],
-                 slow_alone: Callable[[], Optional[SlowAlone]] = lambda: None) -> None:
+                 measured: Callable[[], Measurements]) -> None:
         self._cluster = cluster
         self._store = store
-        self._store_iops, self._slow_alone = store_iops, slow_alone
-        self._drives = drives
+        self._measured = measured
         self._muted: FrozenSet[str] = frozenset()
         self._due: Optional[float] = None
         #: The inventory and the time of reading it, while answers of OSDs are pending.
@@ -104,7 +100,7 @@ class Advising:
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
         facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
-                      self._store_iops(), self._slow_alone(), self._drives())
+                      self._measured())
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (*((NO_CONFIG,) if inventory.config is None else ()),
                               *without_smart(facts)))

@@ -2,7 +2,8 @@
 """Rules over drives: their SMART data, OSDs that share them, and their DBs. Pure."""
 import re
 import shlex
-from typing import Dict, List, Optional, Tuple
+from statistics import median
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.drive_health import WORN_PERCENT
 from ..tables import bytes_text, listed, osds_text, plural
@@ -12,7 +13,7 @@ from .report import Facts, Seen
 def without_smart(facts: Facts) -> Tuple[str, ...]:
     """A remark on OSDs to which the rules over SMART data do not apply."""
     unknown = len(facts.inventory.osds) - len(facts.main_drives())
-    return () if facts.drives is None or not unknown else (
+    return () if facts.measured.drives is None or not unknown else (
         'no SMART data of the drives of %s is stored ("ceph device monitoring on" lets Ceph '
         'collect it each day): their firmware, write caches and wear were not checked'
         % plural(unknown, 'OSD'),)
@@ -32,11 +33,21 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
         for name, osds in sorted(by_firmware.items()):
             if name != common:
                 first = osds[0] if first < 0 else first
-                texts.append('%s has firmware %s on %s (%s on %d others)' % (
-                    model, name, osds_text(osds), common, len(by_firmware[common])))
-    return Seen('; '.join(texts), 'ceph device get-health-metrics %s; update the firmware with the '
-                'tool of the vendor, one host at a time' % shlex.quote(ids[first])) \
-        if texts else None
+                texts.append('%s has firmware %s on %s%s (%s on %d others%s)' % (
+                    model, name, osds_text(osds), _slowdown(facts, osds), common,
+                    len(by_firmware[common]), _slowdown(facts, by_firmware[common])))
+    return Seen('; '.join(texts), 'ceph device get-health-metrics %s; if osd.%d has the older '
+                'firmware: ceph perfguard probe run latency --osd %d; update this drive alone, '
+                'with the tool of the vendor, and probe again; ceph perfguard probe compare '
+                '<before> <after>; unless it is slower, update the other drives, one host at a '
+                'time' % (shlex.quote(ids[first]), first, first)) if texts else None
+
+
+def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
+    """Of OSDs with one firmware, against their peers; '' if it is not known."""
+    known = facts.measured.slowdowns
+    slowdowns = [known[osd] for osd in osds if osd in known]
+    return ', median slowdown %.1f' % median(slowdowns) if slowdowns else ''
 
 
 def write_caches(facts: Facts) -> Optional[Seen]:
@@ -55,8 +66,8 @@ def write_caches(facts: Facts) -> Optional[Seen]:
 def worn(facts: Facts) -> Optional[Seen]:
     users = _users(facts, slice(None))
     # Without those of OSDs that are out, which were drained already.
-    wear = sorted((-(drive.wear_percent or 0), device)
-                  for device, drive in (facts.drives or {}).items()
+    drives = facts.measured.drives or {}
+    wear = sorted((-(drive.wear_percent or 0), device) for device, drive in drives.items()
                   if (drive.wear_percent or 0) >= WORN_PERCENT and device in users)
     if not wear:
         return None
@@ -65,7 +76,7 @@ def worn(facts: Facts) -> Optional[Seen]:
         ['%s (%s), %d %% used' % (device, osds_text(users[device]), -used)
          for used, device in wear]),
         'ceph device get-health-metrics %s; ceph perfguard replace %s' % (
-            shlex.quote((facts.drives or {})[first].device_id),
+            shlex.quote(drives[first].device_id),
             ' '.join('osd.%d' % osd for osd in users[first])))
 
 

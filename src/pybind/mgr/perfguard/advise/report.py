@@ -26,6 +26,27 @@ class Severity(enum.Enum):
     INFO = 'info'
 
 
+class SlowAlone(NamedTuple):
+    probe: int
+    #: Of one operation at a time, and of `depth` at a time, in ms.
+    alone_ms: float
+    together_ms: float
+    depth: int
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What probes and the watch have measured, and the SMART data of drives."""
+    #: OSD -> the newest probe of its store, and the 4 KiB writes per second that it measured.
+    store_iops: Mapping[int, Tuple[int, float]] = field(default_factory=dict)
+    #: The newest probe of queue depths, if one operation at a time was slower than several.
+    slow_alone: Optional[SlowAlone] = None
+    #: OSD -> its slowdown against its peers, where that is known.
+    slowdowns: Mapping[int, float] = field(default_factory=dict)
+    #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
+    drives: Optional[Mapping[str, DriveHealth]] = None
+
+
 @dataclass(frozen=True)
 class Facts:
     """Input of the rules."""
@@ -38,12 +59,7 @@ class Facts:
     campaign: bool = False
     #: Options in force on some OSDs: OSD -> option -> value.
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    #: OSD -> the newest probe of its store, and the 4 KiB writes per second that it measured.
-    store_iops: Mapping[int, Tuple[int, float]] = field(default_factory=dict)
-    #: The newest probe of queue depths, if one operation at a time was slower than several.
-    slow_alone: Optional['SlowAlone'] = None
-    #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
-    drives: Optional[Mapping[str, DriveHealth]] = None
+    measured: Measurements = Measurements()
 
     @functools.cached_property
     def options(self) -> Mapping[Tuple[str, str], Sequence[ConfigEntry]]:
@@ -55,17 +71,9 @@ class Facts:
 
     def main_drives(self) -> List[Tuple[OsdFacts, DriveHealth]]:
         """OSDs with the SMART data of their main drives, as far as there is any."""
-        drives = self.drives or {}
+        drives = self.measured.drives or {}
         return [(osd, drives[osd.devices[0]]) for osd in self.inventory.osds
                 if osd.devices and osd.devices[0] in drives]
-
-
-class SlowAlone(NamedTuple):
-    probe: int
-    #: Of one operation at a time, and of `depth` at a time, in ms.
-    alone_ms: float
-    together_ms: float
-    depth: int
 
 
 class Seen(NamedTuple):

@@ -194,7 +194,7 @@ def _mclock(facts: Facts) -> List[OsdFacts]:
 
 def power_saving(facts: Facts) -> Optional[Seen]:
     """The newest probe of queue depths says so: the mgr sees no CPU of another host."""
-    slow = facts.slow_alone
+    slow = facts.measured.slow_alone
     return None if slow is None else Seen(
         'one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all repetitions of '
         'probe %d' % (slow.alone_ms, slow.depth, slow.together_ms, slow.probe),
@@ -217,7 +217,7 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
             if not lowest <= iops <= highest or middle is not None and not (
                     middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
                 return _wrong_capacity(osd, option, iops, (lowest, highest), middle,
-                                       facts.store_iops.get(osd))
+                                       facts.measured.store_iops.get(osd))
     return None
 
 

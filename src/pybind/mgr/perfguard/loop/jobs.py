@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
-from ..advise.report import SlowAlone
+from ..advise.report import Measurements, SlowAlone
 from ..clock import Clock
 from ..cluster.drive_health import Drives
 from ..cluster.ports import Cluster
@@ -59,13 +59,16 @@ class Jobs:
         self.explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store), note, tools, self.kept,
                                self.may_write)
-        self.advising = Advising(cluster, store,
-                                 lambda: capacities(self.probing.probed.records),
-                                 lambda: self.drives.known, self._slow_alone)
+        self.advising = Advising(cluster, store, self._measured)
 
-    def _slow_alone(self) -> Optional[SlowAlone]:
-        slow = self.probing.probed.slower_alone()
-        return None if slow is None else SlowAlone(*slow)
+    def _measured(self) -> Measurements:
+        """For the advice."""
+        probed, watched = self.probing.probed, self.watching.watched
+        slow_alone = probed.slower_alone()
+        return Measurements(
+            capacities(probed.records), None if slow_alone is None else SlowAlone(*slow_alone),
+            {row.osd: row.score for row in watched.osds if row.score is not None},
+            self.drives.known)
 
     def options(self) -> Options:
         """The options, with those that were set for the active campaign."""

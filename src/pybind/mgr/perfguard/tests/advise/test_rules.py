@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.advise.drives import without_smart
-from perfguard.advise.report import Facts, Severity, SlowAlone
+from perfguard.advise.report import Facts, Measurements, Severity, SlowAlone
 from perfguard.advise.rules import CODES, RULES, findings
 from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
@@ -63,9 +63,9 @@ def smart(changes: Dict[int, Dict[str, Any]]) -> Facts:
     """With SMART data, in which some drives are conspicuous."""
     named = tuple(replace(osd, devices=('%s:sd%d' % (osd.host, osd.osd),)) for osd in OSDS)
     good = DriveHealth('', 'NEW', False, 10, 0)
-    return replace(facts(osds=named), drives={osd.devices[0]: replace(
+    return replace(facts(osds=named), measured=Measurements(drives={osd.devices[0]: replace(
         good, device_id='%s_S%d' % (osd.model, osd.osd), **changes.get(osd.osd, {}))
-        for osd in named})
+        for osd in named}))
 
 
 WPQ = config('osd_op_queue', 'wpq')
@@ -154,7 +154,8 @@ PROVOKED = [
      'ceph perfguard pg_num <pool> <power of two>'),
     ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)),
      'ceph perfguard pg_num <pool> <power of two>'),
-    ('POWER_SAVING', replace(GOOD, slow_alone=SlowAlone(7, 0.91, 0.52, 3)), 'cpupower idle-info'),
+    ('POWER_SAVING', replace(GOOD, measured=Measurements(slow_alone=SlowAlone(
+        7, 0.91, 0.52, 3))), 'cpupower idle-info'),
     ('READ_BALANCE', facts(min_compat_client='reef', **pools(1, read_score=1.8)),
      '--read-pool rbd'),
     ('ROCKSDB_OPTIONS', facts(config('bluestore_rocksdb_options', 'compression=kNoCompression')),
@@ -210,7 +211,8 @@ def test_no_advice_moves_data_outside_a_campaign(fix: str) -> None:
 def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
         entries: Tuple[ConfigEntry, ...], probed: Dict[int, Tuple[int, float]], fix: str) -> None:
     others = [entry for entry in entries if entry.section != 'osd.3']
-    found, = findings(replace(facts(*others, config(SSD, '250000', 'osd.3')), store_iops=probed))
+    found, = findings(replace(facts(*others, config(SSD, '250000', 'osd.3')),
+                              measured=Measurements(store_iops=probed)))
     assert found.fix == fix
     assert ('probe 7 measured' in found.seen) == (3 in probed)
 
@@ -396,6 +398,18 @@ def test_which_drives_have_another_firmware() -> None:
                           'INTEL_SSDSC2KB960G8 has firmware X on osd.9 (NEW on 9 others)')
 
 
+def test_firmware_is_updated_on_one_drive_first_and_compared() -> None:
+    """The slowdown is that of the OSDs which are compared, of each firmware."""
+    given = smart({3: {'firmware': 'OLD'}, 7: {'firmware': 'OLD'}})
+    slowdowns = {0: 1.0, 1: 1.1, 2: 0.9, 3: 2.2, 7: 1.8}
+    found, = findings(replace(given, measured=replace(given.measured, slowdowns=slowdowns)))
+    assert found.seen == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7, median slowdown '
+                          '2.0 (NEW on 10 others, median slowdown 1.0)')
+    first, last = (found.fix.index(text) for text in (
+        'ceph perfguard probe run latency --osd 3; update this drive alone', 'one host at a time'))
+    assert first < found.fix.index('ceph perfguard probe compare <before> <after>') < last
+
+
 def test_a_worn_drive_of_an_osd_that_is_out_is_no_finding() -> None:
     """It is being replaced, and there would be no OSD to name."""
     worn = smart({5: {'wear_percent': 96}})
@@ -409,7 +423,8 @@ def test_a_worn_drive_of_an_osd_that_is_out_is_no_finding() -> None:
 def test_absent_smart_data_is_said_to_be_absent() -> None:
     assert without_smart(GOOD) == () == without_smart(smart({}))
     data = smart({})
-    remark, = without_smart(replace(data, drives=dict(list((data.drives or {}).items())[:9])))
+    some = dict(list((data.measured.drives or {}).items())[:9])
+    remark, = without_smart(replace(data, measured=Measurements(drives=some)))
     assert remark.startswith('no SMART data of the drives of 3 OSDs is stored')
 
 
