@@ -43,7 +43,8 @@ class Advising:
     """
 
     def __init__(self, cluster: Reader, store: Store,
-                 measured: Callable[[], Measurements]) -> None:
+                 measured: Callable[[float], Measurements]) -> None:
+        """`measured`: at a point in time."""
         self._cluster = cluster
         self._store = store
         self._measured = measured
@@ -100,7 +101,7 @@ class Advising:
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
         facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
-                      self._measured())
+                      self._measured(observation.now))
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (*((NO_CONFIG,) if inventory.config is None else ()),
                               *without_smart(facts)))

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
-from ..tables import bytes_text, osds_text
+from ..tables import bytes_text, listed, osds_text, plural
 from .report import Facts, Seen
 from .settings import GIB, entry_of, number, removal, value_of
 
@@ -35,6 +35,10 @@ SHARED_SHARE = 0.1
 TIGHT_POOLS = 5
 #: A cluster with fewer hosts cannot rebuild the data of a lost host.
 LEAST_HOSTS = 4
+
+
+#: Share of the operations that a pool serves, from which it limits the cluster.
+USED_CAPACITY = 0.8
 
 
 def in_campaign(commands: str) -> str:
@@ -120,6 +124,32 @@ def uneven_reads(facts: Facts) -> Optional[Seen]:
     return Seen('an OSD serves %.1f times its share of the reads of pool %s' % (score, name),
                 'ceph osd getmap -o osdmap; osdmaptool osdmap --read commands --read-pool %s; '
                 'sh commands' % shlex.quote(name))
+
+
+def busiest_pool(facts: Facts) -> Optional[Seen]:
+    """The pool that limits the cluster, among those that a probe has measured."""
+    used = sorted(facts.measured.capacities, key=lambda row: -row.busiest)
+    if not used or used[0].busiest < USED_CAPACITY:
+        return None
+    first, known = used[0], {row.pool for row in used}
+    places = {place for pool in facts.inventory.pools if pool.name == first.pool
+              for place in pool.places}
+    classes = ', '.join(sorted({device_class or 'none' for _, device_class in places}))
+    sharing = [pool.name for pool in facts.inventory.pools
+               if pool.name != first.pool and pool.places & places]
+    unknown = sum(pool.name not in known for pool in facts.inventory.pools)
+    texts = ['pool %s used %.0f %% of the operations that it serves at p99 %g ms, in the busiest '
+             'hour of seven days (probe %d)' % (
+                 first.pool, 100 * first.busiest, first.p99_ms, first.probe),
+             *(['its OSDs have device class %s%s' % (
+                 classes, ' and serve %s as well' % listed(sharing, TIGHT_POOLS)
+                 if sharing else '')] if classes else []),
+             *('next is pool %s, %.0f %%' % (row.pool, 100 * row.busiest) for row in used[1:2]),
+             *(['not measured: %s' % plural(unknown, 'pool')] if unknown else [])]
+    return Seen('; '.join(texts), 'ceph perfguard pools --capacity; %sadd OSDs of its device class '
+                '(ceph perfguard expand)' % (
+                    'ceph perfguard rule %s <rule of other OSDs>, or ' % shlex.quote(sharing[0])
+                    if sharing else ''))
 
 
 def compression(facts: Facts) -> Optional[Seen]:

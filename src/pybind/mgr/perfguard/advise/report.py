@@ -34,6 +34,17 @@ class SlowAlone(NamedTuple):
     depth: int
 
 
+class UsedCapacity(NamedTuple):
+    """How much of what a pool serves its clients use, as far as that is certain."""
+    pool: str
+    #: Share of the operations that it serves at this p99, in the busiest hour of seven days, from
+    #: 0.0. Those of other pools on its OSDs count as well.
+    busiest: float
+    p99_ms: float
+    #: The probe that it is computed from.
+    probe: int
+
+
 @dataclass(frozen=True)
 class Measurements:
     """What probes and the watch have measured, and the SMART data of drives."""
@@ -43,6 +54,7 @@ class Measurements:
     slow_alone: Optional[SlowAlone] = None
     #: OSD -> its slowdown against its peers, where that is known.
     slowdowns: Mapping[int, float] = field(default_factory=dict)
+    capacities: Tuple[UsedCapacity, ...] = ()
     #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
     drives: Optional[Mapping[str, DriveHealth]] = None
 

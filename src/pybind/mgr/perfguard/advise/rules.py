@@ -143,6 +143,10 @@ RULES: Tuple[Rule, ...] = (
          'time. With 60 OSDs, random 4 KiB reads became faster up to 16,384 PGs, writes up to '
          '2,048.',
          'Mark Nelson, Ceph performance posts (2023, 2024)', pools.pgs_per_osd),
+    Rule('POOL_CAPACITY', WARNING,
+         'The pool with the highest share is the first to slow down when load grows. Close to its '
+         'limit, operations wait for one another on its OSDs, and latency rises steeply.',
+         'Measured by probes of this cluster', pools.busiest_pool),
     Rule('POWER_SAVING', WARNING,
          'CPUs that sleep or slow down between operations cost 10 to 20 % of each, on some hosts '
          'a factor of 2 to 3: clients that wait for each operation, as journals do, feel that.',

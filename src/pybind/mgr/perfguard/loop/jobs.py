@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
-from ..advise.report import Measurements, SlowAlone
+from ..advise.report import Measurements, SlowAlone, UsedCapacity
 from ..clock import Clock
 from ..cluster.drive_health import Drives
 from ..cluster.ports import Cluster
@@ -59,15 +59,18 @@ class Jobs:
         self.explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store), note, tools, self.kept,
                                self.may_write)
-        self.advising = Advising(cluster, store, self._measured)
+        self.advising = Advising(cluster, store, self.measured)
 
-    def _measured(self) -> Measurements:
+    def measured(self, now: float) -> Measurements:
         """For the advice."""
         probed, watched = self.probing.probed, self.watching.watched
         slow_alone = probed.slower_alone()
         return Measurements(
             capacities(probed.records), None if slow_alone is None else SlowAlone(*slow_alone),
             {row.osd: row.score for row in watched.osds if row.score is not None},
+            tuple(UsedCapacity(row.pool, row.busiest, row.p99_ms, row.probe)
+                  for row in probed.headrooms(watched.uses, now)
+                  if row.certain and row.busiest is not None and row.probe is not None),
             self.drives.known)
 
     def options(self) -> Options:

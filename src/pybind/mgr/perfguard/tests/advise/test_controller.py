@@ -8,12 +8,16 @@ import pytest
 
 from perfguard.advise.controller import (ADVISE_PATIENCE_SECONDS, EVERY_SECONDS, FIRST_SECONDS,
                                          SOON_SECONDS)
-from perfguard.advise.report import ADVICE_FRESH_SECONDS, AdviseOrder, plain, to_json
-from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
+from perfguard.advise.report import ADVICE_FRESH_SECONDS, AdviseOrder, Facts, plain, to_json
+from perfguard.advise.rules import findings
+from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts, client_releases
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.errors import Refused
+from perfguard.watch.controller import Watched
+from perfguard.watch.load import Rates
 
 from ..fakes.driver import Driver
+from ..metrics import test_page
 
 OFF = Inventory(balancer={'active': 'false'})
 ELSEWHERE = Inventory(osds=(OsdFacts(0, host='h0', hostname='node7'),))
@@ -140,6 +144,21 @@ def test_a_failure_does_not_stop_the_loop(driver: Driver) -> None:
 def test_what_the_mons_do_not_answer_is_said(driver: Driver) -> None:
     driver.cluster.inventory_ = Inventory(config=None)
     assert 'config dump' in order(driver, 'advise')['remarks'][0]
+
+
+def test_what_the_watch_and_probes_have_measured_is_used(driver: Driver) -> None:
+    """Without the shares that may be wrong by more than their bounds."""
+    jobs, sizes = driver.loop.jobs, Rates(0.0, 4000.0, 0.0, 4e3 * 65536)
+    inventory = Inventory(pools=(PoolFacts(3, 'rbd'),))
+    jobs.probing.probed = test_page.measured()
+    busy = test_page.USE._replace(busiest=Rates(0.0, 15000.0))
+    driver.cluster.inventory_ = inventory
+    for use, expected in ((busy, ['POOL_CAPACITY']), (busy._replace(now=sizes), [])):
+        jobs.watching.watched = Watched(osds=(test_page.OSD,), uses=(use,))
+        measured = jobs.measured(driver.cluster.now)
+        assert measured.slowdowns == {7: 2.5}
+        assert [finding.rule.code for finding in findings(Facts(
+            inventory, measured=measured))] == expected
 
 
 def test_plain_text(driver: Driver) -> None:

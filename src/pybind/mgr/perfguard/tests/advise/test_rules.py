@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.advise.drives import without_smart
-from perfguard.advise.report import Facts, Measurements, Severity, SlowAlone
+from perfguard.advise.report import Facts, Measurements, Severity, SlowAlone, UsedCapacity
 from perfguard.advise.rules import CODES, RULES, findings
 from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
@@ -154,6 +154,8 @@ PROVOKED = [
      'ceph perfguard pg_num <pool> <power of two>'),
     ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)),
      'ceph perfguard pg_num <pool> <power of two>'),
+    ('POOL_CAPACITY', replace(GOOD, measured=Measurements(capacities=(
+        UsedCapacity('rbd', 0.81, 5.0, 7),))), 'ceph perfguard pools --capacity; add OSDs'),
     ('POWER_SAVING', replace(GOOD, measured=Measurements(slow_alone=SlowAlone(
         7, 0.91, 0.52, 3))), 'cpupower idle-info'),
     ('READ_BALANCE', facts(min_compat_client='reef', **pools(1, read_score=1.8)),
@@ -312,6 +314,7 @@ HARMLESS = [
     facts(**osds(4, distro='ubuntu', version='17.2.8')),
     facts(**osds(4, distro='ubuntu', version='19.2.0')),
     facts(**osds(4, distro='centos', version='17.2.7')), facts(**osds(4, distro='ubuntu')),
+    replace(GOOD, measured=Measurements(capacities=(UsedCapacity('rbd', 0.79, 5.0, 7),))),
     smart({}), smart({3: {'wear_percent': 89, 'write_cache': None}}),
     Facts(Inventory())]
 
@@ -408,6 +411,18 @@ def test_firmware_is_updated_on_one_drive_first_and_compared() -> None:
     first, last = (found.fix.index(text) for text in (
         'ceph perfguard probe run latency --osd 3; update this drive alone', 'one host at a time'))
     assert first < found.fix.index('ceph perfguard probe compare <before> <after>') < last
+
+
+def test_the_pool_and_the_device_class_that_limit_the_cluster() -> None:
+    """Another pool on the same OSDs may be what uses them."""
+    given = facts(pools=(*POOLS, PoolFacts(3, 'a b', places=SSDS), PoolFacts(4, 'cold')))
+    found, = findings(replace(given, measured=Measurements(capacities=(
+        UsedCapacity('logs', 0.31, 50.0, 6), UsedCapacity('rbd', 0.92, 5.0, 7)))))
+    assert found.seen == (
+        'pool rbd used 92 % of the operations that it serves at p99 5 ms, in the busiest hour of '
+        'seven days (probe 7); its OSDs have device class ssd and serve a b as well; next is pool '
+        'logs, 31 %; not measured: 2 pools')
+    assert "ceph perfguard rule 'a b' <rule of other OSDs>" in found.fix
 
 
 def test_a_worn_drive_of_an_osd_that_is_out_is_no_finding() -> None:
