@@ -368,6 +368,8 @@ def _refuse_harm(change: BalanceChange, evened: Evened) -> None:
     """Raise Refused if the OSDs would not be filled more evenly, since some have more PGs than they
     may differ from their share, although these are small."""
     before, after = _ends(evened, 0), _ends(evened, 1)
+    if not before[1]:
+        raise Refused(errno.EPERM, 'the pools store no data: balance them with "--by pgs"')
     if after[1] - after[0] >= before[1] - before[0]:
         raise Refused(errno.EPERM, 'with numbers of PGs within %g of the shares, OSDs would be '
                       '%.1f to %.1f %% full, and are %.1f to %.1f %% full now: raise --deviation'

@@ -343,6 +343,21 @@ def test_numbers_of_pgs_do_not_make_the_fill_less_even() -> None:
     assert refused.value.errno == errno.EPERM and cluster.sent == []
 
 
+class Empty(Filled):
+    """Nothing is stored yet."""
+
+    def signals(self, osdmap: OsdMap) -> Signals:
+        found = super().signals(osdmap)
+        return replace(found, pool_space={}, pool_bytes=dict.fromkeys(found.pool_bytes, 0))
+
+
+def test_pools_without_data_are_not_balanced_by_bytes() -> None:
+    cluster = Empty(pgs=48)
+    with pytest.raises(Refused, match='store no data.*--by pgs') as refused:
+        give(Driver(cluster), by='bytes')
+    assert refused.value.errno == errno.EPERM and cluster.sent == []
+
+
 def test_a_class_is_balanced_although_osds_of_another_one_are_emptier_and_fuller(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.upmap.evening.MOST_PARTNERS', 2)
