@@ -137,6 +137,7 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         pg_num_min=int(options.get('pg_num_min', 0)),
         pg_num_max=int(options.get('pg_num_max', 0)),
         cached=dumped.get('read_tier', -1) >= 0 or dumped.get('write_tier', -1) >= 0,
+        caches=dumped.get('tier_of', -1) >= 0,
         # A pool may outlive its profile.
         local_groups=erasure and profile.get('plugin', 'lrc') == 'lrc')
 

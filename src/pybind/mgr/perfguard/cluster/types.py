@@ -128,8 +128,9 @@ class Pool:
     #: Limits of pg_num that the pool's options set; 0: none.
     pg_num_min: int = 0
     pg_num_max: int = 0
-    #: Clients access it through a cache tier.
+    #: Clients access it through a cache tier; it is such a tier of another pool.
     cached: bool = False
+    caches: bool = False
     #: Positions of a PG form local groups, as of an LRC.
     local_groups: bool = False
 

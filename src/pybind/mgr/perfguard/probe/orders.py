@@ -263,6 +263,9 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
         # Its operations go to the tier, to which the user of the probe has no access.
         raise Refused(errno.EINVAL, 'pool %s is behind a cache tier: a probe of it would measure '
                       'the tier, and could not remove its objects (%s)' % (pool.name, OWN_POOL))
+    if pool.caches:
+        raise Refused(errno.EINVAL, 'pool %s is a cache tier: to make room for the objects of a '
+                      'probe, it would evict those of clients (%s)' % (pool.name, OWN_POOL))
     return pool
 
 

@@ -211,7 +211,15 @@ def test_a_pool_behind_a_cache_tier_is_refused() -> None:
     assert refused.value.errno == errno.EINVAL
 
 
+def test_the_pool_of_a_cache_tier_is_refused() -> None:
+    """To make room for the probe's objects, it evicts those of clients."""
+    with pytest.raises(Refused, match='is a cache tier.*evict') as refused:
+        drafted(IN_POOL, cluster_with(caches=True))
+    assert refused.value.errno == errno.EINVAL
+
+
 @pytest.mark.parametrize('given, name, wanted', [
+    ({}, 'caches', False), ({'tier_of': -1}, 'caches', False), ({'tier_of': 2}, 'caches', True),
     ({}, 'object_hash', 2), ({'object_hash': 1}, 'object_hash', 1), ({}, 'cached', False),
     ({'read_tier': -1, 'write_tier': -1, 'tiers': [7]}, 'cached', False),
     ({'read_tier': 7, 'write_tier': -1}, 'cached', True),
