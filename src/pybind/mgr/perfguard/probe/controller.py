@@ -478,6 +478,23 @@ class Probing:
     def _follow(self, run: Run, observation: Observation, view: View, moving: bool,
                 interval: float) -> None:
         assert self._record is not None
+        try:
+            against = self._against(run, observation, view, moving)
+            run.turn(observation.now, view, observation.signals, against, interval)
+        except Exception as error:
+            # Any error: the loop must continue, and what was created must be removed.
+            log.exception('probe %d', self._record.id)
+            run.end(FAILED, 'internal error: %r' % error)
+        if run.state != CLEANING or self._cleaning_since > observation.now:
+            self._cleaning_since = observation.now
+        if run.finished and self._may_write():
+            self._finish(run, observation.now)
+        else:
+            self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
+                self._record.id, run.text), run.share)
+
+    def _against(self, run: Run, observation: Observation, view: View, moving: bool) -> List[str]:
+        """Why the run may not continue."""
         own_pool, displaced = -1, ''
         if isinstance(run, ProbeRun):
             displaced = run.displaced(view)
@@ -492,19 +509,7 @@ class Probing:
             against += self._clients.over_limit(observation.clients)
         if moving and not self._order.during_campaign:
             against.append('a campaign began')
-        try:
-            run.turn(observation.now, view, observation.signals, against, interval)
-        except Exception as error:
-            # Any error: the loop must continue, and what was created must be removed.
-            log.exception('probe %d', self._record.id)
-            run.end(FAILED, 'internal error: %r' % error)
-        if run.state != CLEANING or self._cleaning_since > observation.now:
-            self._cleaning_since = observation.now
-        if run.finished and self._may_write():
-            self._finish(run, observation.now)
-        else:
-            self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
-                self._record.id, run.text), run.share)
+        return against
 
     def _note_loaded(self, run: Optional[Run], observation: Observation) -> None:
         """A bench that was not answered in time is still running."""

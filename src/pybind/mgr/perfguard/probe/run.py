@@ -168,7 +168,8 @@ class ProbeRun:
             self._placed_by = basis
             self._reading = self._tools.submit(partial(view.primaries, pool.id), first=True)
         if self._reading is not None and self._reading.done:
-            primaries, self._reading = self._reading.result(), None
+            reading, self._reading = self._reading, None
+            primaries = reading.result()
             self._moved = next((pgid for pgid, osd in self._primaries.items()
                                 if primaries.get(pgid) != osd), self._moved)
         return 'PG %s of the pool is no longer led by osd.%d' % (

@@ -330,6 +330,21 @@ def test_primaries_are_read_again_beside_the_loop_and_only_after_changes() -> No
     assert driver.state(1) == 'aborted'
 
 
+def test_primaries_that_cannot_be_read_end_the_run_and_not_the_turn(monkeypatch: Any) -> None:
+    driver = begun(RunOrder(words={**WORDS, 'runtime': '60'}, pool='rep', osd='1'), 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.run(3)
+
+    def fails(view: FakeView, pool_id: int) -> Any:
+        raise RuntimeError('no such PG')
+
+    monkeypatch.setattr(FakeView, 'primaries', fails)
+    lower_affinity(driver.cluster, 4)
+    driver.finish(60)
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+    assert "RuntimeError('no such PG')" in driver.listed[1]['message']
+
+
 def test_the_first_shard_of_an_erasure_coded_pg_need_not_lead_it(monkeypatch: Any) -> None:
     primaries = {'2.0': 3, '2.4': 3, '2.8': 3}
     monkeypatch.setattr(FakeView, 'primaries', lambda view, pool: primaries)
