@@ -10,11 +10,11 @@ import random
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Set,
-                    Tuple)
+from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
+from ..cluster.types import Command, ConfigEntry, Document, Json, Pool, Reply
 from ..codec import decode, encode
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Owner, Row, config_command, flag_command, give_back, shell
@@ -268,7 +268,7 @@ class ResourceManager:
         for command in pool_commands(self.resources, replicas, pg_num):
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
-            reply = self._cluster.run([command])[0]
+            reply = self._sent(command)[0]
             if 'already exists' in reply.error and not self._is_marked():
                 # It was created by another client just now; the mons report success.
                 self.note(own=False)
@@ -280,7 +280,7 @@ class ResourceManager:
     def _is_marked(self) -> bool:
         """Whether the run has created the pool: the mgr sends a command again if its connection to
         the mon breaks before the answer."""
-        reply = self._cluster.run([LIST_POOLS])[0]
+        reply = self._sent(LIST_POOLS)[0]
         try:
             return any(pool['pool_name'] == self.resources.pool
                        and pool['options'].get('target_size_bytes') == self.resources.mark
@@ -290,7 +290,7 @@ class ResourceManager:
 
     def make_user(self) -> None:
         """Create the user, or fetch its secret if it exists; raises CannotMake."""
-        reply = self._cluster.run([user_command(self.resources)])[0]
+        reply = self._sent(user_command(self.resources))[0]
         if reply.retval != 0:
             raise CannotMake('auth get-or-create: %s' % reply.error)
         self.key = str(json.loads(reply.out)[0]['key'])
@@ -314,9 +314,8 @@ class ResourceManager:
         self._ordered_before = self._cluster.ordered_flags()
         if not self.note(flags=flags):
             raise CannotMake(NOT_KEPT)
-        for flag in flags:
-            if not self._done(flag_command(flag, True)):
-                raise CannotMake(self.problem)
+        if not self._done(*(flag_command(flag, True) for flag in flags)):
+            raise CannotMake(self.problem)
 
     # ---- Removing and restoring
 
@@ -336,9 +335,8 @@ class ResourceManager:
         if ordered & set(self.resources.flags):
             self.note(flags=tuple(flag for flag in self.resources.flags if flag not in ordered))
         certain = self._certain()
-        if not all([self._done(flag_command(flag, False)) for flag in self.resources.flags]):
-            return False
-        if not self._confirm(certain):
+        if not self._done(*(flag_command(flag, False) for flag in self.resources.flags)) \
+                or not self._confirm(certain):
             return False
         self._shown.clear()
         self.note(flags=())
@@ -375,7 +373,7 @@ class ResourceManager:
     def drop_user(self) -> None:
         """Remove the user. An error does not matter: it is created again, or removed, later."""
         self.key = ''
-        self._cluster.run([remove_user_command(self.resources)])
+        self._sent(remove_user_command(self.resources))
 
     def user_removed(self) -> bool:
         """Remove the user. Returns whether it is removed."""
@@ -410,7 +408,7 @@ class ResourceManager:
         one call to the next, so that all of them have applied it.
         """
         allowed, certain = self.half_way, self._certain()
-        reply = self._cluster.run([remove_pool_command(self.resources)])[0]
+        reply = self._sent(remove_pool_command(self.resources))[0]
         if allowed:
             self.restored()
         if reply.retval in (0, -errno.ENOENT):
@@ -448,12 +446,20 @@ class ResourceManager:
         self.note(allowed={})
         return True
 
-    def _done(self, command: Command) -> bool:
-        reply = self._cluster.run([command])[0]
-        if reply.retval not in (0, -errno.ENOENT):
-            self.report_problem('%s: %s' % (command['prefix'], reply.error or 'no answer'))
-            return False
-        return True
+    def _done(self, *commands: Command) -> bool:
+        failures = ['%s: %s' % (command['prefix'], reply.error or 'no answer')
+                    for command, reply in zip(commands, self._sent(*commands))
+                    if reply.retval not in (0, -errno.ENOENT)]
+        if failures:
+            self.report_problem(failures[0])
+        return not failures
+
+    def _sent(self, *commands: Command) -> Sequence[Reply]:
+        """The replies of the mons. While these have yet to answer another command, they are asked
+        for nothing: without a quorum, each question would block the loop for a minute."""
+        if self._cluster.unanswered():
+            return [Reply(None)] * len(commands)
+        return self._cluster.run(commands)
 
 
 def pool_named(view: View, name: str) -> Optional[Pool]:

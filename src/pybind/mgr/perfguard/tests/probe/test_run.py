@@ -601,6 +601,46 @@ def test_mons_that_refuse_a_flag_end_the_run() -> None:
     assert driver.cluster.is_untouched()
 
 
+class NoQuorum(ProbeCluster):
+    """While the mons have none, they keep commands, and answer them when they have one again."""
+    quorum = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        #: Commands that were sent at once, and waited for.
+        self.waits: List[Any] = []
+
+    def run(self, commands: Any) -> Any:
+        if self.quorum:
+            return super().run(commands)
+        self.mons_silent = True
+        self.waits.append(commands)
+        return [Answer(None, '', 'no answer from the mons')] * len(commands)
+
+    def restore(self) -> None:
+        self.quorum, self.mons_silent = True, False
+        for commands in self.waits:
+            super().run(commands)
+
+
+def test_mons_without_a_quorum_are_asked_once_to_unset_flags() -> None:
+    """Each command that they do not answer blocks the loop for a minute."""
+    driver = ProbeDriver(NoQuorum())
+    cluster: Any = driver.cluster
+    cluster.behaviour = 'deaf'
+    driver.give(QUIET)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    cluster.quorum = False
+    driver.give(RunId('probe cancel', 1))
+    driver.run(300)
+    assert driver.state(1) == 'cleaning' and LEFT_CHECK in cluster.checks
+    assert [[command['key'] for command in commands] for commands in cluster.waits] == [
+        ['nodeep-scrub', 'nosnaptrim']]
+    cluster.restore()
+    driver.finish(200)
+    assert cluster.flags == {'noscrub'} and driver.state(1) == 'cancelled'
+
+
 def test_size_one_is_allowed_for_a_moment_only() -> None:
     driver = begun(SIZE_ONE, 'deaf')
     driver.run_until(lambda: driver.state(1) == 'running')
