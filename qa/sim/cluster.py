@@ -39,6 +39,8 @@ class Moving:
     #: Bytes to be copied; 0: it only peers.
     left: float = 0.0
     rate: float = 0.0
+    #: Share of the time in which it is copied.
+    busy: float = 0.0
     #: Events of an earlier interval, or speed, are void.
     version: int = 0
     since: float = 0.0
@@ -112,8 +114,7 @@ class Model:
         self._copying: Dict[int, Set[int]] = {}
         self._stalls: List[Stall] = []
         self._bytes = np.zeros(osds)
-        self._begun = self._counted = self.now
-        self._streams = self._stream_seconds = 0.0
+        self._begun, self._copy_seconds = self.now, 0.0
         self._first_epoch = self.epoch
 
     # ---- time
@@ -363,7 +364,6 @@ class Model:
             self._used[slot] = self._used.get(slot, 0) + 1
         moving.state, moving.since, moving.slots = 'copying', self.now, slots
         moving.osds = tuple(osd for _, osd in slots)
-        self._count_streams(1)
         for osd in moving.osds:
             self._copying.setdefault(osd, set()).add(pg)
         self._respeed(moving.osds)
@@ -375,7 +375,6 @@ class Model:
         for slot in moving.slots:
             self._used[slot] -= 1
         osds, moving.osds, moving.slots = moving.osds, (), ()
-        self._count_streams(-1)
         for osd in osds:
             self._copying[osd].discard(pg)
         self._respeed(osds)
@@ -406,21 +405,24 @@ class Model:
         for pg in sorted({pg for osd in osds for pg in self._copying.get(osd, ())}):
             moving = self.moving[pg]
             self._progress(moving)
-            moving.rate = self._rate(moving)
+            moving.rate, moving.busy = self._rate(moving)
             moving.version += 1
             self.at(self.now + moving.left / moving.rate,
                     functools.partial(self._copied, pg, moving.version))
 
-    def _rate(self, moving: Moving) -> float:
-        """Bytes a second: an OSD divides its speed among the PGs that it copies."""
+    def _rate(self, moving: Moving) -> Tuple[float, float]:
+        """Bytes a second: an OSD divides its speed among the PGs that it copies. And the share of
+        the time in which it copies: it sleeps after each object."""
         size, hardware = self.hardware.object_bytes, self.hardware
         share = min(hardware.copy_bytes / self.slowness[osd] / len(self._copying[osd])
                     for osd in moving.osds)
-        return float(size / (size / share + self.sleep))
+        rate = size / (size / share + self.sleep)
+        return float(rate), float(rate / share)
 
     def _progress(self, moving: Moving) -> None:
         copied = min(moving.left, moving.rate * (self.now - moving.since))
         moving.left -= copied
+        self._copy_seconds += moving.busy * (self.now - moving.since)
         moving.since = self.now
         if copied:
             for osd in moving.osds:
@@ -463,11 +465,6 @@ class Model:
     def remapped(self) -> int:
         return sum(moving.left > 0.0 for moving in self.moving.values())
 
-    def _count_streams(self, more: int) -> None:
-        self._stream_seconds += self._streams * (self.now - self._counted)
-        self._counted = self.now
-        self._streams += more
-
     # ---- what the OSDs report
 
     def _pg_rate(self) -> float:
@@ -483,16 +480,15 @@ class Model:
         for moving in self.moving.values():
             if moving.state == 'copying':
                 self._progress(moving)
-        self._count_streams(0)
         seconds = max(self.now - self._begun, 1e-6)
         led, rate = self.led.sum(axis=0), self._pg_rate()
         # Operations on PGs of an OSD that hangs do not end.
         np.subtract.at(led, self.data[self.blocked(), 0], 1)
         found = Usage(seconds, led * rate, (self.holds - led) * rate
-                      * (1.0 - self.hardware.reads), self._bytes, self._stream_seconds / seconds,
+                      * (1.0 - self.hardware.reads), self._bytes, self._copy_seconds / seconds,
                       self.epoch - self._first_epoch, self.slowness.copy())
         self._bytes, self._begun = np.zeros(self.tree.osds), self.now
-        self._stream_seconds, self._first_epoch = 0.0, self.epoch
+        self._copy_seconds, self._first_epoch = 0.0, self.epoch
         return found
 
     def take_stalls(self) -> List[Stall]:

@@ -66,7 +66,7 @@ class Usage(NamedTuple):
     #: Client operations per second that it serves as a primary, and writes as a replica.
     led: np.ndarray
     replicated: np.ndarray
-    #: Bytes copied, and PGs copied by all OSDs together (mean).
+    #: Bytes copied, and PGs copied by all OSDs together (mean; without the sleeps in between).
     copied: np.ndarray
     copies: float
     epochs: int
