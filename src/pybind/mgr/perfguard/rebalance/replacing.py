@@ -45,6 +45,8 @@ SAME_SIZE = 0.01
 BUSY_LOOK_SECONDS, IDLE_LOOK_SECONDS = 10.0, 120.0
 #: Seconds until the orchestrator is asked again to remove an OSD that it is not removing.
 REMOVAL_SECONDS = 120.0
+#: What came of a removal: the orchestrator has it in its queue.
+_QUEUED = 'queued'
 
 
 class ReplacePhase(str, enum.Enum):
@@ -90,6 +92,8 @@ class ReplaceFacts:
     degraded: Mapping[int, int] = field(default_factory=dict)
     #: All PGs have all their copies, as far as it is known.
     complete: bool = False
+    #: OSDs that have stopped serving a moment ago: the reports of their PGs may be older.
+    stopped: FrozenSet[int] = frozenset()
     campaign: Optional[Campaign] = None
     weights: Mapping[int, float] = field(default_factory=dict)
     #: The drives of the OSDs that were created again, as Reader.drive_ids.
@@ -116,7 +120,8 @@ class ReplaceFacts:
 
 
 def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Campaign],
-             records: Mapping[int, Replacement], drives: Mapping[int, str]) -> ReplaceFacts:
+             records: Mapping[int, Replacement], drives: Mapping[int, str],
+             stopped: FrozenSet[int]) -> ReplaceFacts:
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
     moving = temp if created_again(observation.osdmap.osds, records) else ()
@@ -125,7 +130,7 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Ca
         frozenset(_goals(observation, moving)),
         {osd: count.degraded for osd, count in observation.osd_counts.items()},
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
-             or counts.undersized_empty), campaign, orders.crush.weights(), drives)
+             or counts.undersized_empty), stopped, campaign, orders.crush.weights(), drives)
 
 
 def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[int]:
@@ -154,9 +159,10 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
         return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
     if not serving:
         is_emptied = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
-        safe = is_emptied and facts.complete and osd not in facts.leaving
+        safe = is_emptied and facts.complete and osd not in facts.leaving | facts.stopped
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
-    empty = facts.pgs_on(osd) == 0 and osd not in facts.leaving
+    empty = facts.pgs_on(osd) == 0 and osd not in facts.leaving \
+        and facts.weight(osd) <= DRAINED_WEIGHT
     return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
 
 
@@ -176,6 +182,12 @@ def is_ordered(osd: int, facts: ReplaceFacts) -> bool:
     """Whether the campaign fills the OSD by order."""
     change = facts.campaign.change if facts.campaign is not None else None
     return change is not None and change.weights.get(osd, 0.0) > DRAINED_WEIGHT
+
+
+def is_emptied_by(campaign: Optional[Campaign], osd: int) -> bool:
+    """Whether a campaign empties the OSD, and a rollback may still fill it again."""
+    return campaign is not None and campaign.open and campaign.change is not None \
+        and osd in campaign.change.weights
 
 
 def is_accepted(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
@@ -239,7 +251,8 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         return ('waiting for recovery' if row.reweight == 0 else
                 'recovery begins when it is marked out ("ceph osd out %d")' % osd)
     if phase is ReplacePhase.EMPTY and record.remove:
-        return 'waiting for the orchestrator to remove it ("ceph orch osd rm status")'
+        return 'waiting until the campaign has ended' if is_emptied_by(facts.campaign, osd) else \
+            'waiting for the orchestrator to remove it ("ceph orch osd rm status")'
     if phase is ReplacePhase.EMPTY:
         return _kept_empty(osd, facts) + (
                 'once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
@@ -335,6 +348,8 @@ class Replacing:
         self._phases: Dict[int, ReplacePhase] = {}
         #: Since when new devices seem to be in use.
         self._serving: Dict[int, float] = {}
+        #: Since when replaced or drained OSDs do not serve.
+        self._stopped: Dict[int, float] = {}
         #: OSD -> when the orchestrator was last ordered to remove it, and what came of that.
         self._ordered_removals: Dict[int, Tuple[float, str]] = {}
         self._space: Optional[Mapping[int, Space]] = None
@@ -348,7 +363,7 @@ class Replacing:
     def load(self, now: float) -> List[str]:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
-        self._serving, self.withheld, self.remarks = {}, frozenset(), ()
+        self._serving, self._stopped, self.withheld, self.remarks = {}, {}, frozenset(), ()
         self._ordered_removals = {}
         self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         self._known = no_later_than(Dict[int, Replacement], self._known, now)
@@ -382,8 +397,12 @@ class Replacing:
 
     def _facts(self, observation: Observation, orders: OrderFacts,
                campaign: Optional[Campaign]) -> ReplaceFacts:
+        now = observation.now
+        self._stopped = {osd: self._stopped.get(osd, now) for osd in (*self._known, *orders.drained)
+                         if not serves(osd, observation.osdmap)}
         return facts_of(observation, orders, campaign, self._known, self._crush_orders.drive_ids(
-            created_again(observation.osdmap.osds, self._known)))
+            created_again(observation.osdmap.osds, self._known)), frozenset(
+                osd for osd, since in self._stopped.items() if now - since < REMAP_SECONDS))
 
     # ---- orders
 
@@ -507,7 +526,7 @@ class Replacing:
                 self._end([osd], why)
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
         self._note_phases(phases, facts)
-        self._remove(phases, observation, remove)
+        self._remove(phases, observation, campaign, remove)
         self.withheld = frozenset(osd for osd, record in self._known.items()
                                   if is_withheld(osd, record, facts))
         if not facts.active and not (campaign is not None and campaign.held):
@@ -521,24 +540,33 @@ class Replacing:
             self._put({**self._known, **accepted})
 
     def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
-                remove: Callable[[int], Reply]) -> None:
+                campaign: Optional[Campaign], remove: Callable[[int], Reply]) -> None:
         """The orchestrator itself waits until no PG needs the OSD, whatever happens meanwhile."""
-        empty = {osd for osd, phase in phases.items()
-                 if phase is ReplacePhase.EMPTY and self._known[osd].remove}
+        empty = {osd for osd, phase in phases.items() if phase is ReplacePhase.EMPTY
+                 and self._known[osd].remove and not is_emptied_by(campaign, osd)}
         self._ordered_removals = {osd: ordered for osd, ordered in self._ordered_removals.items()
                                   if osd in empty}
-        for osd in sorted(empty - observation.orchestrating.removing):
+        for osd in sorted(empty):
             ordered_at, last_answer = self._ordered_removals.get(osd, (-inf, ''))
-            if observation.now - ordered_at < REMOVAL_SECONDS:
+            if osd in observation.orchestrating.removing:
+                self._ordered_removals[osd] = observation.now, _QUEUED
+            elif observation.now - ordered_at < REMOVAL_SECONDS:
                 continue
-            self._ordered_removals[osd] = observation.now, last_answer
-            reply = remove(osd)
-            answer = 'ordered' if reply.retval == 0 else reply.error
-            self._ordered_removals[osd] = observation.now, answer
-            if answer != last_answer:
-                # It may refuse the same for days.
-                self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd,
-                                 answer))
+            elif last_answer == _QUEUED:
+                self._put({**self._known, osd: self._known[osd]._replace(remove=False)})
+                self._note(Event(REPLACE_KIND, 'osd.%d is not removed' % osd, 'the removal was '
+                                 'stopped outside perfguard, which does not order it again'))
+            else:
+                self._ordered_removals[osd] = observation.now, last_answer
+                self._note_removal(osd, remove(osd))
+
+    def _note_removal(self, osd: int, reply: Reply) -> None:
+        answer = 'ordered' if reply.retval == 0 else reply.error
+        ordered_at, last_answer = self._ordered_removals[osd]
+        self._ordered_removals[osd] = ordered_at, answer
+        if answer != last_answer:
+            # It may refuse the same for days.
+            self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd, answer))
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,

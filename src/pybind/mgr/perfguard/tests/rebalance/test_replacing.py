@@ -54,9 +54,10 @@ def settle(driver: Driver) -> None:
     driver.run(45)
 
 
-def emptied() -> Driver:
+def emptied(remove: bool = False) -> Driver:
     driver = filled()
-    answer = driver.order(REPLACE, 'osd.8')
+    driver.cluster.orchestrator = Orchestrating(present=remove)
+    answer = driver.order(REPLACE, 'osd.8', remove=remove)
     assert answer['campaign'] == 2 and answer['verb'] == 'replace' and answer['weights']
     assert driver.status['trigger'] == 'drain'
     driver.run_to('DONE')
@@ -97,11 +98,8 @@ def test_the_orchestrator_removes_an_osd_once_it_is_empty() -> None:
     driver.run_to('DONE')
     settle(driver)
     assert driver.cluster.removals == [8] and 'orchestrator' in rows(driver)[8]['next']
-    # It is not ordered again while the orchestrator does it, but if it does not.
-    driver.cluster.orchestrator = Orchestrating(present=True, removing=frozenset({8}))
-    driver.run(2 * int(REMOVAL_SECONDS))
-    assert driver.cluster.removals == [8]
-    driver.cluster.orchestrator, driver.cluster.removal_retval = Orchestrating(present=True), -5
+    # It is ordered again while the orchestrator does not do it.
+    driver.cluster.removal_retval = -5
     driver.run(int(REMOVAL_SECONDS))
     assert driver.cluster.removals == [8, 8]
     # What it refuses again and again is one event.
@@ -116,6 +114,43 @@ def test_the_orchestrator_removes_an_osd_once_it_is_empty() -> None:
     driver.run_until(lambda: driver.status['id'] == 3)
     driver.run_to('DONE')
     assert driver.cluster.removals == [8, 8]
+
+
+def test_a_removal_that_an_operator_stops_is_not_ordered_again() -> None:
+    driver = emptied(remove=True)
+    driver.cluster.orchestrator = Orchestrating(present=True, removing=frozenset({8}))
+    driver.run(2 * int(REMOVAL_SECONDS))
+    # "ceph orch osd rm stop 8"
+    driver.cluster.orchestrator = Orchestrating(present=True)
+    driver.run(2 * int(REMOVAL_SECONDS))
+    assert driver.cluster.removals == [8] and 'osd.8 is not removed' in kinds(driver, 'replace')
+    assert 'destroy' in rows(driver)[8]['next']
+
+
+def test_no_osd_is_removed_that_a_rollback_may_fill_again() -> None:
+    driver = filled(2)
+    driver.cluster.orchestrator = Orchestrating(present=True)
+    driver.order(REPLACE, 'osd.8', 'osd.9', remove=True)
+    driver.run_until(lambda: phases(driver)[9] == 'EMPTY')
+    driver.run(5)
+    assert driver.phase == 'RELEASING' and 'campaign has ended' in rows(driver)[9]['next']
+    driver.order('rollback')
+    driver.run_to('DONE')
+    settle(driver)
+    assert driver.cluster.removals == [] and phases(driver) == {}
+
+
+def test_an_osd_that_goes_down_with_pinned_pgs_is_not_empty() -> None:
+    driver = filled()
+    driver.order(REPLACE, 'osd.8')
+    driver.run_until(lambda: driver.status['released'] > 0 and not driver.cluster.remapped())
+    assert any(8 in pg.data for pg in driver.cluster.pg.values())
+    # The mgr knows the OSDMap before the PGs report.
+    driver.cluster.period = 5.0
+    driver.cluster.report()
+    driver.cluster.take_down(8)
+    driver.run(10)
+    assert 'osd.8 is EMPTY' not in kinds(driver, 'replace') and phases(driver) == {8: 'RECOVERING'}
 
 
 def drained_and_created_again() -> Driver:
