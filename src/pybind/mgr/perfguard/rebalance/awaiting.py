@@ -325,8 +325,7 @@ class Awaiting:
         if self._asked is not None and self._asked[0] is waiting_order:
             return self._once_in_force(self._asked[1])
         order: Order = waiting_order.order
-        if not order.dry_run:
-            self._context.refuse_closing()
+        self._context.refuse_closing()
         facts = self._crush_orders.facts(observation, {})
         record = self._ordered(order, observation, facts, options)
         answer = _answer(order, record, empty(facts), options.auto_expand_settle)
@@ -349,7 +348,7 @@ class Awaiting:
     def _ordered(self, order: Order, observation: Observation, facts: OrderFacts,
                  options: Options) -> Await:
         """The record of an order. Raises Refused."""
-        if self and not order.dry_run:
+        if self:
             raise Refused(errno.EALREADY, 'campaign %d fills the OSDs of the previous order: wait '
                           'until it has ended' % self._record.campaign
                           if self.waits and self._record and self._record.campaign else

@@ -404,10 +404,11 @@ def test_an_option_that_the_mons_refuse_ends_the_wait() -> None:
     assert not driver.loop.rebalance.awaiting
 
 
-def test_one_wait_at_a_time() -> None:
+@pytest.mark.parametrize('dry_run', (False, True))
+def test_one_wait_at_a_time(dry_run: bool) -> None:
     driver = awaiting()
     with pytest.raises(Refused, match='awaited already: "campaign abort" ends'):
-        give(driver)
+        give(driver, dry_run=dry_run)
 
 
 def test_a_preview_changes_nothing() -> None:
