@@ -355,12 +355,9 @@ class Shutdown:
         return [SAFE if self.done else CLOSING]
 
 
-def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int],
-           awaiting: bool = False) -> List[str]:
+def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> List[str]:
     """Texts on what a shutdown ends or gives up."""
     texts: List[str] = []
-    if awaiting:
-        texts.append('"expand --await" will end: OSDs that boot later get data at once')
     if campaign is not None and campaign.active:
         texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
     if campaign is not None and campaign.open and pins:

@@ -151,8 +151,9 @@ class Answering:
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
-                           jobs.probing.active_id, jobs.rebalance.awaiting.waits)
-            risks += jobs.rebalance.left_intermediate(observation.osdmap)
+                           jobs.probing.active_id)
+            risks += [*jobs.rebalance.withdrawn,
+                      *jobs.rebalance.left_intermediate(observation.osdmap)]
             if order.dry_run:
                 return {**held_to_json(jobs.ledger(observation.osdmap)), 'safe': False,
                         'dry_run': True, 'effects': risks, 'message': dry_run_text(risks)}

@@ -14,6 +14,7 @@ from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
+from ..tables import listed
 from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
@@ -48,6 +49,8 @@ MEASURED_COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
+#: OSDs that a text names.
+_NAMED = 10
 _STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
 
 
@@ -252,6 +255,17 @@ class RebalanceController:
         self.plans.withdraw_all(why)
         self.replacing.cancel_all(why)
         self.awaiting.end(why)
+
+    @property
+    def withdrawn(self) -> List[str]:
+        """Texts on what `withdraw_plans` ends."""
+        return [
+            *(['"expand --await" will end: OSDs that boot later get data at once']
+              if self.awaiting.waits else []),
+            *self.plans.withdrawn,
+            *(['the replacement of %s will end: the new devices are not filled at the pace of '
+               'clients' % listed(['osd.%d' % osd for osd in self.replacing], _NAMED)]
+              if self.replacing else [])]
 
     # ---- one turn
 
@@ -462,7 +476,8 @@ class RebalanceController:
             idle_osds=sum(1 for osd in observation.crush.light_osds
                           if osd in observation.osdmap.osds
                           and observation.osdmap.osds[osd].is_up_and_in),
-            awaiting=self.awaiting.waits)
+            awaiting=self.awaiting.waits, withdrawn=tuple(self.withdrawn),
+            withdrawn_plans=tuple(self.plans.withdrawn))
 
     def shown_reasons(self, observation: Observation) -> Tuple[Reason, ...]:
         """The reasons of the last turn."""

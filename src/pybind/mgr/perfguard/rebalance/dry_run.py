@@ -91,13 +91,14 @@ def _abort(request: Request, rebalanced: Rebalanced) -> List[str]:
     return ['%s in flight would be pinned back, and what was copied of them is lost'
             % pgs(in_flight),
             '%s would stay pinned until "campaign resume", "campaign rollback" or "campaign finish '
-            '--keep"' % pgs(rebalanced.pins + in_flight)]
+            '--keep"' % pgs(rebalanced.pins + in_flight), *rebalanced.withdrawn_plans]
 
 
 def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:
     kept = ['the pins of %s would become ordinary upmaps, which the balancer may change'
             % pgs(rebalanced.pins)] if rebalanced.pins else []
-    return [*kept, *([rebalanced.loose] if rebalanced.loose else [])]
+    return [*kept, *([rebalanced.loose] if rebalanced.loose else []),
+            *(rebalanced.withdrawn if request.keep else ())]
 
 
 def _accept(request: Request, rebalanced: Rebalanced) -> List[str]:

@@ -465,6 +465,12 @@ class PlanQueue:
         """Cancel the approval of all plans."""
         self._withdraw([plan.name for plan in self.saved.queue()], why)
 
+    @property
+    def withdrawn(self) -> List[str]:
+        """Texts on what `withdraw_all` does."""
+        return ['the approval of plan %s will be withdrawn' % plan.name
+                for plan in self.saved.queue()]
+
     def _withdraw(self, names: Sequence[str], why: str) -> None:
         self.saved.withdraw(names, why)
         for name in names:

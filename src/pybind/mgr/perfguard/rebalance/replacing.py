@@ -372,6 +372,10 @@ class Replacing:
     def __bool__(self) -> bool:
         return bool(self._known)
 
+    def __iter__(self) -> Iterator[int]:
+        """The OSDs that are being replaced."""
+        return iter(sorted(self._known))
+
     def _put(self, records: Dict[int, Replacement]) -> None:
         self._crush_orders.replace_devices(records)
         if records:

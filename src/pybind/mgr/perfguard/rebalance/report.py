@@ -112,6 +112,9 @@ class Rebalanced:
     idle_osds: int = 0
     #: OSDs that are still to boot are awaited.
     awaiting: bool = False
+    #: Texts on what "finish --keep" ends, and an abort.
+    withdrawn: Tuple[str, ...] = ()
+    withdrawn_plans: Tuple[str, ...] = ()
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],

@@ -7,11 +7,14 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.holds import Held
 from perfguard.mitigation.report import listing, reverted_texts
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage)
+from perfguard.rebalance.dry_run import effects
 from perfguard.rebalance.plans import PlanOrder
+from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder
 
 from .fakes.driver import Driver
@@ -21,7 +24,11 @@ from .test_cli import Shell
 
 @pytest.fixture()
 def shell(mgr_stub: types.ModuleType) -> Shell:
-    shell = Shell(Driver())
+    return shell_of(Driver())
+
+
+def shell_of(driver: Driver) -> Shell:
+    shell = Shell(driver)
 
     def ask(order: Any, again: bool = False) -> Any:
         return shell.driver.give(order)
@@ -160,6 +167,29 @@ def test_approving_a_plan_that_would_be_queued() -> None:
     assert [row['state'] for row in plans(driver)] == ['ready']
     assert approve(driver)['dry_run'] is False
     assert [row['state'] for row in plans(driver)] == ['queued']
+
+
+def test_what_is_withdrawn(mgr_stub: types.ModuleType) -> None:
+    shell = shell_of(waiting())
+    driver = shell.driver
+    driver.order('replace', 'osd.7')
+    driver.run_until(lambda: driver.phase == 'RELEASING')
+    save(driver)
+    assert approve(driver)['queued_behind'] == 1
+    driver.turn()
+    plan = 'the approval of plan autumn will be withdrawn'
+    ends = [plan, 'the replacement of osd.7 will end: the new devices are not filled at the pace '
+            'of clients']
+    assert driver.give(ShutdownOrder(dry_run=True))['effects'][-2:] == ends
+    assert plan == shell.json('campaign abort', dry_run=True)['effects'][-1]
+    assert effects(Request('finish', keep=True), driver.loop.published.rebalanced, (),
+                   driver.options)[-2:] == ends
+    with pytest.raises(Refused, match='the replacement of osd.7 will end'):
+        driver.give(ShutdownOrder())
+    shell.json('campaign abort')
+    driver.run_to('ABORTED')
+    driver.turn()
+    assert [row['state'] for row in plans(driver)] != ['queued']
 
 
 def test_a_shutdown() -> None:
