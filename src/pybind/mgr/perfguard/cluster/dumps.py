@@ -257,7 +257,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             deep += count
         if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
             empty += count
-        if {'degraded', 'backfill_wait'} <= words:
+        if {'degraded', 'backfill_wait'} <= words and 'backfill_toofull' not in words:
             waiting += count
         if 'degraded' in words and words & {'backfilling', 'recovering'}:
             copying += count

@@ -101,6 +101,13 @@ def test_pgs_without_objects_that_may_hold_up_degraded_ones() -> None:
     assert (counts.undersized_empty, counts.degraded_waiting) == (3, 7)
 
 
+def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
+    """More backfills at a time would not help them."""
+    counts = count_states([('active+undersized+degraded+remapped+backfill_wait+'
+                            'backfill_toofull', 2)])
+    assert (counts.degraded, counts.backfill_toofull, counts.degraded_waiting) == (2, 2, 0)
+
+
 def test_upmap_items_are_known_from_one_osdmap_to_the_next() -> None:
     rows = [{'pgid': '1.%d' % number, 'mappings': [{'from': old, 'to': new} for old, new in pairs]}
             for number, pairs in enumerate(([(1, 2)], [(1, 2), (3, 4)], [(1, 2)]))]
