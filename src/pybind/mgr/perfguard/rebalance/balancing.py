@@ -42,7 +42,7 @@ DEFAULT_MOVEMENT = 0.05
 DEFAULT_DEVIATION = 1.0
 MOST_DEVIATION = 1000.0
 _PERCENT = re.compile(r'(\d{1,3}(?:\.\d{1,6})?)%')
-#: Number of pools that a text names.
+#: Number of pools or OSDs that a text names.
 NAMED_POOLS = 10
 
 
@@ -316,9 +316,8 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
     """The change, and its effects on the present mapping of all PGs. Raises Refused."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
-    if change.by_bytes and not space:
-        raise Refused(errno.EAGAIN, 'no OSD has reported its size yet: try again in a few seconds',
-                      not_fit=True)
+    if change.by_bytes:
+        _refuse_unreported(pools, observation, space)
     evened = change.evened(future, observation, space)
     if not evened.moved:
         _refuse_nothing(change, evened, pools)
@@ -348,6 +347,18 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
     return replace(change, shards=evened.moved), Details(
         'balance', shown, moves_first=True, follows_change=True, upmaps=len(after),
         risks=(Risk(Code.BALANCER_UNDOES, undone),) if undone else ()), moves
+
+
+def _refuse_unreported(pools: Sequence[Pool], observation: Observation,
+                       space: Mapping[int, Space]) -> None:
+    """Raise Refused if OSDs are not known to be full or empty, as after a failover of the mgr."""
+    osds = {osd for pool in pools
+            for osd in observation.crush.spread(pool.crush_rule, pool.size).domain}
+    unreported = sorted(osd for osd in osds - space.keys() if osd in observation.osdmap.osds
+                        and observation.osdmap.osds[osd].is_up_and_in)
+    if unreported:
+        raise Refused(errno.EAGAIN, 'not known yet: the size of %s (try again in a few seconds)'
+                      % listed(['osd.%d' % osd for osd in unreported], NAMED_POOLS), not_fit=True)
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:

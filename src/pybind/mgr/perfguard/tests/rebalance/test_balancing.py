@@ -335,6 +335,20 @@ def test_a_balance_by_bytes(allocated: int) -> None:
         assert row['max_avail_after'] > row['max_avail_before']
 
 
+def test_osds_that_have_not_reported_are_neither_full_nor_empty() -> None:
+    """The OSDs report to a new mgr one after the other."""
+    cluster = Filled(pgs=48)
+    reports = cluster.osd_space()
+    setattr(cluster, 'osd_space', lambda: {osd: reports[osd] for osd in range(14)})
+    driver = Driver(cluster)
+    with pytest.raises(Refused, match='size of osd.14, osd.15 ') as refused:
+        give(driver, by='bytes', deviation='20', accept=('BALANCER_UNDOES',))
+    assert refused.value.errno == errno.EAGAIN
+    cluster.toys[14] = cluster.toys[14]._replace(up=False)
+    with pytest.raises(Refused, match='size of osd.15 '):
+        give(driver, by='bytes', deviation='20', dry_run=True)
+
+
 def test_numbers_of_pgs_do_not_make_the_fill_less_even() -> None:
     """The OSDs with too many PGs are no fuller: here, what others store differs."""
     cluster = Watcher(pgs=48)
