@@ -470,8 +470,12 @@ class Replacing:
             raise Refused(errno.ENOENT, 'not being replaced: %s ("osds --drained" lists those that '
                           'are)' % ', '.join(order.names))
         self._end(osds, 'by command')
+        removing = [osd for osd in osds if osd in facts.orders.removing]
         return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
-                'as they are ("undrain" restores those of drained OSDs)' % osds_text(osds)}
+                'as they are ("undrain" restores those of drained OSDs)%s' % (
+                    osds_text(osds), '; the orchestrator still removes %s ("ceph orch osd rm stop '
+                    '%s")' % (osds_text(removing), ' '.join(map(str, removing)))
+                    if removing else '')}
 
     def _rows(self, facts: ReplaceFacts, records: Optional[Mapping[int, Replacement]] = None,
               osds: Optional[Sequence[int]] = None,

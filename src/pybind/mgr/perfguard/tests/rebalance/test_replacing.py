@@ -127,6 +127,14 @@ def test_a_removal_that_an_operator_stops_is_not_ordered_again() -> None:
     assert 'destroy' in rows(driver)[8]['next']
 
 
+def test_a_cancelled_replacement_names_the_removal_that_goes_on() -> None:
+    driver = emptied(remove=True)
+    driver.cluster.orchestrator = Orchestrating(present=True, removing=frozenset({8}))
+    driver.run(2)
+    assert driver.order(CANCEL, 'osd.8')['message'].endswith(
+        'the orchestrator still removes osd.8 ("ceph orch osd rm stop 8")')
+
+
 def test_no_osd_is_removed_that_a_rollback_may_fill_again() -> None:
     driver = filled(2)
     driver.cluster.orchestrator = Orchestrating(present=True)
