@@ -24,7 +24,7 @@ from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text
 from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, waiting, warnings,
                      weight_of)
-from .plans import RETRY_SECONDS, PlanOrder, QueuedOrder, Retry, WaitingOrder
+from .plans import PlanOrder, QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
 from .types import SetOption
 
@@ -544,10 +544,7 @@ class Awaiting:
         after, refused = replace(retry, name=name).attempt(observation.now, carry_out)
         if refused is None:
             return
-        if refused.not_fit or refused.errno == errno.EAGAIN:
-            # It waits for the cluster, so it is not tried less and less often.
-            after = replace(after, due=observation.now + RETRY_SECONDS, refusals=0)
-        if after.waits != retry.waits:
+        if after.waits != retry.waits and not (refused.not_fit and retry.waits):
             self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
         self._fill = _Expansion(after)
 

@@ -117,9 +117,8 @@ class CampaignOrders:
         if not order.dry_run:
             self._check_new(request, observation)
             if waiting.again:
-                self._refuse_health(waiting, not_fit(observation, (
-                    NOTHING if isinstance(waiting, QueuedOrder)
-                    else self._known_touched(order, observation))))
+                self._refuse_health(
+                    waiting, not_fit(observation, self._known_touched(order, observation)))
         preview = self._preview(
             waiting, observation, lambda: self._crush_orders.preparing(
                 order, observation, self._options(), self._campaigns.history.rates()))

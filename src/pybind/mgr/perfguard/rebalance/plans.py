@@ -435,8 +435,7 @@ class PlanQueue:
         pending, self._next = self._next, None
         waiting = (pending if pending is not None and pending.order.plan == name
                    else QueuedOrder(PlanOrder(APPROVE, name)))
-        # It waits for the cluster, so it is not tried less and less often.
-        retry, refused = Retry(name, most=RETRY_SECONDS).attempt(
+        retry, refused = Retry(name).attempt(
             observation.now, lambda: self._begin_next(waiting, observation))
         if refused is None or refused.not_fit or refused.errno == errno.EAGAIN:
             self._retry = retry
@@ -482,6 +481,9 @@ class PlanQueue:
 #: Seconds until an order that was refused is tried again: doubled each time, up to the maximum.
 #: Each attempt runs the tools of Ceph.
 RETRY_SECONDS, MOST_RETRY_SECONDS = 60.0, 3600.0
+#: Seconds until an order that waits for the cluster is tried again: the tools of Ceph do not run
+#: before the cluster is fit.
+UNFIT_RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -489,8 +491,6 @@ class Retry:
     """When one order is tried again, and why it waits."""
     #: What the order is for: a plan, or OSDs.
     name: str = ''
-    #: The longest interval.
-    most: float = MOST_RETRY_SECONDS
     due: float = 0.0
     waits: str = ''
     refusals: int = 0
@@ -506,7 +506,13 @@ class Retry:
             with as_refusal(self.name):
                 carry_out()
         except Refused as refused:
-            interval = min(self.most, RETRY_SECONDS * 2.0 ** min(self.refusals, 10))
-            return replace(self, due=now + interval, waits=str(refused),
-                           refusals=self.refusals + 1), refused.anew()
+            return self._after(now, refused), refused.anew()
         return self, None
+
+    def _after(self, now: float, refused: Refused) -> 'Retry':
+        interval = min(MOST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(self.refusals, 10))
+        refusals = self.refusals + 1
+        # What waits for the cluster is not tried less and less often.
+        if refused.not_fit or refused.errno == errno.EAGAIN:
+            interval, refusals = UNFIT_RETRY_SECONDS if refused.not_fit else RETRY_SECONDS, 0
+        return replace(self, due=now + interval, waits=str(refused), refusals=refusals)

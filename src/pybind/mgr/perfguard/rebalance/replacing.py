@@ -655,7 +655,7 @@ class Replacing:
         retry, refused = last.retry.attempt(observation.now, lambda: fill(last.pending, order))
         if refused is None:
             return
-        if not last.retry.refusals:
+        if not last.retry.waits:
             self._note(Event('refused', 'filling of %s' % retry.name,
                              retry.waits + '; perfguard will retry'))
         self._fill = _Fill(last.osds, last.since, retry.waits, retry)

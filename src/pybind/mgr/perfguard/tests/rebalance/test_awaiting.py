@@ -533,6 +533,18 @@ def test_an_expansion_that_is_refused_is_tried_again() -> None:
     driver.run_to('DONE')
 
 
+def test_an_expansion_begins_soon_after_its_reason_to_wait_has_cleared() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.cluster.take_down(3)
+    driver.run(40)
+    submitted = driver.tools.submitted
+    driver.run(65)
+    assert driver.status['id'] is None and driver.tools.submitted == submitted
+    driver.cluster.revive(3)
+    driver.run_until(lambda: driver.status['id'] == 1, turns=15)
+
+
 def test_the_expansion_by_an_operator_ends_the_wait() -> None:
     driver = awaiting()
     driver.cluster.add_waiting(2)
