@@ -5,7 +5,9 @@
         [--turns 20] [--seed 1] [--profile ROWS]
 
 No daemon and no model runs: the counters of the OSDs are drawn at random, and the watch gets them
-as the mgr would give them. Each OSD has client reads, client writes, store commits and store reads.
+as the mgr would give them. Each OSD has client reads, client writes, store commits and store reads,
+a drive of its own, and a DB on a drive that it shares with others. The watch has known for longer
+how latency varies.
 CPU time is that of whole turns, from the reading to the report, without the drawing, once the
 window of a minute is full. `slow`: OSDs whose operations take four times as long; `busy`: share of
 the OSDs that backfill. The digest is that of all verdicts and scores: two states of the code that
@@ -26,13 +28,17 @@ from perfguard.cluster.types import (ClientOps, OptionChange, Ops, Osd, OsdCount
                                      OsdPlace, PgCounts, Placement, Pool, Readings, Signals)
 from perfguard.options import DEFAULTS
 from perfguard.store import Store
-from perfguard.watch.controller import Watching
+from perfguard.watch.controller import FIRST_USUAL_SECONDS, USUAL, Watching
 from qa.sim.port import Kv
 
 PERIOD = 5.0
 PER_HOST, HOSTS_PER_RACK = 20, 20
+#: OSDs that share the device of their DBs.
+PER_DB = 5
 POOLS = 4
 PGS_PER_OSD = 100
+#: As in OsdNorms.to_json.
+NORM = [1.0, 4e4, 1e5]
 #: Turns until the window is full.
 FIRST_TURNS = 14
 #: Operations per second, and milliseconds of each counter of an OSD.
@@ -55,8 +61,10 @@ class Reports:
         self._age = self._random.lognormal(0.0, 0.06, osds)
         self._places = {osd: OsdPlace(
             osd, 'h%d' % (osd // PER_HOST), 'default', 'ssd', 'm',
-            'r%d' % (osd // PER_HOST // HOSTS_PER_RACK), 'bluestore',
-            ('nvme%d' % (osd % PER_HOST),)) for osd in range(osds)}
+            'r%d' % (osd // PER_HOST // HOSTS_PER_RACK), 'bluestore, DB on nvme',
+            ('h%d:sd%d' % (osd // PER_HOST, osd % PER_HOST),
+             'h%d:nvme%d' % (osd // PER_HOST, osd % PER_HOST // PER_DB)))
+            for osd in range(osds)}
         idle, backfills = PgCounts(total=PGS_PER_OSD), PgCounts(total=PGS_PER_OSD, backfilling=1)
         self._counts = {osd: backfills if osd < busy * osds else idle for osd in range(osds)}
         pgs = PGS_PER_OSD * osds // 3
@@ -113,8 +121,10 @@ def _ops(number: float, ms: float) -> Ops:
 def measure(reports: Reports, turns: int, profile: int) -> Tuple[List[float], str]:
     """Milliseconds of each turn, and the digest."""
     cluster: Any = reports
-    watching = Watching(cluster, Store(Kv()), lambda event: None, lambda: None)
-    watching.load(DEFAULTS, reports.now)
+    store = Store(Kv())
+    store.put(USUAL, {'osds': dict.fromkeys(map(str, reports.osdmap.osds), NORM)})
+    watching = Watching(cluster, store, lambda event: None, lambda: None)
+    watching.load(DEFAULTS, reports.now - FIRST_USUAL_SECONDS)
     digest, times, profiler = hashlib.sha256(), [], cProfile.Profile()
     for number in range(FIRST_TURNS + turns):
         reports.draw()
