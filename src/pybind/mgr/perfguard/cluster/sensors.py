@@ -256,6 +256,7 @@ class Sensors:
             self._places_pace.done(now)
         down = [osd.id for osd in view.osdmap.osds.values()
                 if osd.id in before and osd.is_down_but_in and not osd.destroyed]
+        new: Dict[int, OsdPlace] = {}
         for osd in up + down:
             if osd not in self._places:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
@@ -263,12 +264,15 @@ class Sensors:
                 self._software[osd] = (str(metadata.get('ceph_version_short', '')),
                                        str(metadata.get('kernel_version', '')))
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
-                self._places[osd] = OsdPlace(
+                new[osd] = OsdPlace(
                     osd, host, crush.root_of(osd), crush.class_of(osd),
                     drive_model(metadata) or (earlier.model if earlier else ''),
                     crush.domain_of(osd, 'rack') or '',
                     store_layout(metadata) or (earlier.store if earlier else ''),
                     devices_of(metadata) or (earlier.devices if earlier else ()))
+        if new:
+            # Another object: what is derived from the places is kept for the present one.
+            self._places = {**self._places, **new}
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,

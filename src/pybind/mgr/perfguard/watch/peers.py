@@ -14,7 +14,7 @@ from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedT
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
-from .rounds import Work, chunks
+from .rounds import Work, chunks, latest
 from .slowness import OP_SPREAD
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
@@ -273,6 +273,7 @@ def loads_of(reads: float, writes: float) -> Loads:
             math.log(max(4.0 * reads + writes, 1e-3)))
 
 
+@latest
 def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict[int, bool]]:
     """The group of each OSD, and whether its model is a minority in that group.
 
@@ -426,10 +427,9 @@ class PeerFinding(NamedTuple):
     def over(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
         own baseline against them."""
-        lowest_score = ratio * self.allowance
-        if self.score < lowest_score or not self.matters() or self.now() < lowest_score:
+        comparison, lowest_score = self.comparison, ratio * self.allowance
+        if comparison.score < lowest_score or not self.matters() or self.now() < lowest_score:
             return False
-        comparison = self.comparison
         if comparison.deviations >= MIN_DEVIATIONS:
             return True
         if usual is None or not usual.known:
@@ -518,6 +518,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Work[Findings]:
     """Findings by OSD. `busy`: OSD -> its work besides client operations."""
     group_of, minorities = groups_of(places)
+    keys_of, sizes = _keys(group_of)
     totals: Dict[int, List[float]] = {}
     loads: Dict[int, Loads] = {}
     for chunk in chunks(windows.items()):
@@ -525,10 +526,6 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
         totals.update(of_chunk)
         loads.update({osd: loads_of(*rates(sums, osd in busy)) for osd, sums in of_chunk.items()})
         yield 2 * len(chunk)
-    # A group of all models is of no use where each of them has a group of its own.
-    keys_of = {key: [other for other in {key, all_models(key)} if other in used]
-               for used in [set(group_of.values())] for key in used}
-    sizes = Counter([key for own_key in group_of.values() for key in keys_of[own_key]])
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
@@ -556,6 +553,16 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
                         findings.setdefault(point.osd, []).append(finding)
             yield len(points)
     return findings
+
+
+@latest
+def _keys(group_of: Mapping[int, GroupKey]
+          ) -> Tuple[Dict[GroupKey, List[GroupKey]], Mapping[GroupKey, int]]:
+    """By group, the groups with which its OSDs are compared; and the number of OSDs in each."""
+    # A group of all models is of no use where each of them has a group of its own.
+    used = set(group_of.values())
+    keys_of = {key: [other for other in {key, all_models(key)} if other in used] for key in used}
+    return keys_of, Counter([key for own_key in group_of.values() for key in keys_of[own_key]])
 
 
 def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:

@@ -8,9 +8,11 @@ then spread over several turns: it is a generator that yields after each chunk o
 in between are not judged one by one; the next round sees their operations as one interval.
 """
 import math
+from functools import wraps
 from itertools import islice
-from typing import Generator, Iterable, Iterator, List, Optional, TypeVar
+from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
+Argument = TypeVar('Argument')
 Item = TypeVar('Item')
 Result = TypeVar('Result')
 
@@ -32,6 +34,23 @@ def chunks(items: Iterable[Item]) -> Iterator[List[Item]]:
     """The items, CHUNK_OSDS at a time."""
     rest = iter(list(items))
     return iter(lambda: list(islice(rest, CHUNK_OSDS)), [])
+
+
+def latest(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
+    """The function of an object that does not change, with its last result as long as it is called
+    with the same one."""
+    last: List[Tuple[Argument, Result]] = []
+
+    @wraps(function)
+    def kept(argument: Argument) -> Result:
+        for known, result in last:
+            if known is argument:
+                return result
+        result = function(argument)
+        last[:] = [(argument, result)]
+        return result
+
+    return kept
 
 
 def whole(work: Work[Result]) -> Result:

@@ -24,7 +24,7 @@ from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
                    steady, without_erasure)
 from .pools import PoolOps, PoolSettings, PoolWatch, ops_by_pool
-from .rounds import Rounds, Work, chunks
+from .rounds import Rounds, Work, chunks, latest
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
 from .slow_osds import SlowOsds
@@ -542,6 +542,7 @@ class _Shared(NamedTuple):
     firmwares: Mapping[str, Firmwares]
 
 
+@latest
 def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
     """OSD -> the devices that it shares with others."""
     users = Counter(chain.from_iterable([place.devices for place in places.values()]))
@@ -550,6 +551,7 @@ def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
             for osd, place in places.items() if not shared.isdisjoint(place.devices)}
 
 
+@latest
 def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:
     osds_by_host: Dict[str, List[int]] = {}
     for osd, place in sorted(places.items()):

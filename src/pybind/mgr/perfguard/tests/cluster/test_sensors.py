@@ -225,6 +225,16 @@ def test_racks_are_known_where_there_are_some() -> None:
     assert [place.rack for place in reader().places.values()] == ['default', 'default', '']
 
 
+def test_places_are_another_object_once_they_have_changed() -> None:
+    """What is derived from them is kept for the object."""
+    reader = Reader()
+    reader.down = (2,)
+    places = reader().places
+    assert reader().places is places and set(places) == {0, 1}
+    reader.down = ()
+    assert set(reader().places) == {0, 1, 2} and set(places) == {0, 1}
+
+
 def test_places_are_read_once_and_again_when_crush_changes() -> None:
     reader = Reader()
     del reader.mgr.metadata['1']

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch import rounds
-from perfguard.watch.rounds import PASSES, ROUND_SECONDS, Rounds, Work
+from perfguard.watch.rounds import PASSES, ROUND_SECONDS, Rounds, Work, latest
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.stop_conditions import NOTHING, Touched
 from perfguard.watch.types import OsdReading
@@ -24,6 +24,20 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 OSDs are as many as 8,000."""
     monkeypatch.setattr(rounds, 'CHUNK_OSDS', CHUNK)
     monkeypatch.setattr(rounds, 'TURN_OSDS', TURN)
+
+
+def test_what_is_derived_from_an_object_is_computed_once() -> None:
+    computed: List[int] = []
+
+    @latest
+    def total(numbers: List[int]) -> int:
+        computed.append(len(numbers))
+        return sum(numbers)
+
+    first, second = [1, 2], [1, 2]
+    assert total(first) == total(first) == 3 and computed == [2]
+    second.append(4)
+    assert total(second) == 7 and total(first) == 3 and computed == [2, 3, 2]
 
 
 def reading(turn: int, where: Dict[int, OsdPlace], slow: Set[int]) -> OsdReading:
