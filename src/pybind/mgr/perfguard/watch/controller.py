@@ -4,7 +4,8 @@ import logging
 import math
 import threading
 from dataclasses import dataclass, field
-from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple)
+from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
+                    Union)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
@@ -165,7 +166,7 @@ class Watching:
         if isinstance(usual, dict):
             self._watch.norms.from_json(usual.get('osds'))
             self._watch.pools.load_spreads(usual.get('pools'), pool_settings(options))
-        self._usual.loaded(now, _subjects(self._usual_document()))
+        self._usual.loaded(now, self._usual_subjects())
         self._watch.pools.load_provisional(self._store.get(PROVISIONAL), pool_settings(options))
         self._provisional.loaded(now, _kinds(self._watch.pools.provisional_to_json()))
         document = self._store.get(WATCH_DOCUMENT)
@@ -271,10 +272,13 @@ class Watching:
         self._chronic.save(now, set(chronic.standing), CANDIDATE_SECONDS if chronic.has_candidates
                            else CHRONIC_SECONDS, self._watch.chronic_to_json)
         if self._usual.age(now) >= FIRST_USUAL_SECONDS:
-            usual = self._usual_document()
-            self._usual.save(now, _subjects(usual), USUAL_SECONDS, lambda: usual)
+            self._usual.save(now, self._usual_subjects(), USUAL_SECONDS, self._usual_document)
         provisional = self._watch.pools.provisional_to_json()
         self._provisional.save(now, _kinds(provisional), REWRITE_SECONDS, lambda: provisional)
+
+    def _usual_subjects(self) -> Set[Union[int, str]]:
+        """OSDs and pools that the document knows something of."""
+        return {*self._watch.norms.norms(), *self._watch.pools.spreads_to_json()}
 
     def _usual_document(self) -> Json:
         """Without parts of which nothing is known."""
@@ -339,11 +343,6 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
             watch.others_rates.get(pool.id, 0.0))
     return pool_clients
-
-
-def _subjects(usual: Json) -> Set[Tuple[str, str]]:
-    """OSDs and pools that the document knows something of."""
-    return {(kind, key) for kind, part in usual.items() for key in part}
 
 
 def _kinds(provisional: Json) -> Dict[str, Set[str]]:

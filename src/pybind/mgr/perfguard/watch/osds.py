@@ -178,6 +178,8 @@ class OsdNorms:
         self._sums: Dict[int, List[float]] = {}
         #: Where the OSDs are now.
         self.places: Mapping[int, OsdPlace] = {}
+        #: The norms with these places; None: the sums have changed.
+        self._norms: Optional[Tuple[Mapping[int, OsdPlace], Dict[int, float]]] = None
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
         """Add a quiet reading. `baselines`: of reads in ms, by pool."""
@@ -200,10 +202,12 @@ class OsdNorms:
             sums[2] += number
         for sums in self._sums.values():
             sums[:] = [MEMORY * value for value in sums]
+        self._norms = None
 
     def forget_others(self, osds: Collection[int]) -> None:
         for osd in [osd for osd in self._sums if osd not in osds]:
             del self._sums[osd]
+            self._norms = None
 
     def to_json(self) -> Dict[str, List[float]]:
         """OSD -> [norm, ms that its reads would usually take, reads], of OSDs with enough reads.
@@ -217,9 +221,15 @@ class OsdNorms:
             if key.isdecimal() and len(key) < 10 and are_amounts(row, 3):
                 norm, usual_ms, reads = row
                 self._sums[int(key)] = [norm * usual_ms * 1e6, usual_ms * 1e6, reads]
+        self._norms = None
 
-    def norms(self) -> Dict[int, float]:
+    def norms(self) -> Mapping[int, float]:
         """Norms of OSDs with enough reads, of their own or together with their peers."""
+        if self._norms is None or self._norms[0] is not self.places:
+            self._norms = self.places, self._compute_norms()
+        return self._norms[1]
+
+    def _compute_norms(self) -> Dict[int, float]:
         peers = {osd: (self.places[osd].host, self.places[osd].device_class)
                  for osd in self._sums if osd in self.places}
         together: Dict[Tuple[str, str], List[float]] = {}
