@@ -192,12 +192,14 @@ def pool_uses(watch: WatchState, context: WatchContext, options: Options) -> Tup
 
 def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
     shares, verdicts = watch.slow.chronic.shares(), watch.slow.verdicts
-    return tuple([_osd(watch, context, place, shares.get(osd), verdicts.get(osd) or OsdVerdict(osd))
+    standing = watch.slow.chronic.standing
+    return tuple([_osd(watch, context, place, shares.get(osd), verdicts.get(osd) or OsdVerdict(osd),
+                       standing.get(osd))
                   for osd, place in sorted(watch.places.items())])
 
 
-def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
-         slow_share: Optional[float], verdict: OsdVerdict) -> OsdRow:
+def _osd(watch: WatchState, context: WatchContext, place: OsdPlace, slow_share: Optional[float],
+         verdict: OsdVerdict, standing: Optional[Chronic]) -> OsdRow:
     osd = place.osd
     flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
     tail = watch.percentiles.levels_of_osd(osd)
@@ -207,7 +209,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         score=rounded(verdict.score, 2), slow=verdict.slow, why=verdict.why,
         causes=tuple(watch.causes_of(osd, context)) if verdict.slow else (),
         load=watch.load_of(osd, context),
-        chronic=watch.slow.chronic.standing.get(osd), slow_time_ratio=rounded(slow_share, 4),
+        chronic=standing, slow_time_ratio=rounded(slow_share, 4),
         since=verdict.since or None, read_rate=round(flows.read.rate, 1),
         write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_p99_ms),
         write_p99_ms=rounded(tail.write_p99_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
@@ -373,8 +375,7 @@ def _slow(watch: WatchState) -> List[OsdVerdict]:
     """The slow OSDs without the chronically slow ones, which CHRONIC reports: SLOW would be raised
     and cleared with every episode."""
     standing = watch.slow.chronic.standing
-    return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
-            if verdict.slow and osd not in standing]
+    return [verdict for osd, verdict in watch.slow.slow_verdicts.items() if osd not in standing]
 
 
 def _shared(watch: WatchState) -> List[SlowShared]:

@@ -18,7 +18,7 @@ from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
-from .rounds import Work, chunks, whole
+from .rounds import Work, chunks, latest, whole
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
@@ -117,6 +117,11 @@ class SlowOsds:
 
     def parts(self) -> Tuple[SlowPart, ...]:
         return self._parts.parts
+
+    @property
+    def slow_verdicts(self) -> Mapping[int, OsdVerdict]:
+        """Of the OSDs that are reported as slow, sorted."""
+        return _slow_of(self.verdicts)
 
     @property
     def any_slow(self) -> bool:
@@ -337,6 +342,11 @@ class SlowOsds:
                                            kept=_kept_from_json(flag.get('kept')))
                 verdicts[osd] = OsdVerdict(osd) if part else OsdVerdict(osd, None, True, begun, why)
         self.verdicts = verdicts
+
+
+@latest
+def _slow_of(verdicts: Mapping[int, OsdVerdict]) -> Dict[int, OsdVerdict]:
+    return {osd: verdict for osd, verdict in sorted(verdicts.items()) if verdict.slow}
 
 
 def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:

@@ -17,6 +17,7 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedT
 from ..cluster.crush import CrushRules
 from ..observation import Clients
 from .peers import MIN_PEERS, weighted_median
+from .rounds import latest
 from .slowness import (ALARM_SECONDS, EXEMPT_SECONDS, LEAST_READS, OP_SPREAD, RESUME_SECONDS,
                        UNTOUCHED_SECONDS)
 
@@ -197,6 +198,7 @@ class _PoolReads(NamedTuple):
     spread: float
 
 
+@latest
 def _reads(clients: Clients) -> Dict[int, _Reads]:
     """The reads of OSDs that have a baseline."""
     pools_by_osd: Dict[int, List[_PoolReads]] = {}

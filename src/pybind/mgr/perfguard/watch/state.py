@@ -11,8 +11,8 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Itera
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
 from ..cluster.drive_health import DriveHealth
-from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
-                             Placement, Pressure, Readings, Signals)
+from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters, OsdMap,
+                             OsdPlace, PgCounts, Placement, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence,
@@ -53,8 +53,9 @@ ACCEPT_SECONDS = 86400.0
 FEW_SLOW_SHARE = 0.01
 #: Maximum age of what is known of the threads of an OSD.
 PRESSURE_AGE_SECONDS = 60.0
-#: Time after which a pool is no longer on OSDs of a root and class, if others serve it.
-SERVED_SECONDS = 3600.0
+#: Time after which a pool is no longer on OSDs of a root and class, if others serve it; and how
+#: often it is noted in this time which do.
+SERVED_SECONDS, SERVED_NOTES = 3600.0, 60
 #: Number of readings that show the current load by client.
 LOAD_READINGS = 6
 #: Maximum time between two readings that form an interval.
@@ -213,15 +214,18 @@ class WatchState:
                      ops: Mapping[int, PoolOps]) -> None:
         places = readings.places
         for pool_id, of_pool in ops.items():
-            served = {places[row.osd].kind for row in of_pool.rows
-                      if row.osd in places and (row.read.number or row.write.number)}
-            if served:
-                self._served.setdefault(pool_id, {}).update(dict.fromkeys(served, context.now))
+            noted = self._served.setdefault(pool_id, {})
+            age = context.now - max(noted.values(), default=-math.inf)
+            if 0.0 <= age < SERVED_SECONDS / SERVED_NOTES:
+                continue
+            noted.update(dict.fromkeys([places[row.osd].kind for row in of_pool.rows
+                                        if row.osd in places
+                                        and (row.read.number or row.write.number)], context.now))
         # Another rule may have moved a pool.
         self._served = {pool_id: {kind: at for kind, at in served.items()
                                   if max(served.values()) - at <= SERVED_SECONDS}
                         for pool_id, served in self._served.items()
-                        if pool_id in context.osdmap.pools}
+                        if served and pool_id in context.osdmap.pools}
 
     def is_on_disks(self, pool_id: int) -> bool:
         """Whether OSDs of the class hdd serve the pool."""
@@ -274,30 +278,31 @@ class WatchState:
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
         if self.rounds.idle:
             since, self._since = self._since, _Since(context.now)
-            self.rounds.begin(context.now, self._round(context, readings, options, since,
-                                                       self._sizes.by_osd()),
+            self.rounds.begin(context.now, self._round(context, readings.counters, readings.places,
+                                                       options, since, self._sizes.by_osd()),
                               len(readings.places))
         self.rounds.advance(context.now)
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor
 
-    def _round(self, context: WatchContext, readings: Readings, options: Options,
-               since: '_Since', sizes: Mapping[int, Sizes]) -> Work[None]:
+    def _round(self, context: WatchContext, counters: Mapping[int, OsdCounters],
+               places: Mapping[int, OsdPlace], options: Options, since: '_Since',
+               sizes: Mapping[int, Sizes]) -> Work[None]:
         """Judge all OSDs. `since`: the last round."""
         samples: List[OsdSample] = []
         replicas, partners, counts_read = self._replicas, self._partners.known, self._counts_read
         with self._lock:
-            self.osds.forget_others(readings.counters)
-        for osds in chunks(readings.counters):
+            self.osds.forget_others(counters)
+        for osds in chunks(counters):
             with self._lock:
-                samples += self.osds.update(context.now, readings.counters, osds)
+                samples += self.osds.update(context.now, counters, osds)
             yield 3 * len(osds)
         samples = [reading._replace(replica=replicas[reading.osd])
                    if reading.osd in replicas else reading
                    for reading in without_erasure(samples, since.reads, _erasure(context.osdmap))]
         yield from self.slow.round(
             OsdReading(
-                context.now, samples, readings.places, since.busy, since.learning, since.settled,
+                context.now, samples, places, since.busy, since.learning, since.settled,
                 {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
                 partners, since.probed, counts_read, sizes, since.seconds),
             SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
@@ -306,14 +311,14 @@ class WatchState:
     def slow_osds(self) -> Dict[int, str]:
         """With chronically slow OSDs: an episode is often over before it is known to be
         one, and each change of an affinity makes PGs peer."""
-        slow = {osd: verdict.why for osd, verdict in self.slow.verdicts.items() if verdict.slow}
+        slow = {osd: verdict.why for osd, verdict in self.slow.slow_verdicts.items()}
         return {**{osd: standing.why for osd, standing in self.slow.chronic.standing.items()},
                 **slow}
 
     def changes_around(self, step: Step) -> List[ClusterChange]:
         """What may be the cause of a step, as far as it is known here."""
         slow = [ClusterChange(verdict.since, 'osd.%d' % osd, 'as fast as its peers', 'slow')
-                for osd, verdict in sorted(self.slow.verdicts.items()) if verdict.slow]
+                for osd, verdict in self.slow.slow_verdicts.items()]
         return self.changes.around(step) + changes_around(slow, step)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
@@ -368,8 +373,8 @@ class WatchState:
                             for part in self.slow.parts()))
 
     def _newly_slow(self, now: float) -> Set[int]:
-        return {osd for osd, verdict in self.slow.verdicts.items()
-                if verdict.slow and now - verdict.since < ACCEPT_SECONDS}
+        return {osd for osd, verdict in self.slow.slow_verdicts.items()
+                if now - verdict.since < ACCEPT_SECONDS}
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
