@@ -48,7 +48,7 @@ def mean_bytes(pgids: Collection[str], future: Future, observation: Observation)
 def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
     """Whether CRUSH finds enough OSDs for the PG now, and too few with the change."""
     pool, pg = osdmap.pools.get(pool_of(pgid)), future.pgs[pgid]
-    return pool is not None and pool.is_complete(pg.present) and not pool.is_complete(pg.raw)
+    return pool is not None and not pool.is_complete(pg.raw) and pool.is_complete(pg.present)
 
 
 @dataclass(frozen=True)
@@ -105,34 +105,35 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         pool = osdmap.pools.get(pool_of(pgid))
         if pool is None or seed_of(pgid) >= pool.pg_num:
             continue
-        entry_before = bases.get(pgid, osdmap.entry(pgid))
+        present = osdmap.entry(pgid)
+        entry_before = bases.get(pgid, present)
         if entry_before:
             entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
                                         out)
         goal = without(entry_before, drained)
-        entry = _entry(pool, pgid, pg, entry_before, osdmap, future.crush, out)
+        entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
         if entry == goal:
-            if pgid in bases and osdmap.entry(pgid) != entry:
+            if pgid in bases and present != entry:
                 removed[pgid] = entry
             continue
         goal = lawful(goal, pg.raw, pool, future.crush, out)
         # A vector hides the raw set, which shows where its release leads.
         raw = None if entry.vector is None else pg.raw
         # Pairs of the earlier entry that the mons drop with the change are not restored.
-        present = osdmap.entry(pgid)
         pins[pgid] = PinRecord(goal, entry, raw, was=None if present == goal else present)
         moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
                                    (pool_bytes or {}).get(pool.id, 0))
     return Planned(pins, unpinnable, moves, removed)
 
 
-def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, osdmap: OsdMap,
-           crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
+def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: UpmapEntry,
+           osdmap: OsdMap, crush: CrushRules,
+           out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
     """The entry with which the PG stays where it is; `before` if that suffices."""
-    if keeps(pg, before, osdmap.entry(pgid), out):
+    if keeps(pg, before, present, out):
         return before
     reason = skip_reason(pool, pgid)
     if reason is not None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The moves of releases, and the choice of the next ones: as many as fit under every cap, least
 loaded paths first."""
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
-                    NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
+from typing import (AbstractSet, Callable, DefaultDict, Dict, FrozenSet, Iterable, Iterator, List,
+                    Mapping, NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, Json, OsdMap, OsdSet, Pool, pg_shard_bytes, pool_of
@@ -162,13 +163,13 @@ class MoveSums:
     def __init__(self) -> None:
         self.pgs = self.shards = self.bytes = self.primaries = 0
         #: OSD -> PGs and bytes in and out, in the order of OsdLoad.
-        self.loads: Dict[int, List[int]] = {}
+        self.loads: 'DefaultDict[int, List[int]]' = defaultdict(lambda: [0, 0, 0, 0])
 
     def copy(self) -> 'MoveSums':
         sums = MoveSums()
         sums.pgs, sums.shards, sums.bytes, sums.primaries = (
             self.pgs, self.shards, self.bytes, self.primaries)
-        sums.loads = {osd: load[:] for osd, load in self.loads.items()}
+        sums.loads.update((osd, load[:]) for osd, load in self.loads.items())
         return sums
 
     def count(self, move: Move, sign: int = 1) -> None:
@@ -180,7 +181,7 @@ class MoveSums:
         share = sign * (move.bytes // max(1, len(move.targets)))
         for first, osds in ((0, move.targets), (1, move.sources)):
             for osd in osds:
-                load = self.loads.setdefault(osd, [0, 0, 0, 0])
+                load = self.loads[osd]
                 load[first] += sign
                 load[first + 2] += share
 

@@ -132,12 +132,9 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
                           _further_space(moves, shared, observation.signals))
     return Effects(tuple(_osd_effects(movement, facts.space, pgs_by_split, after)),
                    clocked, basis, tuple(_borrowed(observation, options)), pg_limit,
-                   round(sum(move.bytes * _shared(move, shared) for move in moves)),
+                   round(sum(move.bytes * shared.get(pool_of(move.pgid), 0.0)
+                             for move in (moves if shared else ()))),
                    {**facts.space, **after})
-
-
-def _shared(move: Move, shared: Mapping[int, float]) -> float:
-    return shared.get(pool_of(move.pgid), 0.0)
 
 
 def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
@@ -145,12 +142,13 @@ def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
     """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
     more or less space than they store, and what clones share is not freed."""
     bytes_by_osd: 'DefaultDict[int, float]' = defaultdict(float)
-    for move in moves:
+    overheads = {pool: signals.space_of(pool) / stored - 1.0
+                 for pool, stored in signals.pool_bytes.items() if stored}
+    pools = {pool for pool, overhead in overheads.items() if overhead} | shared.keys()
+    for move in moves if pools else ():
         pool = pool_of(move.pgid)
-        stored = signals.pool_bytes.get(pool, 0)
-        overhead = signals.space_of(pool) / stored - 1.0 if stored else 0.0
-        if move.targets and (overhead or pool in shared):
-            size = move.bytes / len(move.targets)
+        if move.targets and pool in pools:
+            size, overhead = move.bytes / len(move.targets), overheads.get(pool, 0.0)
             for osd in move.sources:
                 bytes_by_osd[osd] += size * (shared.get(pool, 0.0) - overhead)
             for osd in move.targets:
@@ -473,8 +471,7 @@ class Preview:
                          moving[pgid].reason, instead))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        movement = movement_of(self.planned.moves.values(), 1, 1)
-        change = self.change
+        moves, change = self.planned.moves.values(), self.change
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {'osd.%d' % osd: weight for osd, weight in change.weights.items()},
@@ -488,8 +485,10 @@ class Preview:
             'warnings': [*self.warnings,
                          *([self._incomplete_text] if self.incomplete else ())],
             'incomplete_pgs': len(self.incomplete),
-            'shards': movement.shards, 'bytes': movement.bytes,
-            'primaries_moving': movement.primaries_moving, 'reason': self.ordinary,
+            'shards': sum([len(move.targets) for move in moves]),
+            'bytes': sum([move.bytes for move in moves]),
+            'primaries_moving': sum([move.moves_primary for move in moves]),
+            'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),
             'capacity': self.capacity and self.capacity.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
