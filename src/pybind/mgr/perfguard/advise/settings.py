@@ -257,6 +257,14 @@ def secure_mode(facts: Facts) -> Optional[Seen]:
     return _cleared(entries)
 
 
+def signatures(facts: Facts) -> Optional[Seen]:
+    off = [entry for entry in facts.inventory.config or ()
+           if entry.name == 'cephx_sign_messages' and entry.value.lower() in ('false', '0', 'no')]
+    # Kernel clients that do not sign would be refused.
+    return Seen(_entries(off), 'mount kernel clients without nocephx_sign_messages first; '
+                + removal(off[:NAMED_VALUES])) if off else None
+
+
 def messenger_threads(facts: Facts) -> Optional[Seen]:
     default = number(facts.inventory.defaults.get('ms_async_op_threads')) or 3
     return _cleared([entry for entry in entries(facts, 'ms_async_op_threads')

@@ -168,6 +168,8 @@ PROVOKED = [
      'config rm global ms_cluster_mode'),
     ('SHARED_OSDS', facts(pools=(*POOLS, PoolFacts(3, 'fs', applications=FILES,
                                                    places=SSDS | DISKS))), 'rule fs'),
+    ('SIGNATURES_OFF', facts(config('cephx_sign_messages', 'false', 'global')),
+     'without nocephx_sign_messages first; ceph config rm global cephx_sign_messages'),
     ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
                                                             'spillover'}), 'compact'),
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
@@ -278,6 +280,7 @@ HARMLESS = [
     facts(*SANE, config(SSD, '12000', 'osd.7')),
     facts(config('ms_cluster_mode', 'crc secure', 'global')),
     facts(config('ms_async_op_threads', '5', 'global')),
+    facts(config('cephx_sign_messages', 'true', 'global')),
     facts(upmap_primaries=('2.1f',), clients={'reef': 9, 'tentacle': 1}),
     facts(clients={'luminous': 3}),
     replace(facts(**balancer(active='false')), campaign=True),
