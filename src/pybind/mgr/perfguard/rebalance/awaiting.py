@@ -211,7 +211,8 @@ def over(record: Await, observation: Observation, campaign: Optional[Campaign]) 
         if campaign is not None and campaign.open and campaign.id == record.campaign:
             return ''
         why = 'campaign %d has ended' % record.campaign
-    elif filled and not empty_osds:
+    elif not empty_osds and not weighed(campaign).keys().isdisjoint(filled):
+        # By a campaign that has ended at once. Others may weigh some before the next ones boot.
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
     elif record.waited_until(observation.now) < record.within or is_delayed(record, campaign):

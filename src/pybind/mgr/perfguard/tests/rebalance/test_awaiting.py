@@ -411,6 +411,22 @@ def test_one_wait_at_a_time(dry_run: bool) -> None:
         give(driver, dry_run=dry_run)
 
 
+def test_osds_that_others_weigh_do_not_end_the_wait() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(1)
+    driver.run(15)
+    driver.cluster.toys[8] = driver.cluster.toys[8]._replace(crush_weight=0.5)
+    driver.cluster.crush_version_ += 1
+    driver.run(15)
+    assert option(driver) == '0' and 'none so far' in str(driver.loop.status()['reasons'])
+    driver.cluster.add_waiting(1)
+    driver.run_until(lambda: driver.phase == 'RELEASING')
+    driver.run_to('DONE')
+    driver.run(5)
+    assert option(driver) is None and driver.cluster.toys[8].crush_weight == 0.5
+    assert driver.cluster.toys[9].crush_weight > 0.5
+
+
 def test_a_preview_changes_nothing() -> None:
     driver = a_driver('osd', '1.5')
     sent = len(driver.cluster.sent)
