@@ -10,6 +10,10 @@ Three "hosts" run systemd in systemd-nspawn, and cephadm's containers in podman,
 are made of Debian's packages. One process, the keeper, has all of this in namespaces of its own:
 mounts, processes and networks end with it in any case, and loop devices with their last user. What
 could remain, empty cgroups, is removed by the sweeper, which only waits for the keeper's end.
+
+There is no such rig with Reef: its modules cephadm and dashboard import cryptography and bcrypt,
+and those of trixie refuse any but the first interpreter of a process ("PyO3 modules do not yet
+support subinterpreters").
 """
 from .rig import Rig
 

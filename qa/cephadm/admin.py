@@ -10,11 +10,12 @@ from qa.cluster.load_control import TOP_DIR
 from .cache import ADMIN_HOST
 from .rig import Rig
 
-#: For most of a campaign: it must outlast what happens meanwhile.
-SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
+#: For most of a campaign: it must outlast what happens meanwhile. Not by max_pgs_in_flight: once
+#: reduced, it is raised again only after measurements of clients, or minutes.
+SLOW = {'max_backfills_host': '1', 'campaign_interval': '5'}
 #: An upgrade takes minutes.
-SLOWEST = {'max_pgs_in_flight': '1', 'campaign_interval': '30'}
-FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
+SLOWEST = {**SLOW, 'campaign_interval': '30'}
+FASTER = {'max_backfills_host': '32', 'campaign_interval': '0.3'}
 PGS = 64
 OBJECTS = 300
 _FILL_SECONDS = 5

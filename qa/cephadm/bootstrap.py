@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Bootstraps the cluster with cephadm."""
 import re
-from concurrent.futures import ThreadPoolExecutor
-from typing import Sequence
+import time
 
 from qa.cluster.errors import ClusterError
 
@@ -17,10 +16,13 @@ osd_crush_chooseleaf_type = 1
 mon_data_avail_warn = 5
 mon_warn_on_pool_no_redundancy = false
 [mgr]
+mgr_stats_period = 1
 mgr/cephadm/use_repo_digest = true
 mgr/crash/warn_recent_interval = 0
 '''
 _SECONDS = 120.0
+#: Without a message of cephadm: it has nothing left to do.
+_CALM_SECONDS = 20.0
 
 
 def bootstrap(cache: Cache) -> None:
@@ -49,10 +51,24 @@ def _bootstrap(rig: Rig) -> None:
             authorize(rig, host)
             rig.ceph('orch', 'host', 'add', host, address(host))
     for host in HOSTS:
-        add_osd(rig, host, rig.devices(host)[0])
+        add_osds(rig, host, rig.devices(host)[0])
+    # The specification that the first of these has made would have ceph-volume try the used device
+    # again in each round.
+    rig.ceph('orch', 'set-unmanaged', 'osd.default')
     rig.wait(lambda: len(rig.json('mgr', 'dump')['standbys']) == 1, _SECONDS, 'a standby mgr')
     rig.wait(lambda: len(rig.json('mon', 'dump')['quorum']) == len(HOSTS), _SECONDS, 'three mons')
+    # Otherwise each copy of the cluster begins with it, for 10 seconds.
+    rig.wait(lambda: _is_calm(rig), _SECONDS, 'the end of what cephadm does')
     rig.wait_ready()
+
+
+def _is_calm(rig: Rig) -> bool:
+    def newest() -> str:
+        return rig.ceph('log', 'last', '1', 'info', 'cephadm')
+
+    before = newest()
+    time.sleep(_CALM_SECONDS)
+    return newest() == before
 
 
 def authorize(rig: Rig, host: str) -> None:
@@ -61,24 +77,15 @@ def authorize(rig: Rig, host: str) -> None:
            given=rig.admin('cat', '/etc/ceph/ceph.pub'))
 
 
-def add_osds(rig: Rig, hosts: Sequence[str], device: int) -> None:
-    """Have an OSD created on the device of this number of each host, side by side."""
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda host: add_osd(rig, host, rig.devices(host)[device]), hosts))
-
-
-def add_osd(rig: Rig, host: str, device: str) -> None:
-    """Have the orchestrator create an OSD, and wait until it is up."""
+def add_osds(rig: Rig, host: str, *devices: str) -> None:
+    """Have the orchestrator create an OSD on each device of a host, and wait until all are up."""
     # "orch apply osd --all-available-devices" would take devices of the machine itself.
-    said = rig.ceph('orch', 'daemon', 'add', 'osd', f'{host}:{device}', 'raw')
+    said = rig.ceph('orch', 'daemon', 'add', 'osd', f'{host}:{",".join(devices)}', 'raw')
     # A failure has status 0.
-    created = re.search(r'Created osd\(s\) (\d+)', said)
+    created = re.search(r'Created osd\(s\) ([\d,]+)', said)
     if not created:
         log = rig.ceph('log', 'last', '20', 'info', 'cephadm')
         raise ClusterError(f'no OSD on {host}: {said}{log}')
-    # Its specification would have ceph-volume try the used device again in each round.
-    rig.ceph('orch', 'set-unmanaged', 'osd.default')
-    osd = int(created[1])
-    rig.wait(lambda: any(row['osd'] == osd and row['up']
-                         for row in rig.json('osd', 'dump')['osds']),
-             _SECONDS, f'osd.{osd}')
+    osds = {int(osd) for osd in created[1].split(',')}
+    rig.wait(lambda: osds <= {row['osd'] for row in rig.json('osd', 'dump')['osds'] if row['up']},
+             _SECONDS, f'{said.strip()}')

@@ -23,9 +23,9 @@ from .sweeper import cgroup, hierarchies
 
 #: Sparse.
 DEVICE_BYTES = 6 << 30
-#: Of each host: of the OSD that is there from the start, and one more; of the spare host: of four
+#: Of each host: of the OSD that is there from the start, and two more; of the spare host: of four
 #: OSDs, to replace two of them, and for two more.
-DEVICES, SPARE_DEVICES = 2, 8
+DEVICES, SPARE_DEVICES = 3, 8
 #: The exit status of systemd-nspawn after a reboot with --keep-unit.
 REBOOT = 133
 

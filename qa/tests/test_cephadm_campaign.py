@@ -10,7 +10,7 @@ import pytest
 
 from qa.cephadm import Rig
 from qa.cephadm.admin import FASTER, SLOW, SLOWEST, Admin, build_archive
-from qa.cephadm.bootstrap import add_osd
+from qa.cephadm.bootstrap import add_osds
 from qa.cephadm.cache import HOSTS, IMAGE, TAGS
 from qa.cluster.errors import ClusterError
 from qa.lib.guard import FAST_OPTIONS
@@ -84,7 +84,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
         rig.up()
         admin = Admin(rig, build_archive(tmp_path_factory.mktemp('archive')))
         for host in HOSTS:
-            add_osd(rig, host, rig.devices(host)[1])
+            add_osds(rig, host, rig.devices(host)[1])
         admin.fill()
         admin.installer('--copy')
         admin.configure({**FAST_OPTIONS, 'auto_expand': 'false'})
@@ -217,7 +217,7 @@ def create_osd(admin: Admin, host: str, device: str) -> None:
     """On a drive that was just wiped: cephadm's list of devices may be old."""
     def created() -> bool:
         try:
-            add_osd(admin.rig, host, device)
+            add_osds(admin.rig, host, device)
         except ClusterError:
             admin.rig.ceph('orch', 'device', 'ls', '--refresh')
             return False

@@ -97,9 +97,6 @@ def give(admin: Admin, command: str) -> None:
         if repeat:
             give(admin, repeat[1])
         time.sleep(3)
-    if creates:
-        # With "raw", its specification would have ceph-volume try used drives in each round.
-        admin.rig.ceph('orch', 'set-unmanaged', 'osd.default')
 
 
 def devices(admin: Admin, *numbers: int) -> str:
