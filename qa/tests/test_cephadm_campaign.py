@@ -274,22 +274,31 @@ def is_upgrading(admin: Admin) -> Optional[bool]:
 
 
 def upgrade(admin: Admin, *options: str) -> None:
-    """To an image with the same Ceph and another digest, or back."""
-    admin.rig.ceph('orch', 'upgrade', 'start', *options)
+    """To the image that the OSDs do not run: with the same Ceph, and another digest."""
+    images = [f'{IMAGE}:{tag}' for tag in TAGS]
+    target = next(image for image in images if digests(admin, 'osd').isdisjoint(json.loads(
+        admin.rig.admin('podman', 'image', 'inspect', '-f', '{{json .RepoDigests}}', image))))
+    admin.rig.ceph('orch', 'upgrade', 'start', '--image', target, *options)
     wait_remark(admin, 'keeps perfguard')
     admin.rig.wait(lambda: is_upgrading(admin) is False, 900, 'the end of the upgrade')
 
 
 def digests(admin: Admin, kind: str) -> Set[str]:
     """Of the images of all daemons of a kind."""
-    return {digest for row in admin.rig.json('orch', 'ps', '--daemon_type', kind, '--refresh')
-            for digest in row['container_image_digests']}
+    def known() -> Optional[Set[str]]:
+        """Once cephadm knows them: it forgets them with each restart."""
+        rows = admin.rig.json('orch', 'ps', '--daemon_type', kind, '--refresh')
+        return {digest for row in rows for digest in row['container_image_digests']} if all(
+            row.get('container_image_digests') for row in rows) else None
+
+    found: Set[str] = admin.rig.wait(known, 60, f'the image of each {kind}')
+    return found
 
 
 @pytest.mark.timeout(3600)
 def test_an_upgrade(admin: Admin) -> None:
     with campaign(admin, SLOWEST) as watcher:
-        upgrade(admin, '--image', f'{IMAGE}:{TAGS[1]}')
+        upgrade(admin)
         wait_all_up(admin)
     assert not watcher.alarms and 'ABORTING' not in watcher.phases
 
@@ -298,8 +307,7 @@ def test_an_upgrade_of_the_mgrs_alone(admin: Admin) -> None:
     """A staggered one, as the manual of Ceph recommends to begin with."""
     before = digests(admin, 'osd')
     with campaign(admin, SLOWEST) as watcher:
-        # The other image than the present one.
-        upgrade(admin, '--daemon-types', 'mgr', '--image', f'{IMAGE}:{TAGS[0]}')
+        upgrade(admin, '--daemon-types', 'mgr')
     assert digests(admin, 'osd') == before and before.isdisjoint(digests(admin, 'mgr'))
     assert not watcher.alarms and 'ABORTING' not in watcher.phases
 
