@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, Stream
-from perfguard.probe.wire import WorkerRequest, request_to_json, step_result
+from perfguard.probe.worker.protocol import WorkerRequest, request_to_json, step_result
 from qa.cluster import Cluster
 from qa.lib.pgids import pgid_of
 from qa.lib.probe_worker import Worker, probe_key

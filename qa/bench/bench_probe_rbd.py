@@ -16,7 +16,7 @@ from typing import Dict, List
 import rbd
 
 from perfguard.probe.types import PROBE_PREFIX, RBD, JobStep, Stream
-from perfguard.probe.wire import WorkerRequest
+from perfguard.probe.worker.protocol import WorkerRequest
 from qa.cluster import Cluster
 from qa.lib.probe_worker import probe_key
 

@@ -12,7 +12,7 @@ import pytest
 import rados
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
-from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
+from perfguard.probe.worker.protocol import SWEEP, WorkerRequest, request_to_json
 from qa.cluster import Cluster
 from qa.lib.crowd import fill
 from qa.lib.guard import CALM, FAST_CONF, Guard

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 import pytest
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, StepResult, Stream
-from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result
+from perfguard.probe.worker.protocol import SWEEP, WorkerRequest, request_to_json, step_result
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
 

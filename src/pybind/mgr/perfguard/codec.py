@@ -10,6 +10,7 @@
 | tuple, list, frozenset      | array                                                         |
 | Mapping                     | object; keys that are numbers become text                     |
 | Annotated[Mapping, BY_PG]   | [[value, "1.0 1 2 2.0 ..."], ...]; the pool is given once     |
+| Annotated[type, As(...)]    | that of the type which it is packed into                      |
 | Enum, bytes                 | its value; base64                                             |
 | bool, int, float, str, None | themselves; a float must be finite. `Time` is a float          |
 | Any, object                 | as it is                                                      |
@@ -24,6 +25,7 @@ import enum
 import functools
 import itertools
 import math
+import zlib
 from typing import (Annotated, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple,
                     Type, Union, get_args, get_origin, get_type_hints)
 
@@ -42,6 +44,16 @@ class _Form(NamedTuple):
 
 #: Marks a mapping from PG ids to values of which many are equal.
 BY_PG = 'by PG'
+
+
+class As:
+    """Marks a type of which another one is written: `pack` makes that of a value, and `unpack` the
+    value of that, or raises ValueError, LookupError or zlib.error."""
+
+    def __init__(self, hint: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self.hint, self.pack, self.unpack = hint, pack, unpack
+
+
 #: Marks a point in time, in seconds since the epoch by the clock of the mgr that noted it.
 TIME = 'time'
 Time = Annotated[float, TIME]
@@ -94,7 +106,10 @@ def _form(hint: Any) -> _Form:
         return _Form(_same, _same)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _by_pg(*get_args(inner[0])) if BY_PG in hint.__metadata__ else _form(inner[0])
+        mark = hint.__metadata__[0]
+        if isinstance(mark, As):
+            return _packed(mark)
+        return _by_pg(*get_args(inner[0])) if mark == BY_PG else _form(inner[0])
     if origin is Union:
         return _optional(inner)
     if origin in (tuple, frozenset, list, collections.abc.Sequence):
@@ -259,6 +274,12 @@ def _by_pg(_: Any, value_hint: Any) -> _Form:
     return _Form(write, read)
 
 
+def _packed(mark: As) -> _Form:
+    form = _form(mark.hint)
+    return _Form(lambda value: form.write(mark.pack(value)),
+                 lambda raw: _made(lambda: mark.unpack(form.read(raw))))
+
+
 def _shortened(pgids: List[str]) -> Iterator[str]:
     before = ''
     for pgid in pgids:
@@ -304,10 +325,10 @@ def _dataclass(kind: Any) -> _Form:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """An instance, whose type may refuse the values with ValueError."""
+    """An instance, whose type may refuse the values."""
     try:
         return make()
-    except ValueError as error:
+    except (ValueError, LookupError, zlib.error) as error:
         raise Malformed(str(error)) from error
 
 

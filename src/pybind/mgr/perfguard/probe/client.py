@@ -32,9 +32,9 @@ from .meeting import (FAREWELL_SECONDS, JOIN_SECONDS, MAX_HOSTS, CannotJoin, Go,
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, CLIENTS, DONE, FAILED, RunRecord, imported_to_json
 from .types import NAMESPACE, PROBE_PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
-from .wire import RUN, SWEEP, STEP_WAITS, WorkerRequest, request_to_json, step_result
 from .worker import argv as worker_argv
-from .worker.protocol import Failed
+from .worker.protocol import (RUN, STEP_WAITS, SWEEP, Failed, WorkerRequest, request_to_json,
+                              step_result)
 
 if TYPE_CHECKING:
     from .worker.connection import Connection

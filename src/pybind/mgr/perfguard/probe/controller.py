@@ -2,7 +2,6 @@
 """Carries out orders and schedules of probes, one run at a time, and keeps the records of runs."""
 import errno
 import logging
-import zlib
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple, Union
@@ -11,6 +10,7 @@ from ..cluster.inventory import installed_version
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import AnyJob, ToolThread
 from ..cluster.types import Document, Json, OsdPlace
+from ..codec import Malformed, decode, encode
 from ..errors import HealthChecks, Refused
 from ..events import Event
 from ..holds import Row
@@ -25,16 +25,15 @@ from .osd_bench import BENCH, StoreRun
 from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                      ignores_clients, order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
-                      RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
-                      setting_of)
+                      RunHistory, RunRecord, imported_record, setting_of)
 from .report import ActiveProbe, Caches, Probed, unknown
-from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
-                        resources_to_json, unreadable_journal_check)
+from .resources import (RunResources, leftover_check, own_pool, probe_rows,
+                        unreadable_journal_check)
 from .run import ProbeRun
 from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
                        health_check, schedule_of, schedule_to_json)
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
-from .wire import NO_FILES, other_version
+from .worker.protocol import NO_FILES, other_version
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,14 @@ class WaitingProbe(Protocol):
     """An order whose command waits, and its job."""
     order: Any
     job: Optional[AnyJob]
+
+
+@dataclass(frozen=True)
+class RunJournal:
+    """The active run."""
+    record: RunRecord
+    #: None: a bench, which creates nothing.
+    site: Optional[RunResources] = None
 
 
 @dataclass
@@ -158,32 +165,26 @@ class Probing:
         another version wrote it, and an mgr of that version may become active again."""
         try:
             if self._store.newer(name):
-                raise ValueError('written by a newer version of perfguard')
+                raise Malformed('written by a newer version of perfguard')
             load()
-        except (AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
-            why = str(error) if isinstance(error, ValueError) else repr(error)
+        except Malformed as error:
             self._note(Event('store', 'cannot read the stored probes (%s): %s'
-                             % (name, why)))
-            return why
+                             % (name, error)))
+            return str(error)
         return ''
 
     def _load_journal(self, now: float) -> None:
         document = self._store.get(JOURNAL)
         if document is None:
             return
-        self._take_over(now, record_from_json(document['record']), document['site'])
-
-    def _take_over(self, now: float, record: RunRecord, document: Any) -> None:
-        """`document`: the resources of the run; None: a bench, which has none."""
-        # First, because it may be unreadable: then there is no active run.
-        resources = None if document is None else resources_from_json(document)
-        self._record = record
-        if resources is None:
+        journal: RunJournal = decode(RunJournal, document)
+        self._record = record = journal.record
+        if journal.site is None:
             # A bench continues without its mgr.
             self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
-        taken_over = replace(resources, stage=CLEANING)
+        taken_over = replace(journal.site, stage=CLEANING)
         self._run = self._probe_run(taken_over, None, now)
         self._cleaning_since = now
         if taken_over.abandoned:
@@ -209,9 +210,7 @@ class Probing:
         assert self._record is not None
         if not self._may_write():
             return False
-        self._store.put(JOURNAL, {
-            'record': record_to_json(self._record),
-            'site': None if resources is None else resources_to_json(resources)})
+        self._store.put(JOURNAL, encode(RunJournal(self._record, resources)))
         return self._kept()
 
     # ---- orders

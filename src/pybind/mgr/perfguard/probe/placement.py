@@ -4,17 +4,17 @@
 Computed as every client does it: rjenkins hash of the name, stable modulo of the pool's pg_num.
 Pools hash with rjenkins (object_hash 2) unless another hash was chosen at creation.
 """
-import base64
 import json
 import struct
 import zlib
 from collections import Counter
 from dataclasses import dataclass
-from itertools import count as count_up
-from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from itertools import accumulate, count as count_up
+from typing import (Annotated, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple)
 
-from ..cluster.types import Json, mask_of, stable_mod
+from ..cluster.types import mask_of, stable_mod
+from ..codec import As, decode
 from ..tables import plural
 from .types import NAMESPACE, PROBE_PREFIX, BadJob, Job, JobStep, Stream, Target
 
@@ -189,6 +189,33 @@ class Naming:
     led: Tuple[Tuple[int, Tuple[int, ...]], ...] = ()
 
 
+@dataclass(frozen=True)
+class _PackedNaming:
+    run: int
+    wanted: Tuple[Tuple[int, int], ...]
+    pool_id: int
+    pg_num: int
+    #: Compressed: without, all OSDs of a pool of 65,536 PGs take 400 kB.
+    led: bytes
+
+
+def _packed(naming: Naming) -> _PackedNaming:
+    led = [[osd, [pg - before for before, pg in zip((0, *pgs), pgs)]] for osd, pgs in naming.led]
+    return _PackedNaming(naming.run, naming.wanted, naming.pool_id, naming.pg_num, zlib.compress(
+        json.dumps(led, separators=(',', ':')).encode()))
+
+
+def _unpacked(packed: _PackedNaming) -> Naming:
+    led: Sequence[Tuple[int, Sequence[int]]] = decode(
+        Tuple[Tuple[int, Tuple[int, ...]], ...], json.loads(zlib.decompress(packed.led)))
+    return Naming(packed.run, packed.wanted, packed.pool_id, packed.pg_num,
+                  tuple((osd, tuple(accumulate(steps))) for osd, steps in led))
+
+
+#: A Naming in the journal and in requests.
+JournalledNaming = Annotated[Naming, As(_PackedNaming, _packed, _unpacked)]
+
+
 def run_prefix(run_id: int) -> str:
     """The prefix of the names of all objects of a run."""
     return '%s%d-' % (PROBE_PREFIX, run_id)
@@ -266,34 +293,3 @@ def _named(step: JobStep, names: Names) -> JobStep:
         mine = names[stream.osd, job.object_bytes][begin:begin + job.nrfiles]
         streams.append(Stream(stream.name, mine, stream.osd))
     return JobStep(job, tuple(streams), step.repetition, step.part)
-
-
-# ---- JSON of a Naming
-
-def naming_to_json(naming: Naming) -> Json:
-    """PGs are compressed: without, all OSDs of a pool of 65,536 PGs take 400 kB."""
-    packed = zlib.compress(json.dumps([[osd, _steps_between(pgs)] for osd, pgs in naming.led],
-                                      separators=(',', ':')).encode())
-    return {'run': naming.run, 'wanted': [list(size_and_count) for size_and_count in naming.wanted],
-            'pool_id': naming.pool_id, 'pg_num': naming.pg_num,
-            'led': base64.b64encode(packed).decode()}
-
-
-def naming_from_json(raw: Mapping[str, Any]) -> Naming:
-    """Raises ValueError, TypeError, LookupError or zlib.error if the data is invalid."""
-    led = json.loads(zlib.decompress(base64.b64decode(raw['led'])))
-    return Naming(int(raw['run']), tuple((int(size), int(count)) for size, count in raw['wanted']),
-                  int(raw['pool_id']), int(raw['pg_num']),
-                  tuple((int(osd), _added_up(pgs)) for osd, pgs in led))
-
-
-def _steps_between(pgs: Sequence[int]) -> Sequence[int]:
-    return [pg - before for before, pg in zip((0, *pgs), pgs)]
-
-
-def _added_up(differences: Sequence[int]) -> Tuple[int, ...]:
-    sums, pg = [], 0
-    for difference in differences:
-        pg += int(difference)
-        sums.append(pg)
-    return tuple(sums)

@@ -3,18 +3,17 @@
 records of imported runs."""
 import json
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence,
-                    Tuple)
+from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry, Json
-from ..codec import decode, encode
+from ..codec import Malformed, decode, encode
 from ..store import Store
 from ..tables import listed
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, parse_jobs, plan_steps
-from .types import (BadJob, Counted, Direction, Job, JobStep, Quantiles, Second, StepResult, Stream,
-                    StreamResult, Target)
-from .wire import step_result
+from .types import (BadJob, Counted, Direction, Job, JobStep, JobSteps, Quantiles, Second,
+                    StepResult, StreamResult, Target)
+from .worker.protocol import step_result
 
 PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
 #: Aborted: a stop condition ended the run.
@@ -45,7 +44,7 @@ class RunRecord:
     #: "command", or the name of the schedule.
     trigger: str = 'command'
     #: Without the names of objects, which were removed.
-    steps: Tuple[JobStep, ...] = ()
+    steps: JobSteps = ()
     #: Of the completed steps, from the first one on.
     results: Tuple[StepResult, ...] = ()
     #: What disturbed the run: scrub, deep scrub, balancer, autoscaler, recovery.
@@ -95,39 +94,6 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
     return tuple(Second(group[-1].end, sum(second.ios for second in group),
                         sum(second.bytes for second in group),
                         sum(second.lat_sum_ns for second in group)) for group in groups)
-
-
-# ---- JSON
-
-@dataclass(frozen=True)
-class _StoredStep:
-    json_row: ClassVar[bool] = True
-    #: The number of its job in the list of jobs, which many steps share.
-    job: int
-    repetition: int
-    part: str
-    #: The name and the OSD of each stream.
-    streams: Tuple[Tuple[str, Optional[int]], ...]
-
-
-def record_to_json(record: RunRecord) -> Json:
-    jobs = {step.job: None for step in record.steps}
-    numbers = {job: number for number, job in enumerate(jobs)}
-    steps = tuple(_StoredStep(numbers[step.job], step.repetition, step.part, tuple(
-        (stream.name, stream.osd) for stream in step.streams)) for step in record.steps)
-    return {**encode(replace(record, steps=())), 'jobs': encode(tuple(jobs), Tuple[Job, ...]),
-            'steps': encode(steps, Tuple[_StoredStep, ...])}
-
-
-def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
-    """Raises Malformed, TypeError or LookupError if the data is invalid."""
-    jobs = decode(Tuple[Job, ...], raw['jobs'])
-    steps = tuple(
-        JobStep(jobs[step.job], tuple(Stream(name, (), osd) for name, osd in step.streams),
-                step.repetition, step.part)
-        for step in decode(Tuple[_StoredStep, ...], raw['steps']))
-    fields = {name: part for name, part in raw.items() if name not in ('jobs', 'steps')}
-    return replace(decode(RunRecord, fields), steps=steps)
 
 
 # ---- Which runs are kept
@@ -437,8 +403,8 @@ class Archive:
             document = self._store.get(name)
             try:
                 if document is not None:
-                    records.append(record_from_json(document))
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                    records.append(decode(RunRecord, document))
+            except Malformed as error:
                 self._store.refuse(name, str(error))
         self._last_id = max([self._last_id, *(record.id for record in records)])
         return records
@@ -453,7 +419,7 @@ class Archive:
         """Store a record; it replaces the one with the same id."""
         # The document of the last id may be lost, as that of a run that another mgr has begun.
         self._last_id = max(self._last_id, record.id)
-        self._store.put('%s%d' % (DOCUMENTS, record.id), record_to_json(slimmed(record)))
+        self._store.put('%s%d' % (DOCUMENTS, record.id), encode(slimmed(record)))
 
     def remove(self, run_id: int) -> None:
         self._store.remove('%s%d' % (DOCUMENTS, run_id))

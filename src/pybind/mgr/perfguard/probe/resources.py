@@ -14,11 +14,10 @@ from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTu
                     Sequence, Set, Tuple)
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Command, ConfigEntry, Document, Json, Pool, Reply
-from ..codec import decode, encode
+from ..cluster.types import Command, ConfigEntry, Document, Pool, Reply
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Owner, Row, config_command, flag_command, give_back, shell
-from .placement import Naming, naming_from_json, naming_to_json, run_prefix
+from .placement import JournalledNaming, run_prefix
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
 
@@ -57,7 +56,7 @@ class RunResources:
     #: Of the pool, which may be renamed; -1: no worker was started yet.
     pool_id: int = -1
     #: Of the objects in an operator's pool; None: there are none yet.
-    naming: Optional[Naming] = None
+    naming: Optional[JournalledNaming] = None
     #: How far the removal of remaining objects has come (see Sweeps).
     cursor: int = 0
     #: The operator has given up the clean-up.
@@ -77,18 +76,6 @@ class RunResources:
     @property
     def prefix(self) -> str:
         return run_prefix(self.run)
-
-
-def resources_to_json(resources: RunResources) -> Json:
-    naming = None if resources.naming is None else naming_to_json(resources.naming)
-    return {**encode(replace(resources, naming=None)), 'naming': naming}
-
-
-def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
-    """Raises LookupError, TypeError, ValueError or zlib.error if the data is invalid."""
-    naming = raw['naming']
-    resources: RunResources = decode(RunResources, {**raw, 'naming': None})
-    return replace(resources, naming=None if naming is None else naming_from_json(naming))
 
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:

@@ -23,9 +23,8 @@ from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
                         leftovers, pool_named)
 from .types import BadJob, Counted, JobStep, StepResult
-from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result
 from .worker import argv
-from .worker.protocol import ALIVE
+from .worker.protocol import ALIVE, RUN, SWEEP, WorkerRequest, request_to_json, step_result
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,14 @@ A run is a list of steps, which run one after the other. A step is one job (in f
 one or more concurrent streams, each with its own objects and queue depth.
 """
 from dataclasses import dataclass, replace
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Annotated, Callable, ClassVar, Dict, Iterable, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple, TypeVar)
 
 from ..cluster.types import PROBE_NAMESPACE
+from ..codec import As
 from ..errors import InvalidValue
+
+_T = TypeVar('_T')
 
 #: Together with PREFIX it identifies the objects of probes.
 NAMESPACE = PROBE_NAMESPACE
@@ -88,6 +92,48 @@ class JobStep:
     repetition: int = 0
     #: With interference: "alone", "together" or "again"; with scale: the number of OSDs.
     part: str = ''
+
+
+@dataclass(frozen=True)
+class _PackedStep:
+    json_row: ClassVar[bool] = True
+    #: The number of its job.
+    job: int
+    repetition: int
+    part: str
+    #: The name of each stream, the number of its list of objects, and its OSD.
+    streams: Tuple[Tuple[str, int, Optional[int]], ...]
+
+
+@dataclass(frozen=True)
+class _PackedSteps:
+    """Steps with the jobs and the lists of objects that many of them share."""
+    jobs: Tuple[Job, ...]
+    objects: Tuple[Tuple[str, ...], ...]
+    steps: Tuple[_PackedStep, ...]
+
+
+def _packed_steps(steps: Sequence[JobStep]) -> _PackedSteps:
+    jobs = _numbers(step.job for step in steps)
+    objects = _numbers(stream.objects for step in steps for stream in step.streams)
+    return _PackedSteps(tuple(jobs), tuple(objects), tuple(
+        _PackedStep(jobs[step.job], step.repetition, step.part, tuple(
+            (stream.name, objects[stream.objects], stream.osd) for stream in step.streams))
+        for step in steps))
+
+
+def _numbers(values: Iterable[_T]) -> Dict[_T, int]:
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+
+
+def _unpacked_steps(packed: _PackedSteps) -> Tuple[JobStep, ...]:
+    return tuple(JobStep(packed.jobs[step.job], tuple(
+        Stream(name, packed.objects[number], osd) for name, number, osd in step.streams),
+        step.repetition, step.part) for step in packed.steps)
+
+
+#: With 60 OSDs and 18 steps each, repeating the same names 18 times would take 12 MB.
+JobSteps = Annotated[Tuple[JobStep, ...], As(_PackedSteps, _packed_steps, _unpacked_steps)]
 
 
 @dataclass(frozen=True)

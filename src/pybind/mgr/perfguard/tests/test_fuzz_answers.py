@@ -15,7 +15,7 @@ from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.orders import RunOrder
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json
+from perfguard.probe.worker.protocol import WorkerRequest, request_from_json, request_to_json
 
 from .cluster.test_sensors import (HISTOGRAM, LAGGY, OPS, PINGS, STATUS, Mgr, Reader, dump, op,
                                    pings, waiting)

@@ -18,8 +18,7 @@ from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
                                         Rung, Setting, SettingKind, StepStage)
 from perfguard.observation import BALANCER, Settings
-from perfguard.probe.resources import (DELETE_OPTION, ResourceManager, RunResources,
-                                       resources_from_json, resources_to_json)
+from perfguard.probe.resources import DELETE_OPTION, ResourceManager, RunResources
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.holds import NOREBALANCE, reconcile
 from perfguard.rebalance.types import (Action, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
@@ -355,7 +354,7 @@ def test_mon_allow_pool_delete(found: Value, later: Value) -> None:
     kept: List[RunResources] = []
 
     def keep(resources: RunResources) -> bool:
-        kept.append(resources_from_json(json.loads(json.dumps(resources_to_json(resources)))))
+        kept.append(decode(RunResources, json.loads(json.dumps(encode(resources)))))
         return True
 
     made: Any = ResourceManager

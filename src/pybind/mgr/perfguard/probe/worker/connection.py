@@ -7,8 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 import rados
 
 from ...cluster.types import Json
-from ..wire import WorkerRequest
-from .protocol import Failed, words
+from .protocol import Failed, WorkerRequest, words
 
 CONNECT_SECONDS_MAX = 15.0
 LIBRARY = 'librados.so.2'

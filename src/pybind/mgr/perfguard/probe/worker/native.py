@@ -9,12 +9,11 @@ from typing import Any, Mapping, Optional
 
 from ..histogram import BUCKETS
 from ..types import RANDOM, Job, JobStep, Stream, StreamResult
-from ..wire import WorkerRequest
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
 from .engine import ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
 from .objects import Payload
-from .protocol import Failed, words
+from .protocol import Failed, WorkerRequest, words
 
 NATIVE_ENGINE = 'native'
 #: As in core.c.

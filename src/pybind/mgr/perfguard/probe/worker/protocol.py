@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lines of JSON between the worker and the mgr, and the errors that they report.
 
-Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
+Request: one line (WorkerRequest). Standard input then stays open; its end, or
 {"cancel": reason}, ends the I/O at once. So does silence, if the request limits it: an mgr sends
 ALIVE at intervals, unless it hangs or another mgr has replaced it. If other hosts measure at the
 same time, a step waits for {"begin": index}.
@@ -15,11 +15,20 @@ import queue
 import sys
 import threading
 import time
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any, Iterator, Optional
 
 from ...cluster.types import Json
+from ...codec import Malformed, decode, encode
+from ...version import VERSION
+from ..placement import JournalledNaming, run_prefix
+from ..types import MEETING_PREFIX, NAMESPACE, BadJob, JobSteps, StepResult
 
-
+RUN = 'run'
+SWEEP = 'sweep'
+ENGINES = ('auto', 'python', 'native')
+#: State of a step that waits for other hosts.
+STEP_WAITS = 'waits'
 #: A line that only shows that the sender still follows the worker.
 ALIVE: Json = {'alive': True}
 #: The reasons of a cancellation when standard input is closed, and when no line comes.
@@ -32,6 +41,119 @@ PIPE_CHUNK_BYTES = 64 << 10
 #: for one that does not.
 WORKER_LAST_LINES_SECONDS = 30.0
 PIPE_IDLE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """The first line that the worker reads."""
+    pool: str
+    #: Run: the prefix of the names of all objects of this run. Sweep: what is removed.
+    prefix: str
+    entity: str
+    #: The secret of the cephx user; it is sent in this line only.
+    key: str
+    mon_host: str
+    mode: str = RUN
+    #: Path of ceph.conf, '' for none.
+    conf: str = ''
+    namespace: str = NAMESPACE
+    steps: JobSteps = ()
+    #: Wall time of the whole process, including connecting, prefill and cleaning up.
+    limit_seconds: float = 60.0
+    #: Seconds without a line from the sender after which the worker ends; 0: it never does.
+    silence_seconds: float = 0.0
+    engine: str = 'auto'
+    seed: int = 0
+    #: Determines the names of the objects of the steps or of the sweep; None: the steps contain the
+    #: names, and a sweep lists the pool.
+    naming: Optional[JournalledNaming] = None
+    #: Where an earlier sweep ended: the number of a name.
+    cursor: int = 0
+    #: The object at which several hosts have met to measure at the same time; '': one measures
+    #: alone. Before each step the worker waits for {"begin": index}, and its results have counts.
+    meeting: str = ''
+    #: This host has created the meeting: the worker removes it if its sender has ended.
+    leads: bool = False
+
+
+def request_to_json(request: WorkerRequest) -> Json:
+    """With the version of the sender: a worker is what is installed when it begins, an mgr what was
+    when it began."""
+    return {'version': VERSION, **encode(request)}
+
+
+def request_from_json(data: Json) -> WorkerRequest:
+    """Raises BadJob if a field is missing, unknown or invalid, or another version sent it."""
+    version = data.get('version', 'of another version')
+    if version != VERSION:
+        raise BadJob(other_version(version, VERSION))
+    try:
+        request: WorkerRequest = decode(WorkerRequest, {
+            name: value for name, value in data.items() if name != 'version'})
+    except Malformed as e:
+        raise BadJob('bad request: %s' % e)
+    for wrong in _what_is_wrong(request):
+        raise BadJob('bad request: ' + wrong)
+    return request
+
+
+def _what_is_wrong(request: WorkerRequest) -> Iterator[str]:
+    naming, prefix = request.naming, request.prefix
+    if request.mode not in (RUN, SWEEP):
+        yield 'mode %r' % request.mode
+    if request.engine not in ENGINES:
+        yield 'engine %r' % request.engine
+    if not prefix or not request.namespace:
+        # Both protect the objects of other clients.
+        yield 'prefix and namespace must not be empty'
+    if naming is not None and run_prefix(naming.run) != prefix:
+        yield 'objects of run %d lack the prefix %r' % (naming.run, prefix)
+    if request.meeting and not request.meeting.startswith(MEETING_PREFIX):
+        yield 'meeting %r' % request.meeting
+    for step in request.steps:
+        job = step.job
+        if job.bs < 1 or job.iodepth < 1 or job.nrfiles < 1 or job.bs > job.object_bytes:
+            yield 'job %s: inconsistent bs %d, iodepth %d, size %d and nrfiles %d' % (
+                job.name, job.bs, job.iodepth, job.size, job.nrfiles)
+        if not step.streams or naming is None and not all(
+                stream.objects for stream in step.streams):
+            yield 'job %s: a stream has no objects' % job.name
+    for name in {name for step in request.steps for stream in step.streams
+                 for name in stream.objects}:
+        if not name.startswith(prefix):
+            yield 'object %r lacks the prefix %r' % (name, prefix)
+
+
+#: Why the mgr cannot use a worker.
+NO_FILES = 'the files of perfguard are missing on the host of the mgr: install them again'
+
+
+def other_version(running: str, installed: str) -> str:
+    """Why the mgr, which runs one version, cannot use a worker of another one."""
+    return 'the mgr runs perfguard %s, but %s is installed: restart the mgr, or run "ceph mgr ' \
+        'fail"' % (running, installed)
+
+
+#: Exclusive upper bound of all numbers of a result.
+VALUE_BOUND = 1 << 63
+
+
+def step_result(raw: Any) -> StepResult:
+    """The result of a worker, or of an imported run, from its JSON. Malformed if it is none;
+    ValueError for a number that nothing can have."""
+    result: StepResult = decode(StepResult, raw)
+    _check_numbers(raw)
+    return result
+
+
+def _check_numbers(raw: Any) -> None:
+    if isinstance(raw, dict):
+        raw = list(raw.values())
+    if isinstance(raw, list):
+        for part in raw:
+            _check_numbers(part)
+    elif isinstance(raw, (int, float)) and not 0 <= raw < VALUE_BOUND:
+        raise ValueError('%r is no measure' % raw)
 
 
 class Output:

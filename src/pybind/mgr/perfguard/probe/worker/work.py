@@ -15,13 +15,13 @@ from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, 
 from ...codec import encode
 from ..placement import all_names, named
 from ..types import RBD, BadJob, Direction, JobStep, StepResult
-from ..wire import SWEEP, STEP_WAITS, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
 from .objects import (LISTING_OPTIONS, OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, names_with,
                       prefill, remove)
-from .protocol import GONE, Cancelled, Failed, Input, Output, finish
+from .protocol import (GONE, STEP_WAITS, SWEEP, Cancelled, Failed, Input, Output, WorkerRequest,
+                       finish, request_from_json)
 
 #: CPU share of a core from which the worker may be the bottleneck.
 LIMITED_SHARE = 0.9

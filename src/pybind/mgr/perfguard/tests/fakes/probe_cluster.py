@@ -12,8 +12,7 @@ from perfguard.options import Options
 from perfguard.probe import run as proberun
 from perfguard.probe.placement import all_names, named
 from perfguard.probe.types import NAMESPACE
-from perfguard.probe.worker.protocol import ALIVE
-from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json
+from perfguard.probe.worker.protocol import ALIVE, SWEEP, WorkerRequest, request_from_json
 
 from . import probe_runs
 from .cluster import FakeCluster, FakeView

@@ -4,7 +4,8 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.records import Archive, RunRecord, record_to_json
+from perfguard.codec import encode
+from perfguard.probe.records import Archive, RunRecord
 from perfguard.store import Store
 
 from ..fakes.cluster import Crash, MemoryKv
@@ -86,10 +87,10 @@ def test_ids_are_never_given_twice(kv: MemoryKv) -> None:
 
 
 def test_damage_is_set_aside_and_the_rest_is_read(kv: MemoryKv) -> None:
-    broken: Dict[str, Any] = {**record_to_json(record(1)), 'steps': [{}]}
+    broken: Dict[str, Any] = {**encode(record(1)), 'steps': [{}]}
     store = Store(kv)
     store.put('probe/1', broken)
-    store.put('probe/2', record_to_json(record(2)))
+    store.put('probe/2', encode(record(2)))
     store.put('probe/x', {})
     assert [each.id for each in Archive(store).load()] == [2]
     assert [name for name, _ in store.damaged] == ['probe/1', 'probe/x']

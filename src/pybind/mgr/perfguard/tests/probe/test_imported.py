@@ -21,7 +21,7 @@ from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.wire import RUN, SWEEP, STEP_WAITS
+from perfguard.probe.worker.protocol import RUN, STEP_WAITS, SWEEP, request_from_json
 
 from ..fakes import probe_runs
 from ..fakes.probe_cluster import ProbeDriver, fake_children
@@ -305,7 +305,7 @@ def test_they_are_removed_although_the_results_cannot_be_written(
         argv: List[str], monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(client, 'Child', Killed)
     assert client.main([*argv, '--rw', 'randread', '-o', '/dev/full']) == client.BAD_INPUT
-    assert [request['mode'] for request in FakeChild.requests] == [RUN, SWEEP]
+    assert [request.get('mode', RUN) for request in FakeChild.requests] == [RUN, SWEEP]
     assert '/dev/full: No space left on device' in capsys.readouterr().err
 
 
@@ -397,7 +397,7 @@ class TogetherChild:
             self._end()
             return
         begun = line.get('begin', -1)
-        steps = len(self.sent[0]['steps'])
+        steps = len(request_from_json(self.sent[0]).steps)
         if begun >= 0:
             measured_once = encode(result(self.number + begun))
             self.queued.append({'type': 'result', 'index': begun, 'result': measured_once})

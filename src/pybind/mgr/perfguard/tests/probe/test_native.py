@@ -11,12 +11,11 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.probe.types import Job, JobStep, Stream
-from perfguard.probe.wire import WorkerRequest
 from perfguard.probe.worker import native, work
 from perfguard.probe.worker.build import build
 from perfguard.probe.worker.engine import ERRORS_MAX, Timing
 from perfguard.probe.worker.objects import Payload
-from perfguard.probe.worker.protocol import Failed
+from perfguard.probe.worker.protocol import Failed, WorkerRequest
 
 OBJECT_BYTES = 1 << 18
 NAME = 'perfguard-probe-7-0'

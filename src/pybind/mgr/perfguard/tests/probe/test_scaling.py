@@ -6,10 +6,11 @@ from typing import Any, Callable, Dict, Sequence, Tuple
 
 import pytest
 
+from perfguard.codec import decode, encode
 from perfguard.probe import tables
 from perfguard.probe.jobs import doubled, plan_steps, scale_counts, step_count
 from perfguard.probe.limits import budget_of
-from perfguard.probe.records import DONE, RunRecord, record_from_json, record_to_json
+from perfguard.probe.records import DONE, RunRecord
 from perfguard.probe.report import Probed
 from perfguard.probe.curve import scalings
 from perfguard.probe.types import (BadJob, Direction, Job, JobStep, Quantiles, StepResult,
@@ -88,7 +89,7 @@ def test_a_cluster_whose_hosts_share_nothing_is_linear_by_host() -> None:
     steps = plan_steps([JOB], BY_HOST, REPEAT)
     whole = RunRecord(7, DONE, '', BY_HOST, 0.0, steps=steps, results=tuple(
         result(step, 500.0) for step in steps))
-    again = record_from_json(json.loads(json.dumps(record_to_json(whole))))
+    again = decode(RunRecord, json.loads(json.dumps(encode(whole))))
     assert again.target == BY_HOST
     found, = scalings(again)
     assert [(point.hosts, point.osds, point.iops.median, point.linear)

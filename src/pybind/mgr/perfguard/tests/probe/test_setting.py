@@ -7,11 +7,11 @@ import pytest
 
 from perfguard.cluster.inventory import store_and_drive
 from perfguard.cluster.types import ConfigEntry, Pool
+from perfguard.codec import decode, encode
 from perfguard.probe.settings import regression
 from perfguard.probe.compare import compare
 from perfguard.probe.orders import RunId, RunOrder
-from perfguard.probe.records import (DONE, RunRecord, differences, record_from_json, record_to_json,
-                                     setting_of)
+from perfguard.probe.records import DONE, RunRecord, differences, setting_of
 from perfguard.probe.types import Job, Target
 
 from ..fakes import probe_runs
@@ -96,7 +96,7 @@ def test_what_osds_say_of_store_and_drive() -> None:
 
 def test_it_is_kept() -> None:
     kept = record(1, 5000)
-    assert record_from_json(record_to_json(kept)).setting == SETTING
+    assert decode(RunRecord, encode(kept)).setting == SETTING
 
 
 class Upgraded(ProbeCluster):

@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
+from perfguard.codec import Malformed, decode, encode
 from perfguard.holds import config_command
 from perfguard.probe import resources as resources
 from perfguard.probe.jobs import number_between
@@ -20,18 +21,22 @@ RESOURCES = RunResources(
     7, 'perfguard-probe-7', True, CLEANING, True,
     {resources.DELETE_OPTION: None, resources.SIZE_ONE_OPTION: 'false'}, 1234.5)
 
+#: Its PGs are no compressed list.
+NAMING = {'run': 7, 'wanted': [], 'pool_id': 1, 'pg_num': 8, 'led': 'AAAA'}
+
 
 def test_the_journal_goes_and_comes() -> None:
-    raw = json.loads(json.dumps(resources.resources_to_json(RESOURCES)))
-    assert resources.resources_from_json(raw) == RESOURCES
+    raw = json.loads(json.dumps(encode(RESOURCES)))
+    assert decode(RunResources, raw) == RESOURCES
 
 
-@pytest.mark.parametrize('wrong', [{'run': 'x'}, {'allowed': 3}, {'worker_ends': None}])
+@pytest.mark.parametrize('wrong', [{'run': 'x'}, {'allowed': 3}, {'worker_ends': None},
+                                   {'naming': {}}, {'naming': NAMING}, {'naming': 3}])
 def test_a_journal_that_makes_no_sense(wrong: Dict[str, Any]) -> None:
-    with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        resources.resources_from_json({**resources.resources_to_json(RESOURCES), **wrong})
-    with pytest.raises(LookupError):
-        resources.resources_from_json({})
+    with pytest.raises(Malformed):
+        decode(RunResources, {**encode(RESOURCES), **wrong})
+    with pytest.raises(Malformed):
+        decode(RunResources, {})
 
 
 def test_names() -> None:
@@ -130,8 +135,7 @@ def test_the_user_is_confined_to_the_pool_whatever_its_name(name: str, written: 
 def test_the_user_of_an_image_has_all_of_the_own_pool_but_no_other() -> None:
     own = replace(RESOURCES, image=True)
     assert resources.user_command(own)['caps'][3] == 'allow rwx pool=perfguard-probe-7'
-    assert resources.resources_from_json(json.loads(json.dumps(
-        resources.resources_to_json(own)))) == own
+    assert decode(RunResources, json.loads(json.dumps(encode(own)))) == own
     in_a_pool = resources.user_command(replace(own, pool='rbd', own=False))['caps'][3]
     assert in_a_pool == 'allow rw pool=rbd namespace=perfguard-probe'
 

@@ -4,11 +4,12 @@ from typing import Any, Dict
 
 import pytest
 
+from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
-from perfguard.probe.placement import naming_of, naming_to_json, names_seconds
+from perfguard.probe.placement import JournalledNaming, naming_of, names_seconds
 from perfguard.probe.resources import LEFT_CHECK, SweepPart, Sweeps
 from perfguard.probe.run import SWEEP_SECONDS
 from perfguard.probe.types import Target
@@ -95,7 +96,7 @@ def test_a_sweep_has_time_to_find_the_names_of_all_objects() -> None:
     """For many objects of an OSD that leads few PGs, that takes longer than to remove them."""
     naming = naming_of(1, parse_jobs(None, {**WORDS, 'size': '16m', 'nrfiles': '1024'}, None),
                        Target('osd', osds=(3,)), {'1.%x' % pg: 3 for pg in range(32)}, 1, 32768)
-    driver = orphaned(naming=naming_to_json(naming))
+    driver = orphaned(naming=encode(naming, JournalledNaming))
     driver.run_until(lambda: len(driver.cluster.workers) == 2)
     request = driver.cluster.workers[1].request
     assert request is not None and request.naming == naming

@@ -9,7 +9,8 @@ from perfguard.codec import encode
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.types import Target
-from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
+from perfguard.probe.worker.protocol import (WorkerRequest, request_from_json, request_to_json,
+                                             step_result)
 
 from ..fakes.probe_runs import repeated
 

@@ -12,16 +12,16 @@ from typing import Any, Deque, Dict, List
 import pytest
 import rados
 
-from perfguard.codec import encode
+from perfguard.codec import decode, encode
 from perfguard.probe import worker
 from perfguard.probe.jobs import plan_steps
-from perfguard.probe.placement import all_names, named, naming_from_json, naming_of, naming_to_json
+from perfguard.probe.placement import JournalledNaming, all_names, named, naming_of
 from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Target
-from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
 from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
 from perfguard.probe.worker.objects import Batch, Cleaned, Payload, names_with, prefill, remove
-from perfguard.probe.worker.protocol import Cancelled, Input, Failed
+from perfguard.probe.worker.protocol import (Cancelled, Failed, Input, WorkerRequest,
+                                             request_from_json, request_to_json, step_result)
 from perfguard.probe.worker.work import Stepping, Used, between
 
 SECOND_NS = 10 ** 9
@@ -365,7 +365,8 @@ def test_names_of_osds_are_the_same_for_the_sweep():
     naming = naming_of(7, jobs, target, leads, 5, 24)
     written = {name for each in named(plan_steps(jobs, target, 3), naming)
                for stream in each.streams for name in stream.objects}
-    assert naming_from_json(json.loads(json.dumps(naming_to_json(naming)))) == naming
+    raw = json.loads(json.dumps(encode(naming, JournalledNaming)))
+    assert decode(JournalledNaming, raw) == naming
     assert set(all_names(naming)) == written and len(written) == 16
 
 
@@ -434,7 +435,8 @@ def test_requests_go_and_come():
 @pytest.mark.parametrize('wrong, word', [
     ({'mode': 'walk'}, 'mode'), ({'engine': 'diesel'}, 'engine'), ({'prefix': ''}, 'prefix'),
     ({'namespace': ''}, 'namespace'), ({'prefix': 'mine'}, 'mine'), ({'bogus': 1}, 'bogus'),
-    ({'jobs': [{}]}, 'name'), ({'steps': [1]}, 'request'), ({'objects': []}, 'request')])
+    ({'steps': {'jobs': [{}], 'objects': [], 'steps': []}}, 'name'), ({'steps': [1]}, 'request'),
+    ({'steps': {'jobs': [], 'objects': [], 'steps': [[3, 0, '', []]]}}, 'range')])
 def test_bad_requests(wrong, word):
     with pytest.raises(BadJob, match=word):
         request_from_json({**request_to_json(request()), **wrong})
@@ -443,7 +445,7 @@ def test_bad_requests(wrong, word):
 @pytest.mark.parametrize('fields', [{'bs': 1 << 20}, {'iodepth': 0}, {'bs': 0}, {'nrfiles': 0}])
 def test_jobs_that_cannot_be_done(fields):
     data = request_to_json(request())
-    data['jobs'][0].update(fields)
+    data['steps']['jobs'][0].update(fields)
     with pytest.raises(BadJob, match='inconsistent'):
         request_from_json(data)
 

@@ -20,9 +20,9 @@ from perfguard import VERSION
 from perfguard.cluster.types import Json
 from perfguard.probe.placement import naming_of
 from perfguard.probe.types import MEETING_PREFIX, Job, JobStep, Stream, Target
-from perfguard.probe.wire import STEP_WAITS, WorkerRequest, SWEEP, request_to_json
 from perfguard.probe.worker.objects import LISTING_SECONDS
-from perfguard.probe.worker.protocol import ALIVE, GONE, Cancelled, Input, Failed
+from perfguard.probe.worker.protocol import (ALIVE, GONE, STEP_WAITS, SWEEP, Cancelled, Failed,
+                                             Input, WorkerRequest, request_to_json)
 
 from .test_worker import FakeIoctx
 
