@@ -130,7 +130,7 @@ class CampaignCommands(Handlers):
     @writes('perfguard campaign rollback', tables.order)
     def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
-        return self._order(order_of('rollback', accept=accept, dry_run=dry_run))
+        return self._order(order_of('rollback', dict(accept=accept, dry_run=dry_run)))
 
     @writes('perfguard campaign finish', accepted)
     def campaign_finish(self, keep: bool = False, dry_run: bool = False,
@@ -158,9 +158,10 @@ class CampaignCommands(Handlers):
         if spelled(change) not in CHANGES:
             raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                           % (change, ', '.join(CHANGES)))
-        order = order_of(change, what or (), weight, prior_version, inbuf, accept, by=by,
-                         deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,
-                         drain=drain)
+        order = order_of(change, dict(
+            what=what, weight=weight, prior_version=prior_version, inbuf=inbuf, accept=accept,
+            by=by, deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,
+            drain=drain))
         return self._order(PlanOrder(SAVE, plan, order))
 
     @reads('perfguard plan ls', tables.saved_plans)

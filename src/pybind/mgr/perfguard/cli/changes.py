@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The commands that change CRUSH or pools, and their preview: one thin function each."""
 import errno
+from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
@@ -25,71 +26,71 @@ CHANGE_TEXTS: Dict[str, Plain] = {
 _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
 #: Arguments of only some changes -> these.
 _TAKEN_BY: Dict[str, Tuple[str, ...]] = {
-    '--weight': ('expand',), '--prior-version': ('crushmap',), '--drain': ('expand',),
-    '--upmaps-max': ('rule', 'crushmap'), '--await': ('expand',), '-i': _OF_FILES,
-    '--by': ('balance',),
-    '--deviation': ('balance',), '--max-movement': ('balance',), '--what-if': ('expand',)}
+    'weight': ('expand',), 'prior_version': ('crushmap',), 'drain': ('expand',),
+    'upmaps_max': ('rule', 'crushmap'), 'await_': ('expand',), 'inbuf': _OF_FILES,
+    'by': ('balance',), 'deviation': ('balance',), 'max_movement': ('balance',),
+    'what_if': ('expand',)}
+#: Arguments that an Order has under the same name.
+_IN_ORDER = ('weight', 'prior_version', 'by', 'deviation', 'max_movement', 'upmaps_max', 'what_if',
+             'remove')
 
 
-def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
-             prior_version: Optional[int] = None, inbuf: Optional[str] = None,
-             accept: Optional[Sequence[str]] = None, dry_run: bool = False,
-             await_: bool = False, within: Optional[str] = None, by: Optional[str] = None,
-             deviation: Optional[str] = None, max_movement: Optional[str] = None,
-             drain: Optional[Sequence[str]] = None, what_if: Optional[str] = None,
-             under: Optional[Sequence[str]] = None, class_: Optional[str] = None,
-             upmaps_max: Optional[int] = None, remove: bool = False) -> Order:
-    """The order for a change by its name. Raises Refused."""
-    codes = accepted(accept or ())
+def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
+    """The order for a change by its name. Raises Refused.
+
+    `arguments`: those of the command by name; None, False: not given.
+    """
+    given = {name: value for name, value in arguments.items()
+             if value is not None and value is not False and (value or name != 'inbuf')}
+    what, codes = given.pop('what', ()), accepted(given.pop('accept', ()))
+    dry_run = 'dry_run' in given
     change = spelled(change)
     losing = change == LOSE and dry_run
     if change not in CHANGE_TEXTS and not losing:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
                       % (change, ', '.join([*CHANGE_TEXTS, *([LOSE] if dry_run else [])])))
-    given: Dict[str, object] = {
-        '--weight': weight, '--prior-version': prior_version, '--drain': drain,
-        '--upmaps-max': upmaps_max, '--await': await_ or None, '-i': inbuf or None, '--by': by,
-        '--deviation': deviation, '--max-movement': max_movement, '--what-if': what_if}
-    _refuse_ignored(change, {argument: value is not None and change not in _TAKEN_BY[argument]
-                             for argument, value in given.items()})
+    _refuse_ignored(change, {_spelled(name): name in given and change not in changes
+                             for name, changes in _TAKEN_BY.items()})
+    is_awaited, asks_what_if = 'await_' in given, 'what_if' in given
     _refuse_ignored(change, {
-        '--within': within is not None and not await_,
-        '--await with --what-if': await_ and what_if is not None,
-        '--drain with --what-if': bool(drain) and what_if is not None,
-        '--under': under is not None and what_if is None,
-        '--class': class_ is not None and what_if is None,
-        ' '.join(what) + ' with --what-if': bool(what) and what_if is not None,
+        '--within': 'within' in given and not is_awaited,
+        '--await with --what-if': is_awaited and asks_what_if,
+        '--drain with --what-if': 'drain' in given and asks_what_if,
+        '--under': 'under' in given and not asks_what_if,
+        '--class': 'class_' in given and not asks_what_if,
+        ' '.join(what) + ' with --what-if': bool(what) and asks_what_if,
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
-    if upmaps_max is not None and upmaps_max < 0:
-        raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % upmaps_max)
+    if given.get('upmaps_max', 0) < 0:
+        raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % given['upmaps_max'])
     if losing:
         return Order(LOSE, _names(LOSE, what), dry_run=True)
+    order = Order(change, accept=codes, dry_run=dry_run,
+                  **{name: given[name] for name in _IN_ORDER if name in given})
     if change == 'crushmap':
-        return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
-                     prior_version=prior_version, upmaps_max=upmaps_max, accept=codes,
-                     dry_run=dry_run)
+        return replace(order, crush_map=_file(given.get('inbuf'), 'no CRUSH map: give one'))
     if change == 'import':
-        return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
-                     dry_run=dry_run)
-    if what_if is not None:
-        return Order(change, weight=weight, dry_run=True, what_if=what_if,
-                     under=words(*(under or ())), device_class=class_)
-    if await_:
-        return _awaited(what, weight, within, codes, dry_run, drain or ())
+        return replace(order, mappings=_file(given.get('inbuf'), 'no mappings: give a file'))
+    if asks_what_if:
+        return replace(order, under=words(*given.get('under', ())),
+                       device_class=given.get('class_'), accept=(), dry_run=True)
+    drain = words(*given.get('drain', ()))
+    if is_awaited:
+        return replace(_awaited(what, given.get('within'), order), drain=drain)
     if change == 'expand':
-        return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run,
-                         drain=words(*drain or ()))
-    return Order(change, _names(change, what), accept=codes, dry_run=dry_run, by=by,
-                 deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,
-                 remove=remove)
+        return expansion(words(*what), order.weight, codes, dry_run, drain)
+    return replace(order, names=_names(change, what))
 
 
-def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
-             codes: Sequence[str], dry_run: bool, drain: Sequence[str]) -> Order:
+def _awaited(what: Sequence[str], within: Optional[str], order: Order) -> Order:
     _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
-        what): bool(what), '--accept (the risks are not known yet)': bool(codes)})
-    return Order(AWAIT, weight=weight, drain=words(*drain), dry_run=dry_run,
-                 within=0.0 if within is None else duration_seconds(within))
+        what): bool(what), '--accept (the risks are not known yet)': bool(order.accept)})
+    return replace(order, verb=AWAIT,
+                   within=0.0 if within is None else duration_seconds(within))
+
+
+def _spelled(name: str) -> str:
+    """An argument as operators write it."""
+    return '-i' if name == 'inbuf' else '--' + name.rstrip('_').replace('_', '-')
 
 
 def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
@@ -127,20 +128,20 @@ class ChangeCommands(Handlers):
                dry_run: bool = False, accept: Optional[List[str]] = None, await_: bool = False,
                within: Optional[str] = None, drain: Optional[List[str]] = None) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
-        return self._change('expand', what or (), weight=weight, dry_run=dry_run, accept=accept,
+        return self._change('expand', what=what, weight=weight, dry_run=dry_run, accept=accept,
                             await_=await_, within=within, drain=drain)
 
     @writes('perfguard drain', CHANGE_TEXTS['drain'])
     def drain(self, what: List[str], dry_run: bool = False,
               accept: Optional[List[str]] = None) -> Json:
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
-        return self._change('drain', what, dry_run=dry_run, accept=accept)
+        return self._change('drain', what=what, dry_run=dry_run, accept=accept)
 
     @writes('perfguard undrain', CHANGE_TEXTS['undrain'])
     def undrain(self, what: List[str], dry_run: bool = False,
                 accept: Optional[List[str]] = None) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
-        return self._change('undrain', what, dry_run=dry_run, accept=accept)
+        return self._change('undrain', what=what, dry_run=dry_run, accept=accept)
 
     @writes('perfguard replace')
     def replace(self, what: List[str], dry_run: bool = False, accept: Optional[List[str]] = None,
@@ -151,14 +152,14 @@ class ChangeCommands(Handlers):
             _refuse_ignored('--cancel', {'--dry-run': dry_run, '--accept': bool(accept),
                                          '--remove': remove})
             return show(self.loop.ask(Order(CANCEL, words(*what))), format, message)
-        return show(self._change(REPLACE, what, dry_run=dry_run, accept=accept, remove=remove),
-                    format, CHANGE_TEXTS[REPLACE])
+        return show(self._change(REPLACE, what=what, dry_run=dry_run, accept=accept,
+                                 remove=remove), format, CHANGE_TEXTS[REPLACE])
 
     @writes('perfguard rule', CHANGE_TEXTS['rule'])
     def rule(self, pool: str, rule: str, upmaps_max: Optional[int] = None, dry_run: bool = False,
              accept: Optional[List[str]] = None) -> Json:
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
-        return self._change('rule', (pool, rule), upmaps_max=upmaps_max, dry_run=dry_run,
+        return self._change('rule', what=(pool, rule), upmaps_max=upmaps_max, dry_run=dry_run,
                             accept=accept)
 
     @writes('perfguard pg-num')
@@ -166,15 +167,15 @@ class ChangeCommands(Handlers):
     def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
                accept: Optional[List[str]] = None) -> Json:
         """Split or merge PGs of a pool in batches; without <pg_num>, name the recommended number"""
-        return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
-                            dry_run=dry_run, accept=accept)
+        what = (pool,) if pg_num is None else (pool, str(pg_num))
+        return self._change('pg_num', what=what, dry_run=dry_run, accept=accept)
 
     @writes('perfguard balance', CHANGE_TEXTS['balance'])
     def balance(self, what: Optional[List[str]] = None, by: Optional[str] = None,
                 deviation: Optional[str] = None, max_movement: Optional[str] = None,
                 dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Move PGs of pools, classes or roots until each OSD has its share: --by pgs or bytes"""
-        return self._change('balance', what or (), by=by, deviation=deviation,
+        return self._change('balance', what=what, by=by, deviation=deviation,
                             max_movement=max_movement, dry_run=dry_run, accept=accept)
 
     @writes('perfguard crushmap', CHANGE_TEXTS['crushmap'])
@@ -213,13 +214,13 @@ class ChangeCommands(Handlers):
         if change is None:
             return show(release_preview_json(self._ready().rebalanced.preview), format,
                         tables.release_preview)
-        order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
-                         await_=await_, within=within, by=by, deviation=deviation,
-                         max_movement=max_movement, drain=drain, what_if=what_if, under=under,
-                         class_=class_, upmaps_max=upmaps_max)
+        order = order_of(change, dict(
+            what=what, weight=weight, prior_version=prior_version, inbuf=inbuf, dry_run=True,
+            await_=await_, within=within, by=by, deviation=deviation, max_movement=max_movement,
+            drain=drain, what_if=what_if, under=under, class_=class_, upmaps_max=upmaps_max))
         text = tables.loss if order.verb == LOSE else \
             CHANGE_TEXTS[spelled(change)] if what_if is None else tables.growth
         return show(self._order(order), format, text)
 
-    def _change(self, change: str, what: Sequence[str] = (), **arguments: Any) -> Json:
-        return self._order(order_of(change, what, **arguments))
+    def _change(self, change: str, **arguments: Any) -> Json:
+        return self._order(order_of(change, arguments))
