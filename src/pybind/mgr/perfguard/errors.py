@@ -53,12 +53,14 @@ class Refused(PerfguardError):
 
 @contextlib.contextmanager
 def as_refusal(subject: str) -> Iterator[None]:
-    """Raise Refused with EIO for an unexpected error, whose traceback is logged: an order that
-    fails must not fail the turn, and with it all other orders. `subject`: the order."""
+    """Raise Refused for each error: an order that fails must not fail the turn, and with it all
+    other orders. An unexpected error is EIO, and its traceback is logged. `subject`: the order."""
     try:
         yield
-    except PerfguardError:
+    except Refused:
         raise
+    except PerfguardError as error:
+        raise Refused(error.errno, str(error)) from error
     except Exception as error:
         log.exception('%s failed', subject)
         raise Refused(errno.EIO, '%s failed: %r' % (subject, error)) from None

@@ -11,7 +11,7 @@ from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import AnyJob, ToolThread
 from ..cluster.types import Document, Json, OsdPlace
 from ..codec import Malformed, decode, encode
-from ..errors import HealthChecks, Refused
+from ..errors import HealthChecks, PerfguardError, Refused
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
@@ -217,7 +217,8 @@ class Probing:
 
     def carry_out(self, waiting: WaitingProbe, observation: Observation, view: View,
                   options: Options, moving: bool) -> Optional[Document]:
-        """Called by the loop; None while a job of the order is running. Raises Refused."""
+        """Called by the loop; None while a job of the order is running. Raises Refused or
+        BadJob."""
         order = waiting.order
         if isinstance(order, RunOrder):
             drafted = self._drafted(order, observation, view, options, moving)
@@ -244,7 +245,7 @@ class Probing:
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
     def _is_placed(self, waiting: WaitingProbe, drafted: ProbeDraft, view: View) -> bool:
-        """Whether the chosen OSDs are known to lead enough PGs. Raises Refused if they do not."""
+        """Whether the chosen OSDs are known to lead enough PGs. Raises BadJob if they do not."""
         placing = drafted.placing(view)
         if placing is None:
             return True
@@ -255,10 +256,7 @@ class Probing:
                               'a moment')
         if not waiting.job.done:
             return False
-        try:
-            waiting.job.result()
-        except BadJob as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+        waiting.job.result()
         return True
 
     def _known(self, run: int) -> RunRecord:
@@ -271,7 +269,7 @@ class Probing:
 
     def _drafted(self, order: RunOrder, observation: Observation, view: View, options: Options,
                  moving: bool) -> ProbeDraft:
-        """Raises Refused if the order is invalid; other refusals are in the draft."""
+        """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
         drafted = draft(order, self._cluster, observation, view, options, moving)
         self._read_version(observation.now)
         if order.store or not self.remarks:
@@ -323,10 +321,7 @@ class Probing:
 
     def _import(self, text: str) -> Json:
         """Keep the record of a run on a client host."""
-        try:
-            record = imported_record(text)
-        except BadJob as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+        record = imported_record(text)
         for imported in self._history.all():
             if imported.trigger == IMPORTED and (imported.created, imported.target) == (
                     record.created, record.target):
@@ -459,7 +454,7 @@ class Probing:
                     self._attempts.again(name)
                     return
                 self._begin(drafted, observation, options)
-            except Refused as refused:
+            except PerfguardError as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
                 # An error here must not stop the loop.

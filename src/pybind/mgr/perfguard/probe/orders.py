@@ -23,7 +23,7 @@ from .limits import Budget, blocked_io, over_limit, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
 from .resources import pg_num_for, pool_named, quoted
-from .types import RBD, BadJob, Job, JobStep, Target
+from .types import RBD, Job, JobStep, Target
 
 
 @dataclass(frozen=True)
@@ -197,15 +197,7 @@ class ProbeDraft:
 
 def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
           moving: bool) -> ProbeDraft:
-    """Raises Refused if the order is invalid; other refusals are in the draft."""
-    try:
-        return _draft(order, cluster, observation, view, options, moving)
-    except BadJob as error:
-        raise Refused(errno.EINVAL, str(error)) from error
-
-
-def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
-           moving: bool) -> ProbeDraft:
+    """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
     jobs: Tuple[Job, ...] = ()
     if not order.store:
         jobs = parse_jobs(order.profile, order.words, order.job_file)

@@ -9,7 +9,7 @@ from typing import (Callable, Dict, Generic, Hashable, Iterator, List, Mapping, 
 from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
 from ..watch.load import PoolUse
-from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
+from .compare import (Interference, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank, slow_in_pool)
 from .curve import Curve, Scaling, curves, scalings, slower_alone
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
@@ -220,11 +220,9 @@ class Probed:
         return self.layouts.get(record.target.pool, default)
 
     def compared(self, before: int, after: int) -> Json:
+        """Raises Refused or NothingInCommon."""
         records = self.known(before), self.known(after)
-        try:
-            comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
-        except NothingInCommon as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+        comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
         return {'before': before, 'after': after, 'verdict': comparison.verdict,
                 'notes': list(comparison.notes), 'lines': [
                     {'job': line.label, 'verdict': line.verdict, 'p': line.p, 'why': line.why,

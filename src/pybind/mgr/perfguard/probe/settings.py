@@ -298,10 +298,7 @@ class StoredSettings:
 
     def set_baseline(self, record: RunRecord) -> None:
         self.check()
-        try:
-            baselines = self.now.baselines.with_run(record)
-        except BadJob as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+        baselines = self.now.baselines.with_run(record)
         regressions = tuple(row for row in self.now.regressions
                             if row.baseline in baselines.ids)
         self._set(baselines=baselines, regressions=regressions)

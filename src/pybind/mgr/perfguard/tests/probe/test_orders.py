@@ -9,7 +9,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
-from perfguard.errors import Refused
+from perfguard.errors import PerfguardError
 from perfguard.options import Options
 from perfguard.probe.orders import ProbeDraft, RunOrder, draft
 
@@ -52,7 +52,7 @@ def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
     assert (target.osds, target.hosts) == ((0, 1, 2, 5, 7), (3, 1, 1))
     apart = replace(order, by_host=False)
     assert drafted(apart, ProbeCluster(osds_per_host=3)).target.hosts == ()
-    with pytest.raises(Refused, match='two hosts'):
+    with pytest.raises(PerfguardError, match='two hosts'):
         drafted(replace(order, osd='0,1'), ProbeCluster(osds_per_host=3))
 
 
@@ -83,7 +83,7 @@ def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
     ({'store': True, 'words': {}, 'interference': True}, errno.EINVAL, '--store')])
 def test_what_makes_no_sense(fields: Dict[str, Any], code: int, text: str) -> None:
     given: Dict[str, Any] = {'words': WORDS, **fields}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PerfguardError) as refused:
         drafted(RunOrder(**given))
     assert refused.value.errno == code and text in str(refused.value)
     assert '\n' not in str(refused.value)
@@ -94,7 +94,7 @@ def test_osds_that_are_down_or_out() -> None:
     cluster.toys[3] = cluster.toys[3]._replace(up=False)
     cluster.toys[4] = cluster.toys[4]._replace(reweight=0.0)
     for osd, why in ((3, 'down'), (4, 'out')):
-        with pytest.raises(Refused, match='osd.%d is %s' % (osd, why)):
+        with pytest.raises(PerfguardError, match='osd.%d is %s' % (osd, why)):
             drafted(RunOrder(words=WORDS, osd=str(osd)), cluster)
     assert drafted(RunOrder(words=WORDS, osd='all'), cluster).target.osds == (0, 1, 2, 5, 6, 7)
 
@@ -192,7 +192,7 @@ def test_an_own_pool_fits_the_osds_of_its_rule(default_rule: int, pg_num: int,
 
 def test_a_pool_whose_name_capabilities_cannot_have() -> None:
     name = '6" it\'s'
-    with pytest.raises(Refused, match='both kinds of quotes') as refused:
+    with pytest.raises(PerfguardError, match='both kinds of quotes') as refused:
         drafted(replace(IN_POOL, pool=name), cluster_with(name=name))
     assert refused.value.errno == errno.EINVAL
 
@@ -200,20 +200,20 @@ def test_a_pool_whose_name_capabilities_cannot_have() -> None:
 def test_names_that_are_hashed_otherwise() -> None:
     cluster = cluster_with(object_hash=1)
     assert not refusals(IN_POOL, cluster)
-    with pytest.raises(Refused, match='object_hash 1'):
+    with pytest.raises(PerfguardError, match='object_hash 1'):
         drafted(replace(IN_POOL, osd='1'), cluster)
 
 
 def test_a_pool_behind_a_cache_tier_is_refused() -> None:
     """Its operations go to the tier, which the user of the probe cannot access."""
-    with pytest.raises(Refused, match='cache tier') as refused:
+    with pytest.raises(PerfguardError, match='cache tier') as refused:
         drafted(IN_POOL, cluster_with(cached=True))
     assert refused.value.errno == errno.EINVAL
 
 
 def test_the_pool_of_a_cache_tier_is_refused() -> None:
     """To make room for the probe's objects, it evicts those of clients."""
-    with pytest.raises(Refused, match='is a cache tier.*evict') as refused:
+    with pytest.raises(PerfguardError, match='is a cache tier.*evict') as refused:
         drafted(IN_POOL, cluster_with(caches=True))
     assert refused.value.errno == errno.EINVAL
 
@@ -240,7 +240,7 @@ def test_an_osd_that_leads_nothing_of_the_pool() -> None:
     idle = next(osd for osd in cluster.toys if osd not in led)
     driver = ProbeDriver(cluster)
     for dry_run in (True, False):
-        with pytest.raises(Refused, match='osd.%d: it is primary of none' % idle) as refused:
+        with pytest.raises(PerfguardError, match='osd.%d: it is primary of none' % idle) as refused:
             driver.give(replace(IN_POOL, osd=str(idle), dry_run=dry_run))
         assert refused.value.errno == errno.EINVAL
     assert not driver.listed

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.errors import Refused
+from perfguard.errors import PerfguardError, Refused
 from perfguard.probe import report as probed_module, tables
 from perfguard.probe.compare import compare, rank
 from perfguard.probe.expectations import Layout, expect
@@ -100,7 +100,7 @@ def test_comparison() -> None:
 @pytest.mark.parametrize('before, after, code', [(1, 9, errno.ENOENT), (9, 1, errno.ENOENT),
                                                  (1, 3, errno.EINVAL)])
 def test_what_cannot_be_compared(before: int, after: int, code: int) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PerfguardError) as refused:
         PROBED.compared(before, after)
     assert refused.value.errno == code
 
