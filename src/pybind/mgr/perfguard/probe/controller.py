@@ -23,7 +23,7 @@ from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded
 from .osd_bench import BENCH, StoreRun
 from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
-                     ignores_clients, order_of_words, reasons, words_of_order)
+                     ignores_clients, reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, setting_of)
 from .report import ActiveProbe, Caches, Probed, unknown
@@ -32,7 +32,7 @@ from .resources import (RunResources, leftover_check, own_pool, probe_rows,
 from .run import ProbeRun
 from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
                        health_check, schedule_of, schedule_to_json)
-from .types import BadJob, NAMESPACE, PROBE_PREFIX
+from .types import NAMESPACE, PROBE_PREFIX
 from .worker.protocol import NO_FILES, other_version
 
 log = logging.getLogger(__name__)
@@ -400,10 +400,7 @@ class Probing:
         if order.key in SCHEDULE_VERBS:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
                           '"probe schedule <name> --rm" removes one' % order.key)
-        try:
-            schedule = schedule_of(order.key, {**words_of_order(order.run), **order.window})
-        except BadJob as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+        schedule = schedule_of(order.key, order.run, order.window)
         # An invalid order is refused; one that only cannot begin now is not.
         drafted = draft(order.run, self._cluster, observation, view, options, moving)
         if not self._is_placed(waiting, drafted, view):
@@ -442,8 +439,7 @@ class Probing:
         for name in self._attempts.next_ones(names, observation.now):
             if not self._may_write():
                 return
-            words = next(schedule.words for schedule in settings.schedules if schedule.name == name)
-            order = order_of_words(dict(words), name)
+            order = next(schedule.run for schedule in settings.schedules if schedule.name == name)
             # With the job of an earlier turn, if that was for this order.
             waiting = self._scheduled if self._scheduled.order == order else ScheduledOrder(order)
             self._scheduled = ScheduledOrder()

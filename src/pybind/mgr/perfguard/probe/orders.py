@@ -7,10 +7,11 @@ import errno
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Reader, View
 from ..cluster.types import RJENKINS, Document, Pool, Signals
+from ..codec import encode
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
@@ -112,22 +113,12 @@ class NewSchedule:
 
 #: Instead of a pool that cannot be probed.
 OWN_POOL = 'without --pool, a probe creates its own pool'
-#: Fields of a RunOrder that a schedule stores: texts and switches.
-_TEXT_FIELDS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
-_SWITCHES = ('store', 'during_campaign', 'hold_scrub', 'consent')
 
 
 def words_of_order(order: RunOrder) -> Dict[str, str]:
-    """The part of an order that a schedule stores."""
-    words = {name: getattr(order, name) for name in _TEXT_FIELDS
-             if getattr(order, name) is not None}
-    return {**words, **{name: 'yes' for name in _SWITCHES if getattr(order, name)}}
-
-
-def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
-    fields: Dict[str, Any] = {name: words[name] for name in _TEXT_FIELDS if name in words}
-    fields.update({name: True for name in _SWITCHES if name in words})
-    return RunOrder(trigger=trigger, **fields)
+    """What an order says beside its trigger, as commands show it."""
+    return {name: 'yes' if value is True else value for name, value in encode(order).items()
+            if name != 'trigger'}
 
 
 #: Default and maximum number of replicas in the pool that a probe creates.

@@ -16,9 +16,10 @@ from ..cluster.types import Document, Json
 from ..codec import decode, encode
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
-from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
+from ..window import DAY_MINUTES, Window, is_open, window
 from .compare import NothingInCommon, RunComparison, compare
 from .jobs import number_between
+from .orders import RunOrder, words_of_order
 from .records import RunHistory, RunRecord, differences
 from .stats import JobWords, job_words
 from .types import BadJob
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 
 # ---- Schedules: when each is due, and the results of attempts to begin it
 
-#: Arguments of the schedule; all others are those of the probe.
-TIME_WORDS = ('begin_time', 'end_time', 'begin_weekday', 'end_weekday', 'every_days')
 SCHEDULE_DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0',
                      'end_weekday': '0', 'every_days': '1'}
 MAX_DAYS = 366
@@ -45,36 +44,31 @@ SCHEDULE_AGAIN_SECONDS = 60.0
 class Schedule:
     """A probe that begins once in each window, or in the first window after `every_days`."""
     name: str
-    #: Of the probe: profile, target, words of the job.
-    words: Tuple[Tuple[str, str], ...]
+    run: RunOrder
     window: Window
     #: As given, to be shown again.
     times: Tuple[Tuple[str, str], ...]
     every_days: int = 1
 
 
-def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
-    """From TIME_WORDS and the arguments of the probe; BadJob if invalid or never due.
+def schedule_of(name: str, run: RunOrder, times: Mapping[str, str]) -> Schedule:
+    """`times`: as SCHEDULE_DEFAULTS. BadJob or BadWindow if they are invalid, or it is never due.
 
     begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
     options of campaigns; every_days from 1.
     """
     if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
         raise BadJob('invalid schedule name %r: use letters, digits, ".", "_" and "-"' % name)
-    times = {**SCHEDULE_DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
-    try:
-        when = window(times['begin_time'], times['end_time'],
-                      number_between('begin_weekday', times['begin_weekday'], 0, 6),
-                      number_between('end_weekday', times['end_weekday'], 0, 7) % 7)
-    except BadWindow as reason:
-        raise BadJob(str(reason)) from None
+    times = {**SCHEDULE_DEFAULTS, **times}
+    when = window(times['begin_time'], times['end_time'],
+                  number_between('begin_weekday', times['begin_weekday'], 0, 6),
+                  number_between('end_weekday', times['end_weekday'], 0, 7) % 7)
     every = number_between('every_days', times['every_days'], 1, MAX_DAYS)
-    probe = tuple(sorted((word, text) for word, text in words.items() if word not in TIME_WORDS))
-    return Schedule(name, probe, when, tuple(times.items()), every)
+    return Schedule(name, replace(run, trigger=name), when, tuple(times.items()), every)
 
 
 def schedule_to_json(schedule: Schedule) -> Json:
-    return {'name': schedule.name, **dict(schedule.times), 'probe': dict(schedule.words)}
+    return {'name': schedule.name, **dict(schedule.times), 'probe': words_of_order(schedule.run)}
 
 
 def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,

@@ -42,7 +42,7 @@ EDGES = frozenset({
     'cluster.orchestrator', 'cluster.osd_commands', 'cluster.ports', 'cluster.sensors',
     'cluster.drive_health', 'cluster.tool_thread', 'cluster.types', 'metrics.endpoint',
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',
-    'probe.orders.order_of_words', 'probe.records', 'probe.run', 'probe.worker',
+    'probe.records', 'probe.run', 'probe.worker',
     'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',
     'rebalance.plans.WaitingOrder', 'rebalance.settings',
     'status'})

@@ -12,6 +12,7 @@ from perfguard.metrics.page import (Build, MAX_SUBJECTS, MetricsPage, labels, re
                                     target_text)
 from perfguard.mitigation.report import MitigationListing, RungRow
 from perfguard.mitigation.types import Rung
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
 from perfguard.probe.settings import Baselines, Regression, schedule_of
@@ -64,7 +65,8 @@ def measured() -> Probed:
                probe_records.run(3, (), state=FAILED, ended=300.0),
                replace(curve, id=5, target=Target('pool', 'rbd')))
     return Probed(records=records, running=replace(records[0], id=4, state='running'),
-                  schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
+                  schedules=(schedule_of('nightly', RunOrder(profile='quick'),
+                                         {'begin_time': '0200'}),),
                   refused={'nightly': 'not now'}, baselines=Baselines().with_run(records[0]),
                   regressions=(Regression(1, 2, 'pool:rbd', ('slow',)),))
 

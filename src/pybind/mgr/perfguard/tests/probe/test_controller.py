@@ -316,7 +316,7 @@ def test_a_schedule_whose_pool_has_gone() -> None:
     driver = scheduled()
     store = Store(driver.kv)
     settings = store.get(SETTINGS)
-    settings['schedules'][0]['words'] = [['pool', 'gone']]  # type: ignore[index]
+    settings['schedules'][0]['run'] = {'pool': 'gone'}  # type: ignore[index]
     store.put(SETTINGS, settings)
     driver.restart()
     go_to(driver, SUNDAY + 2 * HOUR)

@@ -12,6 +12,7 @@ from perfguard.errors import PerfguardError, Refused
 from perfguard.probe import report as probed_module, tables
 from perfguard.probe.compare import compare, rank
 from perfguard.probe.expectations import Layout, expect
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.records import ABORTED, DONE, FAILED, RELEASE, RunRecord
 from perfguard.probe.report import Caches, Probed, Results
 from perfguard.probe.settings import Baselines, Regression, schedule_of
@@ -44,7 +45,7 @@ PROBED = Probed(
     records=(record(1, 2000, 2100, 2050), record(2, 700, 710, 690), by_osd(3, 5),
              record(4, state=FAILED, messages=('no connection',))),
     running=record(5, state='running', messages=('step 1 of 6',)),
-    schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
+    schedules=(schedule_of('nightly', RunOrder(profile='quick'), {'begin_time': '0200'}),),
     refused={'nightly': 'not now'}, baselines=Baselines().with_run(record(1, 2000)),
     regressions=(SLOWER,), places=PLACES, layouts={'rbd': Layout(8, 3)})
 

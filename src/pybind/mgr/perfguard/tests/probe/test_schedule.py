@@ -6,8 +6,9 @@ from typing import Dict, List, Optional
 
 import pytest
 
+from perfguard.errors import InvalidValue
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.settings import Schedule, due, schedule_of, schedule_to_json
-from perfguard.probe.types import BadJob
 
 from ..fakes.zones import in_zone
 
@@ -15,6 +16,7 @@ HOUR, DAY = 3600.0, 86400.0
 #: A Sunday, 00:00 UTC.
 SUNDAY = 1700352000.0
 NIGHT = {'begin_time': '0200', 'end_time': '0500'}
+RUN = RunOrder()
 
 
 pytestmark = pytest.mark.usefixtures('utc')
@@ -36,11 +38,12 @@ def starts(schedule: Schedule, begin: float, days: float, run_seconds: float = 6
 
 
 def test_nightly_once_a_window() -> None:
-    assert starts(schedule_of('night', NIGHT), SUNDAY, 3) == pytest.approx([2, 26, 50], abs=0.2)
+    nightly = schedule_of('night', RUN, NIGHT)
+    assert starts(nightly, SUNDAY, 3) == pytest.approx([2, 26, 50], abs=0.2)
 
 
 def test_started_late_it_is_still_due_the_next_night() -> None:
-    nightly = schedule_of('night', NIGHT)
+    nightly = schedule_of('night', RUN, NIGHT)
     last = {'night': SUNDAY + 4.9 * HOUR}
     assert due([nightly], last, SUNDAY + 4.95 * HOUR) == ()
     assert due([nightly], last, SUNDAY + 25 * HOUR) == ()
@@ -48,37 +51,37 @@ def test_started_late_it_is_still_due_the_next_night() -> None:
 
 
 def test_a_run_outside_the_window_belongs_to_the_one_before() -> None:
-    nightly = schedule_of('night', NIGHT)
+    nightly = schedule_of('night', RUN, NIGHT)
     assert due([nightly], {'night': SUNDAY + 1.5 * HOUR}, SUNDAY + 2 * HOUR) == ('night',)
 
 
 def test_over_midnight_is_one_window() -> None:
-    late = schedule_of('late', {'begin_time': '2200', 'end_time': '0400'})
+    late = schedule_of('late', RUN, {'begin_time': '2200', 'end_time': '0400'})
     assert starts(late, SUNDAY, 3) == pytest.approx([0, 22, 46, 70], abs=0.2)
 
 
 def test_all_day_is_once_a_day() -> None:
-    assert starts(schedule_of('daily', {}), SUNDAY + 12 * HOUR, 2.9) == pytest.approx(
+    assert starts(schedule_of('daily', RUN, {}), SUNDAY + 12 * HOUR, 2.9) == pytest.approx(
         [0, 12, 36, 60], abs=0.2)
 
 
 def test_weekdays() -> None:
-    workdays = schedule_of('work', {**NIGHT, 'begin_weekday': '1', 'end_weekday': '6'})
+    workdays = schedule_of('work', RUN, {**NIGHT, 'begin_weekday': '1', 'end_weekday': '6'})
     assert [int(hour // 24) for hour in starts(workdays, SUNDAY, 14)] == [
         1, 2, 3, 4, 5, 8, 9, 10, 11, 12]
-    weekend = schedule_of('weekend', {**NIGHT, 'begin_weekday': '6', 'end_weekday': '1'})
+    weekend = schedule_of('weekend', RUN, {**NIGHT, 'begin_weekday': '6', 'end_weekday': '1'})
     assert [int(hour // 24) for hour in starts(weekend, SUNDAY, 8)] == [0, 6, 7]
-    saturday = schedule_of('saturday', {**NIGHT, 'begin_weekday': '6', 'end_weekday': '7'})
+    saturday = schedule_of('saturday', RUN, {**NIGHT, 'begin_weekday': '6', 'end_weekday': '7'})
     assert [int(hour // 24) for hour in starts(saturday, SUNDAY, 14)] == [6, 13]
 
 
 def test_every_few_days() -> None:
-    rare = schedule_of('rare', {**NIGHT, 'every_days': '3'})
+    rare = schedule_of('rare', RUN, {**NIGHT, 'every_days': '3'})
     assert [int(hour // 24) for hour in starts(rare, SUNDAY, 10)] == [0, 3, 6, 9]
 
 
 def test_a_missed_window_is_made_up_for_in_the_next() -> None:
-    rare = schedule_of('rare', {**NIGHT, 'every_days': '3'})
+    rare = schedule_of('rare', RUN, {**NIGHT, 'every_days': '3'})
     assert due([rare], {'rare': SUNDAY + 2 * HOUR}, SUNDAY + 5 * DAY + 3 * HOUR) == ('rare',)
 
 
@@ -89,7 +92,7 @@ def test_once_a_window_where_clocks_are_changed(begin: str, end: str, shift: str
     """Central Europe, as a rule: zones need not be installed."""
     with in_zone('CET-1CEST,M3.5.0,M10.5.0/3'):
         day = time.mktime(time.strptime(shift, '%Y-%m-%d'))
-        found = starts(schedule_of('s', {'begin_time': begin, 'end_time': end}),
+        found = starts(schedule_of('s', RUN, {'begin_time': begin, 'end_time': end}),
                        day - 36 * HOUR, 4, period=120.0)
         # One on each of the days; that of the spring night may not be there at all.
         assert len(found) in (3, 4, 5)
@@ -98,24 +101,24 @@ def test_once_a_window_where_clocks_are_changed(begin: str, end: str, shift: str
 
 def test_who_has_waited_longest_comes_first() -> None:
     names = ['a', 'b', 'c', 'new']
-    schedules = [schedule_of(name, NIGHT) for name in names]
+    schedules = [schedule_of(name, RUN, NIGHT) for name in names]
     last = {'a': SUNDAY - 20 * HOUR, 'b': SUNDAY - 90 * HOUR, 'c': SUNDAY + 2 * HOUR}
     assert due(schedules, last, SUNDAY + 3 * HOUR) == ('new', 'b', 'a')
     assert due(schedules, last, SUNDAY + 6 * HOUR) == ()
 
 
 def test_a_clock_that_was_put_back_stops_nothing_for_long() -> None:
-    nightly = schedule_of('night', NIGHT)
+    nightly = schedule_of('night', RUN, NIGHT)
     assert due([nightly], {'night': SUNDAY + 90 * DAY}, SUNDAY + 3 * HOUR) == ('night',)
 
 
 def test_words() -> None:
-    schedule = schedule_of('n', {**NIGHT, 'profile': 'quick', 'pool': 'rbd'})
-    assert schedule.words == (('pool', 'rbd'), ('profile', 'quick'))
+    schedule = schedule_of('n', RunOrder(profile='quick', pool='rbd', store=True), NIGHT)
+    assert schedule.run.trigger == 'n'
     raw = json.loads(json.dumps(schedule_to_json(schedule)))
     assert raw == {'name': 'n', 'begin_time': '0200', 'end_time': '0500', 'begin_weekday': '0',
                    'end_weekday': '0', 'every_days': '1',
-                   'probe': {'profile': 'quick', 'pool': 'rbd'}}
+                   'probe': {'profile': 'quick', 'pool': 'rbd', 'store': 'yes'}}
 
 
 @pytest.mark.parametrize('name, words, message', [
@@ -129,6 +132,6 @@ def test_words() -> None:
     ('n', {'every_days': '9' * 5000}, 'every_days is'),
     ('n', {'every_days': '\u0663'}, 'every_days is')])
 def test_bad_schedules(name: str, words: Dict[str, str], message: Optional[str]) -> None:
-    with pytest.raises(BadJob) as caught:
-        schedule_of(name, words)
+    with pytest.raises(InvalidValue) as caught:
+        schedule_of(name, RUN, words)
     assert str(message) in str(caught.value) and '\n' not in str(caught.value)

@@ -3,13 +3,15 @@
 import json
 
 from perfguard.codec import decode, encode
+from perfguard.probe.orders import RunOrder
 from perfguard.probe.settings import Baselines, ProbeSettings, Regression, schedule_of
 
 from ..fakes.probe_records import LATENCY, run, step
 
 
 def test_settings_both_ways() -> None:
-    night = schedule_of('night', {'begin_time': '0200', 'end_time': '0500', 'profile': 'quick'})
+    night = schedule_of('night', RunOrder(profile='quick'),
+                        {'begin_time': '0200', 'end_time': '0500'})
     base = run(3, [step(LATENCY, [9.0] * 9)])
     settings = ProbeSettings((night,), Baselines().with_run(base),
                              (Regression(3, 5, 'pool:rbd', ('latency read: slower',)),),

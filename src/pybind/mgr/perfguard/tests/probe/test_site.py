@@ -12,9 +12,10 @@ from perfguard.holds import config_command
 from perfguard.probe import resources as resources
 from perfguard.probe.jobs import number_between
 from perfguard.probe.placement import run_prefix
-from perfguard.probe.orders import NewSchedule, RunOrder, order_of_words, words_of_order
+from perfguard.probe.orders import NewSchedule, RunOrder
 from perfguard.probe.records import CLEANING
 from perfguard.probe.resources import RunResources
+from perfguard.probe.settings import Schedule, schedule_of
 from perfguard.probe.types import BadJob
 
 RESOURCES = RunResources(
@@ -101,7 +102,9 @@ def test_what_is_left_is_told() -> None:
     RunOrder(osd='0', host='a', device_class='ssd', replicas='1', consent=True, store=True,
              during_campaign=True), RunOrder(pool='rbd', hold_scrub=True)])
 def test_a_schedule_keeps_an_order(order: RunOrder) -> None:
-    assert order_of_words(words_of_order(order), 'command') == order
+    schedule = schedule_of('x', order, {})
+    assert decode(Schedule, json.loads(json.dumps(encode(schedule)))).run == replace(
+        order, trigger='x')
     assert NewSchedule('x', order, {}).verb == 'probe schedule'
 
 
