@@ -10,6 +10,7 @@ from ..errors import Refused
 from ..probe import tables as probe_tables
 from ..probe.orders import (DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
                             words_of_order)
+from ..tables import accepted
 from .shell import Handlers, reads, writes
 
 #: Arguments of a probe that are fio's words.
@@ -73,7 +74,7 @@ class ProbeCommands(Handlers):
         return self.loop.ask(_run_order(arguments, consent=True, during_campaign=True,
                                         dry_run=True))
 
-    @writes('perfguard probe import', probe_tables.message)
+    @writes('perfguard probe import', accepted)
     def probe_import(self, inbuf: Optional[str] = None) -> Json:
         """Import JSON of perfguard-probe, or of fio with ioengine rados or rbd (-i <file>)"""
         if not inbuf:
@@ -91,12 +92,12 @@ class ProbeCommands(Handlers):
         """Show the results of a probe, by default the last; with --format json in fio's layout"""
         return self.loop.probed().details(run)
 
-    @writes('perfguard probe cancel', probe_tables.message)
+    @writes('perfguard probe cancel', accepted)
     def probe_cancel(self, run: int, force: bool = False) -> Json:
         """Stop the active probe; with --force, give up its clean-up and list what remains"""
         return self.loop.ask(RunId('probe cancel --force' if force else 'probe cancel', run))
 
-    @writes('perfguard probe rm', probe_tables.message)
+    @writes('perfguard probe rm', accepted)
     def probe_rm(self, run: int) -> Json:
         """Remove a probe and its results"""
         return self.loop.ask(RunId('probe rm', run))
@@ -106,12 +107,12 @@ class ProbeCommands(Handlers):
         """Compare two probes: faster, slower, no difference, or cannot tell"""
         return self.loop.probed().compared(before, after)
 
-    @writes('perfguard probe baseline', probe_tables.message)
+    @writes('perfguard probe baseline', accepted)
     def probe_baseline(self, run: int, rm: bool = False) -> Json:
         """Compare later probes with the same jobs and OSDs or pool with this one; --rm ends that"""
         return self.loop.ask(RunId('probe baseline --rm' if rm else 'probe baseline', run))
 
-    @writes('perfguard probe schedule', probe_tables.message)
+    @writes('perfguard probe schedule', accepted)
     def probe_schedule(self, schedule: str, profile: Optional[str] = None,
                        pool: Optional[str] = None, osd: Optional[str] = None,
                        host: Optional[str] = None, device_class: Optional[str] = None,

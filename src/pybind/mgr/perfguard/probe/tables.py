@@ -139,10 +139,6 @@ def started(data: Json) -> str:
         data['id'], data['id']), *data['remarks']])
 
 
-def message(data: Json) -> str:
-    return str(data['message'])
-
-
 def details(data: Json) -> str:
     lines = [show(data)]
     if data['expected']:

@@ -157,7 +157,6 @@ def test_a_bench_without_latencies() -> None:
 def test_what_was_ordered() -> None:
     assert tables.started({'dry_run': False, 'id': 4, 'remarks': []}) \
         .startswith('probe 4 has begun')
-    assert tables.message({'message': 'stopping'}) == 'stopping'
 
 
 def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
