@@ -2,7 +2,7 @@
 """One stream of one step as fio 3 writes it into "jobs"."""
 import math
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
 from .types import Direction, Job, JobStep, Quantiles, Second, StepResult, StreamResult
@@ -179,15 +179,13 @@ class _Who(NamedTuple):
     streams: Tuple[str, ...]
 
 
-def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
-             results: Sequence[StepResult]) -> Json:
+def fio_json(started: float, steps: Sequence[JobStep], results: Sequence[StepResult]) -> Json:
     """The document of a run; `results` are those of the first steps, as many as there are.
 
-    `run` has "started" (seconds since the epoch; 0: not yet), "id", "state", "verdict" and what
-    else is to be shown of the run. An entry of "jobs" is one stream of one job, in interference of
-    one part: all numbers are those of the repetition with the median of the operations a second
-    (of two in the middle, the slower one); "repetitions" has the single ones, and
-    "seconds" of a direction is that repetition's course: [end in s, operations, bytes, sum of
+    `started`: seconds since the epoch; 0: not yet. An entry of "jobs" is one stream of one job, in
+    interference of one part: all numbers are those of the repetition with the median of the
+    operations a second (of two in the middle, the slower one); "repetitions" has the single ones,
+    and "seconds" of a direction is that repetition's course: [end in s, operations, bytes, sum of
     latencies in ns] of each second.
     Repetitions that were cut short count only where there is no other. "client_limited" holds if
     it holds for any, "errors" are those of all: failed, corrupt and unfinished operations.
@@ -197,14 +195,12 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
         who = _Who(step.job, step.part, tuple(stream.name for stream in step.streams))
         groups.setdefault(who, []).append((step, result))
     jobs = [job for group in groups.values() for job in _entries(group)]
-    started = float(run['started'])
-    document = {
+    return {
         'fio version': FIO_VERSION, 'timestamp': int(started),
         'timestamp_ms': int(started * 1000), 'time': time.ctime(started),
         'global options': _shared([job['job options'] for job in jobs]), 'jobs': jobs,
         'client_limited': any(result.client_limited for result in results),
         'errors': sum(_errors(stream) for result in results for stream in result.streams)}
-    return {**document, **{key: value for key, value in run.items() if key not in document}}
 
 
 def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:

@@ -83,7 +83,7 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
     ranks = rank(record, places) if len(record.target.osds) > 1 else ()
     apart = interference(record)
     return Measured({
-        **fio_json({'started': record.started}, record.steps, record.results),
+        **fio_json(record.started, record.steps, record.results),
         'expected': [expectation._asdict() for expectation in expect(record, device_class, layout)],
         'osds': [osd_rank._asdict() for osd_rank in ranks],
         'interference': [row._asdict() for row in apart],

@@ -108,7 +108,7 @@ def test_what_is_no_document_is_refused(text: str) -> None:
 def of_fio(**options: str) -> Dict[str, Any]:
     """As fio writes it, with the results of two streams; `options`: of the job."""
     record = imported_record(json.dumps(measured()))
-    document = fio_json({'started': 100.0}, record.steps[:1], record.results[:1])
+    document = fio_json(100.0, record.steps[:1], record.results[:1])
     for entry in document['jobs']:
         entry['job options'].update({'pool': 'rep', 'clientname': 'admin', 'time_based': '',
                                      **options})

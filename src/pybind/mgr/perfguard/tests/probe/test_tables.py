@@ -13,11 +13,12 @@ from ..fakes.probe_runs import repeated, result
 
 MIXED = Job('mixed', 'randrw', bs=4096, iodepth=1, size=1 << 20, nrfiles=4, runtime=2.0)
 READS = replace(MIXED, name='reads', rw='randread')
-RUN = {'id': 7, 'state': 'done', 'verdict': '', 'started': 0.0}
+RUN = {'id': 7, 'state': 'done', 'verdict': ''}
 
 
-def shown(steps: Sequence[JobStep], results: Sequence[StepResult], **run: Any) -> str:
-    return tables.show(fio_json({**RUN, **run}, steps, results))
+def shown(steps: Sequence[JobStep], results: Sequence[StepResult], started: float = 0.0,
+          **run: Any) -> str:
+    return tables.show({**RUN, **run, **fio_json(started, steps, results)})
 
 
 def cells(text: str, begin: str) -> list:
