@@ -6,8 +6,7 @@ Options in the ceph.conf of an OSD's host are not known here.
 from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
-from ..cluster.config_masks import in_force, precedence
-from ..cluster.inventory import OsdFacts
+from ..cluster.inventory import OsdFacts, in_force, precedence
 from ..cluster.types import ConfigEntry
 from ..tables import bytes_text, listed, osds_text, pgs, plural
 from .report import Facts, Seen

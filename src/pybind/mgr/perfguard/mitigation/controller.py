@@ -4,7 +4,7 @@ import errno
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.config_masks import ConfigTarget, in_force
+from ..cluster.inventory import ConfigTarget, in_force
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, ConfigEntry, Question, Signals
