@@ -285,15 +285,16 @@ def with_racks(text: str, name: str) -> str:
     return text.replace(rule, rule.replace('type host', 'type rack'))
 
 
+GROUPS = 'step choose indep 3 type rack\n\tstep chooseleaf indep 2 type host'
+
+
 @pytest.fixture
 def groups(guard: Guard, least: str) -> Iterator[str]:
     """A rule that chooses two hosts in each of three racks."""
     cluster, name = guard.cluster, 'groups'
     text = crush_text(cluster)
     rule = text_of_rule(text, least).replace('rule ' + least, 'rule ' + name)
-    rule = re.sub(r'id \d+', 'id 77', re.sub(
-        r'step choose.*', 'step choose indep 3 type rack\n\tstep chooseleaf indep 2 type host',
-        rule))
+    rule = re.sub(r'id \d+', 'id 77', re.sub(r'step choose.*', GROUPS, rule))
     (cluster.directory / 'text').write_text('%s\n%s\n' % (text, rule))
     crush_tool(cluster, '-c', 'text', '-o', 'crush')
     cluster.ceph('osd', 'setcrushmap', '-i', str(cluster.directory / 'crush'))
@@ -318,7 +319,7 @@ def check_that_the_former_rule_moves_nothing(guard: Guard, least: str) -> None:
 
 def test_only_what_groups_do_not_allow_to_stay_moves(guard: Guard, least: str,
                                                      groups: str) -> None:
-    cluster, rack_of = guard.cluster, racks_of_osds(guard.cluster)
+    cluster = guard.cluster
     before, first = acting(cluster, 'least'), cluster.epoch()
     shown = order(guard, 'rule', pool='least', rule=groups)['rule']['least_moves']
     guard.wait_phase('DONE', timeout=300)
@@ -327,13 +328,31 @@ def test_only_what_groups_do_not_allow_to_stay_moves(guard: Guard, least: str,
     print('%s: %d of %d shards moved to groups (required %d, by CRUSH alone %d), %d upmaps' % (
         cluster.release.name, moved(before, there), 6 * len(before), shown['shards_required'],
         shown['shards_by_crush'], len(guard.upmaps())))
-    assert all(sorted(Counter(rack_of[osd] for osd in osds).values()) == [2, 2, 2]
-               for osds in there)
+    assert in_groups(cluster)
     assert 0 < shown['shards_required'] <= moved(before, there) \
         == shown['shards_required'] + shown['shards_extra'] < shown['shards_by_crush']
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
     check_that_the_former_rule_moves_nothing(guard, least)
+
+
+def test_only_what_groups_in_a_map_do_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
+    """The rule itself gets groups, then two hosts change their racks."""
+    cluster, text = guard.cluster, crush_text(guard.cluster)
+    rule = text_of_rule(text, least)
+    set_map(guard, text.replace(rule, re.sub(r'step choose.*', GROUPS, rule)))
+    assert in_groups(cluster)
+    first, second, *_ = re.findall(r'rack \S+ \{.*?item (\S+) ', text, re.DOTALL)
+    set_map(guard, swapped(crush_text(cluster), first, second))
+    assert in_groups(cluster)
+    set_map(guard, text)
+
+
+def in_groups(cluster: Cluster) -> bool:
+    """Whether each PG has two shards in each of three racks."""
+    rack_of = racks_of_osds(cluster)
+    return all(sorted(Counter(rack_of[osd] for osd in osds).values()) == [2, 2, 2]
+               for osds in acting(cluster, 'least'))
 
 
 def test_fewer_upmaps_under_a_map_cost_movement(guard: Guard, least: str) -> None:

@@ -18,8 +18,7 @@ from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Balancing, Json, OsdSet, Pool, pool_of
 from ..observation import Observation
-from ..upmap.balance import (Balance, PlacedPg, balance, is_balanced, is_merging, is_plain,
-                             may_obey)
+from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging, may_obey
 from ..upmap.pins import broken_rule, skip_reason
 from .types import Bounds
 
@@ -116,7 +115,7 @@ def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
         concerned = observation.balancing.covers(number) and (number in pools or any(
             _may_move(pgid, pg, pool, observation)
             and broken_rule(pool, pg.acting, future.crush, out) for pgid, pg in pgs.items()))
-        if concerned and all(is_plain(pool, crush) and is_balanced(pool, crush, Balancing())
+        if concerned and all(may_obey(pool, crush) and is_balanced(pool, crush, Balancing())
                              for crush in (future.crush, observation.crush)):
             moves.append(_PoolMoves(replace(future, pgs=pgs, others={}), pool, observation, bounds,
                                     observation.crush))

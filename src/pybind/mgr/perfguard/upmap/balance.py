@@ -18,7 +18,7 @@ from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Op
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool, out_osds
-from .grouped_sets import GroupedSets
+from .grouped_sets import FormerRule, GroupedSets
 from .levels import ShardLevel
 from .pins import broken_rule
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
@@ -82,8 +82,8 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
 
     `new_rule`: the rule of `pool`, as of `may_obey`, need not allow PGs to be where they are. Those
     for which it does not move first, with as few of their shards as possible. `former`: CRUSH in
-    which that rule must allow the new sets as well, if it is plain in both (`is_plain`); a PG
-    without such a set ends where `crush` places it.
+    which that rule must allow the new sets as well, if `may_obey` is true in both; a PG without
+    such a set ends where `crush` places it.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -142,8 +142,7 @@ class Shards(ShardLevel):
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
         self.most = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in self.weights}
-        #: OSD -> its failure domain of `former`, of OSDs that may receive shards.
-        self._former = self.domain if former is None else _domains(pool, former, osds)
+        self._former = None if former is None else _rule_of(pool, former, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0
         self.here = [list(members) for members in self.origin]
@@ -151,7 +150,8 @@ class Shards(ShardLevel):
             self._obey(raws, crush, osds)
             shards_by_osd = Counter(osd for members in self.here for osd in members)
         self.free = [number for number, pg in enumerate(pgs)
-                     if pg.free and self._may_move(self.here[number], raws[number])]
+                     if pg.free and self._may_move(self.here[number], raws[number])
+                     and self.obeys_former(number, range(pool.size), self.here[number])]
         self.raw = [()] * len(pgs)
         for number in self.free:
             self.raw[number] = raws[number]
@@ -186,8 +186,8 @@ class Shards(ShardLevel):
     def _lawful(self, raws: Sequence[OsdSet], broken: AbstractSet[int]) -> List[Sequence[int]]:
         groups = self.takes[0].groups
         if groups:
-            return GroupedSets(groups, self.pool, self.domain, self.weights, self.most).place(
-                self.origin, raws, broken)
+            return GroupedSets(groups, self.pool, self.domain, self.weights, self.most,
+                               self._former).place(self.origin, raws, broken)
         return LawfulSets(self.domain, self.weights, self.most, self._former).place(
             self.origin, raws, broken)
 
@@ -227,12 +227,22 @@ class Shards(ShardLevel):
     def legal(self, number: int, place: int, osd: int) -> bool:
         return super().legal(number, place, osd) and all(
             self._has_room(group, number, place, osd) for group in self._uneven[place]) \
-            and (self._former is self.domain or self._fits_before(number, place, osd))
+            and self.obeys_former(number, [place], [osd])
 
-    def _fits_before(self, number: int, place: int, osd: int) -> bool:
-        """Whether `former` allows it as well."""
-        others = self.here[number][:place] + self.here[number][place + 1:]
-        return self._former.get(osd) not in (None, *map(self._former.get, others))
+    @property
+    def two_rules(self) -> bool:
+        return self._former is not None
+
+    def obeys_former(self, number: int, places: Collection[int], osds: Sequence[int]) -> bool:
+        """Whether the rule from before allows these OSDs at these places of a PG as well."""
+        if self._former is None:
+            return True
+        members = [osd for place, osd in enumerate(self.here[number]) if place not in places]
+        for osd in osds:
+            if not self._former.beside(members)(osd):
+                return False
+            members.append(osd)
+        return True
 
     def _has_room(self, group: Group, number: int, place: int, osd: int) -> bool:
         """Whether the bucket of an OSD may have a shard more, if it comes from this place."""
@@ -269,11 +279,11 @@ class Shards(ShardLevel):
             self.refused and reached.deviation > self.deviation - ROUNDING))
 
 
-def _domains(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> Dict[int, int]:
-    """OSD -> failure domain, of OSDs that may receive shards of a pool."""
+def _rule_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> FormerRule:
     spread = crush.spread(pool.crush_rule, pool.size)
-    return {osd: spread.domain[osd]
-            for osd, weight in weights_of(pool, crush, osds, spread).items() if weight}
+    weights = weights_of(pool, crush, osds, spread)
+    return FormerRule(spread.takes[0].groups, pool.size, spread.domain,
+                      {osd for osd, weight in weights.items() if weight})
 
 
 class _Groups(ShardLevel):
@@ -367,7 +377,13 @@ class _Groups(ShardLevel):
         """Of several takes, each has OSDs in other buckets: then no domain has two shards."""
         return super().legal(number, place, bucket) and (
             len(self._shards.takes) == 1
-            or bucket not in map(self._group.bucket_of.get, self._shards.here[number]))
+            or bucket not in map(self._group.bucket_of.get, self._shards.here[number])) and (
+                not self._shards.two_rules or self._obeys_former(number, place, bucket))
+
+    def _obeys_former(self, number: int, place: int, bucket: int) -> bool:
+        positions = self._positions[number][place]
+        return self._shards.obeys_former(number, positions,
+                                         self._chosen(number, positions, bucket))
 
     def move(self, number: int, place: int, bucket: int) -> None:
         positions = self._positions[number][place]
@@ -430,21 +446,14 @@ def may_obey(pool: Pool, crush: CrushRules) -> bool:
     return len(takes) == 1 and takes[0].even
 
 
-def is_plain(pool: Pool, crush: CrushRules) -> bool:
-    """Whether the pool's rule has one take, and a shard of a PG in each of its failure domains."""
-    takes = crush.spread(pool.crush_rule, pool.size).takes
-    return len(takes) == 1 and not takes[0].groups
-
-
 class LawfulSets:
     """The OSDs of a rule, with the number of shards that they and their domains hold."""
 
     def __init__(self, domain: Mapping[int, int], weights: Mapping[int, float],
-                 limits: Mapping[int, int], former: Mapping[int, int]) -> None:
+                 limits: Mapping[int, int], former: Optional[FormerRule]) -> None:
         """`domain`: OSD -> failure domain; `weights`: OSD -> weight, 0.0 if it must have no
-        shards; `limits`: OSD -> shards for which it has room; `former`: OSD -> failure domain of
-        another rule that the sets obey as well, of OSDs that may receive shards; `domain` if there
-        is none."""
+        shards; `limits`: OSD -> shards for which it has room; `former`: another rule that the sets
+        obey as well."""
         self._domain, self._most, self._former = domain, limits, former
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._members: Dict[int, List[int]] = {}
@@ -492,7 +501,7 @@ class LawfulSets:
         """What stays remains at its position. Of what is new, as much as possible is where CRUSH
         has it, which needs no pair."""
         preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
-        if self._former is not self._domain:
+        if self._former is not None:
             choices += self._choices(before)
         for choice in choices:
             new = self._new(choice, len(before), preferred)
@@ -527,28 +536,27 @@ class LawfulSets:
         """The OSDs that complete a set, fewer if there are none; those that are `preferred` before
         others."""
         used = {self._domain[osd] for osd in staying}
-        used_before = {self._former.get(osd) for osd in staying}
         entering: List[int] = []
 
         def enter(osd: int) -> None:
             used.add(self._domain[osd])
-            used_before.add(self._former[osd])
             entering.append(osd)
 
         for osd in preferred:
             if len(staying) + len(entering) < size and self._domain[osd] not in used \
-                    and self._fits(osd, used_before):
+                    and self._fitting([osd], (*staying, *entering)):
                 enter(osd)
         while len(staying) + len(entering) < size:
-            osds = self._in_emptiest_domain(used, used_before)
+            osds = self._in_emptiest_domain(used, (*staying, *entering))
             if not osds:
                 break
             enter(min(osds, key=lambda osd: (
                 self._shards[osd] >= self._most[osd], self._fullness(osd), osd)))
         return entering
 
-    def _fits(self, osd: int, used_before: AbstractSet[Optional[int]]) -> bool:
-        return osd in self._former and self._former[osd] not in used_before
+    def _fitting(self, osds: List[int], others: Collection[int]) -> List[int]:
+        """Those of `osds` that the other rule allows beside `others`."""
+        return osds if self._former is None else list(filter(self._former.beside(others), osds))
 
     def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most the mean number of shards for its weight, and room for another."""
@@ -558,9 +566,9 @@ class LawfulSets:
     def _fullness(self, osd: int) -> float:
         return self._shards[osd] / self._weights[osd]
 
-    def _in_emptiest_domain(self, used: AbstractSet[int],
-                            used_before: AbstractSet[Optional[int]]) -> List[int]:
-        """The OSDs that may receive a shard in the emptiest failure domain that has any."""
+    def _in_emptiest_domain(self, used: AbstractSet[int], others: Collection[int]) -> List[int]:
+        """The OSDs that may receive a shard in the emptiest failure domain that has any; `others`:
+        the other OSDs of the PG."""
         passed: List[Tuple[float, int]] = []
         chosen: List[int] = []
         while self._heap and not chosen:
@@ -571,7 +579,7 @@ class LawfulSets:
                 continue
             passed.append((fullness, domain))
             if domain not in used:
-                chosen = [osd for osd in self._members[domain] if self._fits(osd, used_before)]
+                chosen = self._fitting(self._members[domain], others)
         for entry in passed:
             heappush(self._heap, entry)
         return chosen

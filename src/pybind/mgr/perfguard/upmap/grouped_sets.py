@@ -6,8 +6,10 @@ For rules with one take, of which all buckets of a choice have as many shards of
 as possible leave their OSD. Those of a local group of an LRC, which are the positions that CRUSH
 fills from one bucket, end together in one bucket.
 """
-from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from collections import Counter
+from itertools import combinations
+from typing import (AbstractSet, Callable, Collection, Dict, FrozenSet, Iterable, Iterator, List,
+                    Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush_rule import Group
 from ..cluster.types import Pool
@@ -15,8 +17,14 @@ from ..cluster.types import Pool
 #: Weight of the emptiness of buckets against one shard that stays, for a whole PG. That of each
 #: further choice is half of it: together less than a shard.
 _EMPTINESS = 0.5
+#: Maximum number of failure domains that are tried for a set that two rules allow, for a PG and for
+#: all, which takes a few seconds. Only PGs for which there is hardly any such set need many.
+_TRIES, _ALL_TRIES = 1_000, 100_000
 
 _Positions = Sequence[int]
+#: Positions of a set -> the OSDs that are new there. If positions have no meaning, only their
+#: number counts.
+_New = Mapping[int, int]
 
 
 class _Kept(NamedTuple):
@@ -31,14 +39,59 @@ class _Kept(NamedTuple):
 _NOTHING = _Kept(0.0, {})
 
 
+class _Placing(NamedTuple):
+    """Where CRUSH places it, and the OSDs that keep a shard."""
+    raw: Sequence[int]
+    staying: Sequence[int]
+
+
+class FormerRule:
+    """What the rule from before, which the new sets must obey as well, allows. It has one take, of
+    which all buckets of a choice have as many shards of a PG."""
+
+    def __init__(self, groups: Sequence[Group], size: int, domain: Mapping[int, int],
+                 usable: AbstractSet[int]) -> None:
+        """`groups`: from the top; `domain`: OSD -> failure domain; `usable`: OSDs that may receive
+        shards."""
+        self._groups, self.domain, self._usable = groups, domain, usable
+        #: By choice: most buckets with shards of a PG in the bucket above.
+        self._most = [above // group.shards for above, group in zip(
+            (size, *(group.shards for group in groups)), groups)]
+
+    def beside(self, osds: Collection[int]) -> Callable[[int], bool]:
+        """Whether an OSD may be in a set with `osds`, which the rule allows together."""
+        used = {self.domain.get(osd) for osd in osds}
+        choices, above_of = [], dict.fromkeys(self.domain, 0)
+        for group, most in zip(self._groups, self._most):
+            shards = Counter(group.bucket_of.get(osd) for osd in osds)
+            buckets: Dict[Optional[int], Set[Optional[int]]] = {}
+            for osd in osds:
+                buckets.setdefault(above_of.get(osd), set()).add(group.bucket_of.get(osd))
+            choices.append((group, above_of, shards, {
+                above for above, members in buckets.items() if len(members) >= most}))
+            above_of = dict(group.bucket_of)
+
+        def fits(osd: int) -> bool:
+            return osd in self._usable and self.domain[osd] not in used and all(
+                shards[bucket] < group.shards if bucket in shards
+                else above_of[osd] not in full
+                for group, above_of, shards, full in choices
+                for bucket in (group.bucket_of.get(osd),))
+
+        return fits
+
+
 class GroupedSets:
     """The OSDs of a rule, with the number of shards that they and their buckets hold."""
 
     def __init__(self, groups: Sequence[Group], pool: Pool, domain: Mapping[int, int],
-                 weights: Mapping[int, float], limits: Mapping[int, int]) -> None:
+                 weights: Mapping[int, float], limits: Mapping[int, int],
+                 former: Optional[FormerRule]) -> None:
         """`groups`: of the take, from the top. Others: as of LawfulSets."""
         self._groups, self._size, self._by_place = groups, pool.size, pool.local_groups
-        self._domain, self._limits = domain, limits
+        self._domain, self._limits, self._former = domain, limits, former
+        #: Of this PG, and of all.
+        self._tries, self._all_tries = 0, _ALL_TRIES
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._count = dict.fromkeys(self._weights, 0)
         self._weight, self._total = sum(self._weights.values()), 0
@@ -76,7 +129,7 @@ class GroupedSets:
                 self._add([osd for position, osd in enumerate(pgs[number])
                            if position not in kept.osds], -1)
                 kept_by_pg[number] = kept
-        return [self._completed(raws[number], kept_by_pg[number])
+        return [self._completed(members, raws[number], kept_by_pg[number])
                 if number in kept_by_pg else members for number, members in enumerate(pgs)]
 
     def _add(self, osds: Sequence[int], change: int) -> None:
@@ -95,6 +148,21 @@ class GroupedSets:
     def _keep(self, members: Sequence[int]) -> _Kept:
         present = {position: osd for position, osd in enumerate(members) if osd in self._weights}
         return self._best(0, present, range(self._size))
+
+    def _choices(self, members: Sequence[int], best: _Kept) -> Iterator[_Kept]:
+        """What may stay: the best, and if there are two rules, all else, the most first."""
+        yield best
+        if self._former is None:
+            return
+        present = [(position, osd) for position, osd in enumerate(members) if osd in self._weights]
+        for number in range(len(best.osds), -1, -1):
+            for rows in combinations(present, number):
+                self._tries -= 1
+                if self._tries < 0:
+                    return
+                kept = self._best(0, dict(rows), range(self._size))
+                if len(kept.osds) == number:
+                    yield kept
 
     def _best(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
         """The most that may stay of `osds` (position -> OSD, all in one bucket), where `positions`
@@ -135,76 +203,98 @@ class GroupedSets:
 
     # ---- What is new
 
-    def _completed(self, raw: Sequence[int], kept: _Kept) -> Sequence[int]:
-        places: List[Optional[int]] = [kept.osds.get(position) for position in range(self._size)]
-        new: List[int] = []
-        if not self._fill(0, 0, range(self._size), kept, raw, places, new):
-            self._add(list(kept.osds.values()), -1)
+    def _completed(self, members: Sequence[int], raw: Sequence[int], best: _Kept) -> Sequence[int]:
+        self._tries = min(_TRIES, self._all_tries)
+        self._all_tries -= self._tries
+        osds, new = next(((kept.osds, new) for kept in self._choices(members, best)
+                          for new in self._fillings(0, 0, range(self._size), kept, _Placing(
+                              raw, list(kept.osds.values())), {})), (best.osds, None))
+        self._all_tries += self._tries
+        self._add(list(best.osds.values()), -1)
+        if new is None:
             self._add(raw, 1)
             return raw
-        if not self._by_place:
-            for position, osd in enumerate(raw):
-                if places[position] is None and osd in new:
-                    places[position] = osd
-                    new.remove(osd)
-            places = [new.pop(0) if osd is None else osd for osd in places]
-        return [osd for osd in places if osd is not None]
+        self._add([*osds.values(), *new.values()], 1)
+        if self._by_place:
+            return [osd for _, osd in sorted({**osds, **new}.items())]
+        places, entering = [osds.get(position) for position in range(self._size)], [*new.values()]
+        for position, osd in enumerate(raw):
+            if places[position] is None and osd in entering:
+                places[position] = osd
+                entering.remove(osd)
+        return [entering.pop(0) if osd is None else osd for osd in places]
 
-    def _fill(self, depth: int, parent: int, positions: _Positions, kept: _Kept,
-              raw: Sequence[int], places: List[Optional[int]], new: List[int]) -> bool:
-        """Complete `positions` below a bucket: in `places` if they have a meaning, else the OSDs in
-        `new` are added. False: there are too few OSDs."""
+    def _fillings(self, depth: int, parent: int, positions: _Positions, kept: _Kept, pg: _Placing,
+                  new: _New) -> Iterator[_New]:
+        """The ways to complete `positions` below a bucket, the best first: `new`, and what is new
+        there."""
         if depth == len(self._groups):
-            return self._fill_domains(parent, positions, kept, raw, places, new)
+            lacking = [position for position in positions if position not in kept.osds] \
+                if self._by_place else positions[len(kept.osds):]
+            used = frozenset(self._domain[osd] for osd in kept.osds.values())
+            yield from self._in_domains(parent, lacking, used, pg, new)
+            return
         step = self._groups[depth].shards
         blocks = [positions[first:first + step] for first in range(0, len(positions), step)]
         rows = kept.blocks or [(None, _NOTHING)] * len(blocks)
-        used = {item for item, _ in rows if item is not None}
-        for block, (item, inside) in zip(blocks, rows):
-            if item is None:
-                item = self._emptiest(depth, parent, used, [
-                    raw[position] for position in block] if self._by_place else raw)
-            if item is None or not self._fill(depth + 1, item, block, inside, raw, places, new):
-                return False
-            used.add(item)
-        return True
+        used = frozenset(item for item, _ in rows if item is not None)
+        yield from self._in_buckets(depth, parent, list(zip(blocks, rows)), used, pg, new)
 
-    def _fill_domains(self, parent: int, positions: _Positions, kept: _Kept, raw: Sequence[int],
-                      places: List[Optional[int]], new: List[int]) -> bool:
-        depth = len(self._groups)
-        used = {self._domain[osd] for osd in kept.osds.values()}
-        lacking = [position for position in positions if position not in kept.osds] \
-            if self._by_place else positions[len(kept.osds):]
-        for position in lacking:
-            wishes = [raw[position]] if self._by_place else raw
-            domain = self._emptiest(depth, parent, used, wishes)
-            if domain is None:
-                return False
-            osds = self._below[depth][parent][domain]
-            osd = min(osds, key=lambda osd: (
-                self._count[osd] >= self._limits[osd], not (osd in wishes and self._is_low(osd)),
-                self._count[osd] / self._weights[osd], osd))
-            used.add(domain)
-            self._add([osd], 1)
-            if self._by_place:
-                places[position] = osd
-            else:
-                new.append(osd)
-        return True
+    def _in_buckets(self, depth: int, parent: int,
+                    rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],
+                    used: FrozenSet[int], pg: _Placing, new: _New) -> Iterator[_New]:
+        """`rows`: blocks of positions, each with its bucket and what stays there, as in _Kept."""
+        if not rows:
+            yield new
+            return
+        (block, (item, inside)), *others = rows
+        wishes = [pg.raw[position] for position in block] if self._by_place else pg.raw
+        for bucket in self._emptiest(depth, parent, used, wishes) if item is None else [item]:
+            for filled in self._fillings(depth + 1, bucket, block, inside, pg, new):
+                yield from self._in_buckets(depth, parent, others, used | {bucket}, pg, filled)
+
+    def _in_domains(self, parent: int, lacking: _Positions, used: FrozenSet[int], pg: _Placing,
+                    new: _New) -> Iterator[_New]:
+        if not lacking:
+            yield new
+            return
+        position, *others = lacking
+        wishes = [pg.raw[position]] if self._by_place else pg.raw
+        fits = None if self._former is None else self._former.beside((*pg.staying, *new.values()))
+        for domain in self._emptiest(len(self._groups), parent, used, wishes):
+            self._tries -= 1
+            if self._tries < 0:
+                return
+            for osd in self._alternatives(self._below[-1][parent][domain], fits, wishes):
+                yield from self._in_domains(parent, others, used | {domain}, pg,
+                                            {**new, position: osd})
+
+    def _alternatives(self, osds: Sequence[int], fits: Optional[Callable[[int], bool]],
+                      wishes: Sequence[int]) -> Iterable[int]:
+        """The best OSD of a failure domain; if there are two rules, in each one of the other."""
+        ordered = sorted(osds, key=lambda osd: (
+            self._count[osd] >= self._limits[osd], not (osd in wishes and self._is_low(osd)),
+            self._count[osd] / self._weights[osd], osd))
+        if self._former is None or fits is None:
+            return ordered[:1]
+        best: Dict[int, int] = {}
+        for osd in filter(fits, ordered):
+            best.setdefault(self._former.domain[osd], osd)
+        return best.values()
 
     def _emptiest(self, depth: int, parent: int, used: AbstractSet[int],
-                  wishes: Sequence[int]) -> Optional[int]:
-        """The bucket, or domain, for what is new: that of CRUSH unless it has more than its share,
-        else the emptiest."""
+                  wishes: Sequence[int]) -> Iterator[int]:
+        """The buckets, or domains, for what is new: first that of CRUSH unless it has more than its
+        share, then the emptiest."""
         items = self._below[depth].get(parent, {})
         shards, weights = self._shards[depth], self._sums[depth]
-        for osd in wishes:
-            wish = self._items[depth].get(osd)
-            if wish is not None and wish in items and wish not in used \
-                    and shards[wish] * self._weight <= self._total * weights[wish]:
-                return wish
-        rows = [(shards[item] / weights[item], item) for item in items if item not in used]
-        return min(rows)[1] if rows else None
+        first = next((wish for wish in map(self._items[depth].get, wishes)
+                      if wish is not None and wish in items and wish not in used
+                      and shards[wish] * self._weight <= self._total * weights[wish]), None)
+        if first is not None:
+            yield first
+        yield from sorted((item for item in items if item != first and item not in used),
+                          key=lambda item: (shards[item] / weights[item], item))
 
     def _is_low(self, osd: int) -> bool:
         """Whether it has at most its share of what the OSDs hold."""

@@ -20,7 +20,8 @@ from ..fakes.crushmaps import Map, place
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.ruled_cluster import RULES, RuledCluster
 from ..upmap.test_balance import hosts
-from ..upmap.test_lawful_sets import SHAPES, Shape
+from ..upmap.test_grouped_sets import FOUR_RACKS, TWO_OF_TWO
+from ..upmap.test_lawful_sets import FIRSTN_HOST, INDEP_HOST, SHAPES, Shape, may_stay
 from .test_rule_change import Watcher, number_of, sets, switches, wanted
 
 BALANCED = replace(OPTIONS, target='balanced')
@@ -160,17 +161,12 @@ def shape_future(shape: Shape, directory: Path) -> Tuple[Pool, Future, Any]:
 def floor(pool: Pool, future: Future, upmaps: Optional[int]) -> int:
     """The fewest shards that move if so many PGs have an upmap, by trying each choice of PGs that
     follow CRUSH."""
-    domain = future.crush.spread(pool.crush_rule, pool.size).domain
-
-    def least(osds: Sequence[int]) -> int:
-        domains = [domain[osd] for osd in osds if osd in domain]
-        return len(osds) - len(set(domains))
-
     def whole(pg: FuturePg) -> int:
         return sum(a != b for a, b in zip(pg.acting, pg.raw)) if pool.erasure \
             else len(set(pg.raw) - set(pg.acting))
 
-    costs = [(least(pg.acting), whole(pg)) for pg in future.pgs.values()]
+    costs = [(pool.size - may_stay(pool, pg.acting, future.crush), whole(pg))
+             for pg in future.pgs.values()]
     return min(sum(pair[follows] for pair, follows in zip(costs, choice))
                for choice in itertools.product((False, True), repeat=len(costs))
                if upmaps is None or choice.count(False) <= upmaps)
@@ -206,7 +202,9 @@ def map_future(shape: Shape, directory: Path) -> Tuple[Future, Any]:
         balancing=Balancing())
 
 
-@pytest.mark.parametrize('shape', SHAPES[:2])
+@pytest.mark.parametrize('shape', [
+    *SHAPES[:2], Shape(INDEP_HOST, FOUR_RACKS, 8, hosts(24, 2, racks=6)),
+    Shape(FIRSTN_HOST, TWO_OF_TWO, 4, hosts(24, 2, racks=6))])
 def test_a_limit_of_upmaps_for_a_crush_map_is_spent_where_it_saves_most(shape: Shape,
                                                                         tmp_path: Path) -> None:
     """Two pools, with the same rule."""

@@ -16,8 +16,8 @@ from perfguard.upmap.pins import Pin, broken_rule, plan_pin
 from ..fakes.crushmaps import Map, place
 from ..fakes.osdmaps import OsdMapFile
 from .test_balance import Outcome, Racks, check_sets, hosts
-from .test_lawful_sets import (INDEP_HOST, INDEP_OSD, FIRSTN_HOST, Shape, scattered,
-                               unavoidable)
+from .test_lawful_sets import (INDEP_HOST, INDEP_OSD, FIRSTN_HOST, Shape, check_two_maps, hosts_in,
+                               scattered, unavoidable)
 
 FOUR_HOSTS = ('choose indep 4 type host', 'choose indep 2 type osd')
 FOUR_RACKS = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
@@ -114,6 +114,38 @@ def alone(steps: Sequence[str], racks: Racks, out: int) -> Set[int]:
     if steps != FOUR_HOSTS:
         return set()
     return {osd for rack in racks for host in rack for osd in host if len(set(host) - {out}) < 2}
+
+
+TWO_HOSTS = ('choose firstn 2 type host', 'choose firstn 2 type osd')
+EC_TWO_HOSTS = ('choose indep 2 type host', 'choose indep 2 type osd')
+EC_TWO_OF_TWO = ('choose indep 2 type rack', 'chooseleaf indep 2 type host')
+THREE_OF_TWO = ('choose indep 3 type rack', 'chooseleaf indep 2 type host')
+NINE = hosts_in((0, 1, 2), (3, 4, 5), (6, 7, 8))
+
+
+def of_three(*osds: Sequence[int]) -> Racks:
+    """Hosts with these OSDs in one rack."""
+    return [[dict.fromkeys(members, 1.0) for members in osds]]
+
+
+@pytest.mark.parametrize('old_steps, old_racks, new_steps, new_racks, size', [
+    # A rule that gets groups.
+    (FIRSTN_HOST, NINE, TWO_OF_TWO, NINE, 4),
+    (INDEP_HOST, NINE, EC_TWO_OF_TWO, NINE, 4),
+    (INDEP_OSD, hosts_in((0, 1, 2), (3, 4)), EC_TWO_HOSTS, hosts_in((0, 1, 2), (3, 4)), 4),
+    # Hosts that are in another rack, or have changed places.
+    (TWO_OF_TWO, NINE, TWO_OF_TWO, hosts_in((0, 1), (2, 3, 4, 5), (6, 7, 8)), 4),
+    (EC_TWO_OF_TWO, NINE, EC_TWO_OF_TWO, hosts_in((0, 1, 3), (2, 4, 6), (5, 7, 8)), 4),
+    (THREE_OF_TWO, NINE, THREE_OF_TWO, hosts_in((0, 1, 3), (2, 4, 5), (6, 7, 8)), 6),
+    # OSDs that are in another host.
+    (TWO_HOSTS, of_three((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)),
+     TWO_HOSTS, of_three((0, 1, 3), (2, 4, 5), (6, 7, 9), (8, 10, 11)), 4),
+    (EC_TWO_HOSTS, of_three((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)),
+     EC_TWO_HOSTS, of_three((0, 1), (2, 3, 4, 5), (6, 7, 8), (9, 10, 11)), 4)])
+def test_as_few_shards_move_as_two_maps_allow(
+        old_steps: Sequence[str], old_racks: Racks, new_steps: Sequence[str], new_racks: Racks,
+        size: int, tmp_path: Path) -> None:
+    check_two_maps(old_steps, old_racks, new_steps, new_racks, size, tmp_path)
 
 
 def test_the_mons_keep_the_upmaps(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import AbstractSet, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import Osd, Pool
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import Osd, OsdSet, Pool
 from perfguard.upmap.balance import PlacedPg, balance
 from perfguard.upmap.pins import broken_rule
 
@@ -58,11 +59,15 @@ SHAPES = [
 
 def unavoidable(outcome: Outcome, out: AbstractSet[int] = frozenset()) -> int:
     """Shards that the rule does not allow to stay, by trying all that might."""
-    pool = outcome.pool
-    return sum(next(leaving for leaving in range(pool.size + 1) if any(
-        broken_rule(pool, staying, outcome.crush, out) is None
-        for staying in itertools.combinations(pg.here, pool.size - leaving)))
-        for pg in outcome.pgs)
+    return sum(len(pg.here) - may_stay(outcome.pool, pg.here, outcome.crush, out)
+               for pg in outcome.pgs)
+
+
+def may_stay(pool: Pool, osds: OsdSet, crush: CrushRules,
+             out: AbstractSet[int] = frozenset()) -> int:
+    return next(number for number in range(len(osds), -1, -1) if any(
+        broken_rule(pool, staying, crush, out) is None
+        for staying in itertools.combinations(osds, number)))
 
 
 @pytest.mark.parametrize('shape', SHAPES)
@@ -134,8 +139,13 @@ MAPS = [
 def test_as_few_shards_move_as_two_maps_allow(
         old_steps: Sequence[str], old_racks: Racks, new_steps: Sequence[str], new_racks: Racks,
         tmp_path: Path) -> None:
+    check_two_maps(old_steps, old_racks, new_steps, new_racks, 3, tmp_path)
+
+
+def check_two_maps(old_steps: Sequence[str], old_racks: Racks, new_steps: Sequence[str],
+                   new_racks: Racks, size: int, tmp_path: Path) -> None:
     """Against all sets of OSDs."""
-    size, number = 3, 64
+    number = 64
     old, here = place(Map(old_racks, old_steps), size, number, tmp_path)
     new, raw = place(Map(new_racks, new_steps), size, number, tmp_path)
     pool = Pool(1, 'p', 'indep' in new_steps[0], size, size - 1, 0, number, number, number)
@@ -158,6 +168,9 @@ def test_as_few_shards_move_as_two_maps_allow(
         moved = sum(a != b for a, b in zip(pg.here, final))
         assert moved == min(size - len(osds & set(pg.here)) for osds in everything) > 0
     assert 0 < len(finals) < number
+    balanced = balance(pool, pgs, new, osds, new_rule=True, former=old)
+    assert all(map(legal, balanced.finals.values()))
+    assert balanced.deviation <= result.deviation
     if old_racks == new_racks:
         # What moves is spread.
         before, after = (Counter(osd for osds in sets for osd in osds) for sets in (
