@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice, product
-from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
@@ -151,7 +151,8 @@ class Shards(ShardLevel):
             shards_by_osd = Counter(osd for members in self.here for osd in members)
         self.free = [number for number, pg in enumerate(pgs)
                      if pg.free and self._may_move(self.here[number], raws[number])
-                     and self.obeys_former(number, range(pool.size), self.here[number])]
+                     and (tuple(self.here[number]) == self.origin[number]
+                          or self.obeys_former(number, range(pool.size), self.here[number]))]
         self.raw = [()] * len(pgs)
         for number in self.free:
             self.raw[number] = raws[number]
@@ -350,6 +351,8 @@ class _Groups(ShardLevel):
         self.filled = self.wide.filled(self.count, self.most)
 
     def even_out(self) -> None:
+        if self._shards.required:
+            _Exchange(self).even_out()
         super().even_out()
         self.near, self.wide = (in_whole_groups(bounds, self.most)
                                 for bounds in (self.near, self.wide))
@@ -394,8 +397,18 @@ class _Groups(ShardLevel):
         self.here[number][place] = bucket
 
     def _chosen(self, number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
-        """The OSDs of a bucket for a group: those of CRUSH unless they have their share."""
+        """The OSDs of a bucket for a group: those where shards of it were; else those of CRUSH
+        unless they have their share."""
         shards, bucket_of = self._shards, self._group.bucket_of
+        own = self._own(number, positions, bucket)
+        if own:
+            used = set(map(shards.domain.get, own.values()))
+            others = self._emptiest([osd for osd in self._osds[bucket]
+                                     if shards.domain[osd] not in used], (),
+                                    len(positions) - len(own))
+            if len(own) + len(others) == len(positions):
+                return [own[position] if position in own else others.pop()
+                        for position in positions]
         raw = shards.raw[number]
         if self.by_place:
             raw = [raw[position] for position in positions]
@@ -404,6 +417,30 @@ class _Groups(ShardLevel):
                 shards.count[osd] < shards.near.high[osd] for osd in raw):
             return raw
         return self._emptiest(self._osds[bucket], self._below, len(positions))
+
+    def _own(self, number: int, positions: Sequence[int], bucket: int) -> Dict[int, int]:
+        """Positions -> the OSDs of a bucket where their data is, of each failure domain one; for
+        the last choice of a rule."""
+        shards = self._shards
+        own: Dict[int, Tuple[int, int]] = {}
+        for position in positions if not self._below else ():
+            osd = shards.origin[number][position]
+            if self._group.bucket_of.get(osd) == bucket and shards.weights[osd]:
+                own.setdefault(shards.domain[osd], (position, osd))
+        return dict(own.values())
+
+    def returns(self, number: int) -> Iterator[Tuple[int, int]]:
+        """(place, bucket) to which a group may move so that no further shard of the PG is elsewhere
+        than its data. The rule may not allow all of them."""
+        shards, bucket_of = self._shards, self._group.bucket_of
+        members, origin = shards.here[number], shards.origin[number]
+        for place, positions in enumerate(self._positions[number]):
+            moved = [position for position in positions if members[position] != origin[position]]
+            buckets = {bucket_of.get(origin[position]) for position in moved}
+            for bucket in sorted(bucket for bucket in buckets if bucket is not None):
+                if self.weights[bucket] and bucket not in self.here[number] and len(
+                        positions) <= len(moved) + len(self._own(number, positions, bucket)):
+                    yield place, bucket
 
     def _emptiest(self, osds: Sequence[int], below: Sequence[Group], number: int) -> List[int]:
         """So many OSDs, with as many in each bucket of the choices below as these allow."""
@@ -426,6 +463,76 @@ class _Groups(ShardLevel):
 
     def _mean_surplus(self, osds: Sequence[int]) -> float:
         return sum(map(self._shards.surplus, osds)) / len(osds)
+
+
+class _Exchange:
+    """Groups of which shards must move, between the buckets in which the PG had shards: in chains
+    of any length, as long as no further shard moves."""
+
+    def __init__(self, groups: _Groups) -> None:
+        self._groups = groups
+        #: Bucket -> another one -> (PG, place) of the groups that may move there.
+        self._ways: Dict[int, Dict[int, Set[Tuple[int, int]]]] = {}
+        #: PG -> those of its groups.
+        self._noted: Dict[int, List[Tuple[Set[Tuple[int, int]], int]]] = {}
+        for number in groups.free:
+            self._note(number)
+
+    def _note(self, number: int) -> None:
+        for groups, place in self._noted.pop(number, ()):
+            groups.discard((number, place))
+        for place, bucket in self._groups.returns(number):
+            groups = self._ways.setdefault(self._groups.here[number][place], {}).setdefault(
+                bucket, set())
+            groups.add((number, place))
+            self._noted.setdefault(number, []).append((groups, place))
+
+    def even_out(self) -> None:
+        """Bring the buckets with too many, and those with too few, closer to their share."""
+        count, low, high = self._groups.count, self._groups.near.low, self._groups.near.high
+        for bucket in sorted(count):
+            while count[bucket] > high[bucket] and self._move_along(
+                    {bucket}, {other for other in count if count[other] < high[other]}):
+                pass
+            while count[bucket] < low[bucket] and self._move_along(
+                    {other for other in count if count[other] > low[other]}, {bucket}):
+                pass
+
+    def _move_along(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> bool:
+        """Move a group in each bucket of the shortest way from a giver to a taker. False: there is
+        none."""
+        moves: List[Tuple[int, int, int]] = []
+        way = self._way(givers, takers)
+        for giver, taker in zip(way, way[1:]):
+            groups = self._ways[giver][taker]
+            others = {number for number, _, _ in moves}
+            for number, place in sorted(groups):
+                if number in others:
+                    continue
+                if self._groups.legal(number, place, taker):
+                    moves.append((number, place, taker))
+                    break
+                groups.discard((number, place))
+            else:
+                # Another way, unless only PGs with two groups on this one are left.
+                return not groups
+        for number, place, taker in moves:
+            self._groups.move(number, place, taker)
+            self._note(number)
+        return bool(moves)
+
+    def _way(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> List[int]:
+        """Empty: there is none."""
+        way_to = {bucket: [bucket] for bucket in sorted(givers)}
+        queue = list(way_to)
+        for bucket in queue:
+            for other in sorted(other for other, groups in self._ways.get(bucket, {}).items()
+                                if groups and other not in way_to):
+                way_to[other] = [*way_to[bucket], other]
+                if other in takers:
+                    return way_to[other]
+                queue.append(other)
+        return []
 
 
 # ---- The sets to which PGs move if a CRUSH rule does not allow them to stay
