@@ -4,6 +4,8 @@
 Commands run in other threads. They read `published`, which is replaced whole at the end of each
 turn, or leave a request in the queue.
 """
+import errno
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -16,28 +18,35 @@ from ..cluster.evacuation import Evacuation, evacuated
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json, OsdSet
-from ..errors import FailedTurns
+from ..errors import FailedTurns, HealthChecks, Refused, idle_check, old_check, too_old
+from ..events import Event, EventLog, Lines
 from ..holds import Owner
 from ..mitigation.controller import with_mitigation
+from ..mitigation.ladder import MITIGATION
 from ..mitigation.report import reverted_texts
 from ..mitigation.types import Revert
 from ..observation import Observation, Settings
 from ..options import Options
 from ..probe.report import Probed
-from ..rebalance.dry_run import effects
+from ..rebalance.campaign import Campaign
 from ..rebalance.holds import NOREBALANCE
-from ..rebalance.requests import DryRun, Request
+from ..rebalance.report import CampaignStatus, progress_id, progress_share
+from ..rebalance.requests import DryRun, Request, effects
 from ..rebalance.throttle import FlightCap
 from ..requests import AnsweredOrder, Promised, Requests
-from ..status import Published, status_json
-from ..store import Store
+from ..status import (TOO_EARLY, Published, failing, foreseen, health_checks, progress_message,
+                      status as status_of, status_json)
+from ..store import Store, found, found_earlier
+from ..watch.next_steps import with_steps
+from ..watch.report import EVENT_KINDS
 from ..watch.series import HistoryPoint
 from .answering import Answering
 from .jobs import Jobs, LoopContext
-from .ownership import Ownership
-from .publishing import Publishing
 
+log = logging.getLogger(__name__)
 
+#: Kinds of events that are written to the cluster log as well.
+LOGGED = frozenset({'phase', MITIGATION, *EVENT_KINDS.values()})
 #: Minimum interval of two turns in seconds.
 REST_SECONDS = 0.2
 #: Seconds from an OSDMap that a campaign waits for to the turn that reads it. All OSDs handle a map
@@ -374,3 +383,157 @@ class Observing:
         settings = replace(observation.settings,
                            taken=jobs.ledger(observation.osdmap).taken(Owner.CAMPAIGN))
         return with_mitigation(replace(observation, settings=settings), jobs.mitigating.mitigated)
+
+
+class Publishing:
+    """`published` is replaced whole at the end of each turn; other threads read it."""
+
+    def __init__(self, context: LoopContext) -> None:
+        self._cluster = context.cluster
+        self._store = context.store
+        self._clock = context.clock
+        self._requests = context.requests
+        self.events = EventLog(self._store)
+        self._lines = Lines()
+        #: Held while `published` changes.
+        self._lock = threading.Lock()
+        #: Health checks of the last complete turn.
+        self._checks: HealthChecks = {}
+        self.published = Published()
+
+    def note(self, event: Event) -> None:
+        now = self._clock()
+        self.events.note(event, now)
+        if event.kind == MITIGATION or event.kind in EVENT_KINDS.values():
+            # Rare events, which matter most to operators.
+            self.events.save_soon()
+        if event.kind in LOGGED:
+            line = self._lines.line(event, now)
+            if line is not None:
+                self._cluster.cluster_log(line)
+
+    def publish_expected(self) -> None:
+        """For the thread of a command: show the effect of its request before the next turn."""
+        with self._lock:
+            self.published = self._expected(self.published, self._clock())
+
+    def _expected(self, published: Published, now: float) -> Published:
+        """The status with the effects of pending requests."""
+        for request in self._requests.promised(Request.document):
+            published = foreseen(published, request.promise, now)
+        return published
+
+    def warn(self, check: HealthChecks) -> None:
+        """Raise a health check outside a turn."""
+        with self._lock:
+            self.published = failing(self.published, check)
+        try:
+            self._cluster.health_checks(with_steps({**self._checks, **check}))
+        except Exception as why:
+            # The error that failed the turn may occur here as well.
+            log.debug('cannot set the health check: %r', why)
+
+    def publish(self, jobs: Jobs, observation: Observation, options: Options, turn_seconds: float,
+                stale_after: float, remarks: List[str]) -> None:
+        """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
+        turn is late."""
+        rebalanced = jobs.rebalance.report(observation, options)
+        campaign = rebalanced.status
+        watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
+        checks = {**watched.checks, **health_checks(
+            rebalanced.campaign, observation, options, campaign.reasons,
+            [loss.text for loss in self._store.losses]),
+            **jobs.probing.checks(observation.now), **jobs.advising.checks}
+        self._show_progress(rebalanced.campaign, campaign)
+        published = Published(
+            status=status_of(observation, campaign, checks, watched, mitigated,
+                             jobs.probing.status(), turn_seconds, remarks),
+            rebalanced=rebalanced, watched=watched, mitigated=mitigated,
+            ledger=jobs.ledger(observation.osdmap), events=self.events.all(),
+            turned=observation.now, stale_after=stale_after, clock_set=observation.clock_set)
+        with self._lock:
+            self.published = self._expected(published, observation.now)
+        self._checks = checks
+        # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
+        self._cluster.health_checks(with_steps(checks))
+        self.events.save_now_and_then(observation.now)
+
+    def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
+        if campaign is not None and campaign.active:
+            self._cluster.progress(progress_id(campaign),
+                                   progress_message(campaign, status),
+                                   progress_share(campaign))
+
+
+class Ownership:
+    """1. `load`: this mgr has become the active one; load the state of an earlier mgr.
+    2. `may_act`: at the beginning of each turn. If the journal belonged to another mgr in the
+       meantime, load the state again.
+    3. `refuse_idle`: for commands, in other threads.
+    """
+
+    def __init__(self, context: LoopContext, jobs: Jobs, publishing: Publishing) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._requests = context.requests
+        self._jobs = jobs
+        self._publishing = publishing
+        #: Why this version must not act; '' if it may.
+        self._too_old = ''
+
+    def load(self) -> None:
+        now = self._clock()
+        self._jobs.journal.load(now)
+        self._publishing.events.load()
+        self._jobs.load(now)
+        losses = found(self._store, self._load_shared())
+        for loss in losses:
+            self._publishing.note(Event('store', loss.text))
+        self._store.losses = losses + found_earlier(self._store)
+        self._jobs.rebalance.resumed()
+
+    def _load_shared(self) -> List[str]:
+        """Load the state that another mgr may have changed; returns texts on what cannot be
+        read."""
+        lost = self._jobs.load_shared(self._clock())
+        # After the campaign: this version may only act if it can read the campaign.
+        withheld = self._store.withheld()
+        self._too_old = too_old(withheld) if withheld else ''
+        # Requests of a newer version are left to an mgr of that version.
+        return lost if withheld else lost + self._requests.load()
+
+    def may_act(self) -> bool:
+        """Whether this mgr may act. If not, orders are refused, and a health check gives the
+        reason."""
+        journal = self._jobs.journal
+        self._jobs.read_back(self._clock())
+        if journal.fenced and not self._claimed():
+            self._requests.refuse(journal.failure)
+            self._publishing.warn(idle_check(journal.failure))
+            return False
+        if self._too_old:
+            self._requests.refuse(self._too_old)
+            self._publishing.warn(old_check(self._too_old))
+            return False
+        return True
+
+    def _claimed(self) -> bool:
+        """While fenced: whether this mgr is the active one again. It continues from the stored
+        state, since another mgr may have been active meanwhile."""
+        if not self._jobs.journal.claim(self._clock()):
+            return False
+        self._store.verified()
+        for text in self._load_shared():
+            self._publishing.note(Event('store', 'cannot read %s' % text))
+        self._publishing.note(
+            Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))
+        return True
+
+    def refuse_idle(self, published: Published) -> None:
+        """Raise Refused while the state is unknown or stale."""
+        if self._jobs.journal.fenced:
+            raise Refused(errno.EAGAIN, self._jobs.journal.failure)
+        if self._too_old:
+            raise Refused(errno.EPERM, self._too_old)
+        if not published.turned:
+            raise Refused(errno.EAGAIN, TOO_EARLY)

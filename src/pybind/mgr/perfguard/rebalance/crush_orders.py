@@ -25,10 +25,9 @@ from ..tables import listed
 from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign, Rollback
 from .change import Change, Details
-from .growth import growth
+from .what_if import growth, loss_of, lost_osds
 from .join_plan import bases_of, entries_with, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
-from .loss import loss_of, lost_osds
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, waiting, weights_back)
 from .pg_num import (at_the_end, check_pg_num, pg_num_details, pg_num_ordered, pgs_made, step_to)

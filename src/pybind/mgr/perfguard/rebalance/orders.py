@@ -37,7 +37,7 @@ _LESS = ': drain fewer OSDs, or into new ones ("expand <new> --drain <old>")'
 UNREPORTED = 'has not reported yet whether it holds PGs'
 #: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
 AWAIT = 'expand --await'
-#: The verb of the preview of a loss; see loss.py.
+#: The verb of the preview of a loss; see what_if.py.
 LOSE = 'lose'
 
 
@@ -66,7 +66,7 @@ class Order:
     max_movement: Optional[str] = None
     #: rule, crushmap: how many upmaps may keep PGs in place.
     upmaps_max: Optional[int] = None
-    #: Preview of expand: hosts that are not there, as growth.py reads them; the buckets that they
+    #: Preview of expand: hosts that are not there, as what_if.py reads them; the buckets that they
     #: are added to, and their device class.
     what_if: Optional[str] = None
     under: Tuple[str, ...] = ()

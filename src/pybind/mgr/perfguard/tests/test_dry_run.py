@@ -12,9 +12,8 @@ from perfguard.holds import Held
 from perfguard.mitigation.report import listing, reverted_texts
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage)
-from perfguard.rebalance.dry_run import effects
 from perfguard.rebalance.plans import PlanOrder
-from perfguard.rebalance.requests import Request
+from perfguard.rebalance.requests import Request, effects
 from perfguard.requests import ShutdownOrder
 
 from .fakes.driver import Driver

@@ -15,8 +15,7 @@ from perfguard.cluster.ports import FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Pool
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
-from perfguard.rebalance.growth import shape
-from perfguard.rebalance.loss import pg_loss
+from perfguard.rebalance.what_if import pg_loss, shape
 from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
