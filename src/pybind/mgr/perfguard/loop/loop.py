@@ -125,9 +125,9 @@ class Loop:
         self._answering.check(promise, self.published)
         if isinstance(promise, Revert):
             return reverted_texts(self.published.mitigated.listing, promise)
-        self.ask(DryRun(promise), again)
+        arriving = self.ask(DryRun(promise), again)['arriving']
         return effects(promise, self.published.rebalanced, self.published.ledger.rows,
-                       self.jobs.options())
+                       self.jobs.options(), arriving)
 
     def ask(self, order: AnsweredOrder, again: bool = False) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it.

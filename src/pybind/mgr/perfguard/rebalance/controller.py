@@ -24,11 +24,12 @@ from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
+from .draft import Draft
 from .epochs import too_many
 from .executor import Outcome, execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import AWAIT, Order
-from .phases import judge
+from .phases import judge, of_last_step
 from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
@@ -232,7 +233,7 @@ class RebalanceController:
         """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, DryRun):
             self._check(waiting.order.request, observation)
-            return {}
+            return {'arriving': self._arriving(observation)}
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, observation)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
@@ -244,6 +245,12 @@ class RebalanceController:
         if waiting.order.verb == 'export':
             return exported(observation.osdmap)
         return self._orders.carry_out(waiting, observation, view)
+
+    def _arriving(self, observation: Observation) -> int:
+        """PGs in flight that an abort lets arrive."""
+        campaign, options = self.campaign, self.overridden(self._context.options())
+        return 0 if campaign is None or not campaign.active else len(of_last_step(Draft.of(
+            campaign, self.pins, self.release_moves.moves, observation, options)))
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
         if order.verb != REPLACE:

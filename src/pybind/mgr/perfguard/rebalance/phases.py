@@ -715,13 +715,13 @@ def _unpinned(draft: Draft) -> List[str]:
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
     """
-    arriving = frozenset(_of_last_step(draft))
+    arriving = frozenset(of_last_step(draft))
     return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
             if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
             and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)]
 
 
-def _of_last_step(draft: Draft) -> List[str]:
+def of_last_step(draft: Draft) -> List[str]:
     """PGs that the last of the small steps of a change has remapped, under rules for which the mons
     cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
     until the operator decides. They are as few as may be in flight, and arrive."""
@@ -740,11 +740,11 @@ def _accept_last_step(draft: Draft) -> Draft:
     releases had forgotten that once they were in flight."""
     orders = draft.campaign.orders
     return draft.set(orders=orders.accepting_unpinnable(
-        max(orders.accepted_unpinnable, len(_of_last_step(draft)))))
+        max(orders.accepted_unpinnable, len(of_last_step(draft)))))
 
 
 def _arriving_text(draft: Draft) -> str:
-    pgids = _of_last_step(draft)
+    pgids = of_last_step(draft)
     return '; %s that cannot be pinned still %s to where CRUSH places %s' % (
         pgs(len(pgids)), *(('moves', 'it') if len(pgids) == 1 else ('move', 'them'))) \
         if pgids else ''

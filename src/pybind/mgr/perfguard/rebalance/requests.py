@@ -286,9 +286,10 @@ def unfit(osdmap: OsdMap) -> str:
 _NAMED = 5
 
 
-def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row],
-            options: Options) -> List[str]:
-    """Texts, the phase first. `rows`: all borrowed settings; `options`: those in force."""
+def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], options: Options,
+            arriving: int) -> List[str]:
+    """Texts, the phase first. `rows`: all borrowed settings; `options`: those in force; `arriving`:
+    PGs in flight that an abort cannot pin back, and lets arrive."""
     campaign = rebalanced.campaign
     if request.verb == 'abort' and (campaign is None or not campaign.active):
         return ['OSDs would not be awaited any longer: those that boot later get data at once']
@@ -296,6 +297,8 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row],
         moved = ['%s is %s now and would be %s' % (
             request.option, getattr(options, request.option) or 'empty',
             request.value or 'the value of the module option')]
+    elif request.verb == 'abort' and campaign is not None:
+        moved = _abort(campaign, rebalanced, arriving)
     else:
         moved = _EFFECTS[request.verb](request, rebalanced)
     borrowed = [row.what for row in rows
@@ -352,12 +355,15 @@ def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
     return resumed
 
 
-def _abort(request: Request, rebalanced: Rebalanced) -> List[str]:
-    in_flight = rebalanced.status.in_flight
-    return ['%s in flight would be pinned back, and what was copied of them is lost'
-            % pgs(in_flight),
-            '%s would stay pinned until "campaign resume", "campaign rollback" or "campaign finish '
-            '--keep"' % pgs(rebalanced.pins + in_flight), *rebalanced.withdrawn_plans]
+def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int) -> List[str]:
+    back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
+    moved = ['%s that cannot be pinned would still move to where CRUSH places %s' % (
+        pgs(arriving), 'it' if arriving == 1 else 'them')] if arriving else []
+    if back or not moved:
+        moved.insert(0, '%s in flight would be pinned back, and what was copied of them is lost'
+                     % pgs(back))
+    return [*moved, '%s would stay pinned until "campaign resume", "campaign rollback" or '
+            '"campaign finish --keep"' % pgs(rebalanced.pins + back), *rebalanced.withdrawn_plans]
 
 
 def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:
@@ -375,4 +381,4 @@ def _accept(request: Request, rebalanced: Rebalanced) -> List[str]:
 
 _EFFECTS: Mapping[str, Callable[[Request, Rebalanced], List[str]]] = {
     'prepare': _prepare, 'pin': _pin, 'start': _start, 'pause': _pause, 'resume': _resume,
-    'abort': _abort, 'finish': _finish, 'accept': _accept}
+    'finish': _finish, 'accept': _accept}

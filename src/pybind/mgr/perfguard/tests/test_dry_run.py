@@ -182,7 +182,7 @@ def test_what_is_withdrawn(mgr_stub: types.ModuleType) -> None:
     assert driver.give(ShutdownOrder(dry_run=True))['effects'][-2:] == ends
     assert plan == shell.json('campaign abort', dry_run=True)['effects'][-1]
     assert effects(Request('finish', keep=True), driver.loop.published.rebalanced, (),
-                   driver.options)[-2:] == ends
+                   driver.options, arriving=0)[-2:] == ends
     with pytest.raises(Refused, match='the replacement of osd.7 will end'):
         driver.give(ShutdownOrder())
     shell.json('campaign abort')

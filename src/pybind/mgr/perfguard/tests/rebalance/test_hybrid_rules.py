@@ -11,7 +11,9 @@ from perfguard.cluster.ports import Future, Outlook
 from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
+from perfguard.rebalance.requests import Request
 from perfguard.rebalance.weights import WeightChange, same_weight
+from perfguard.tables import pgs
 
 from ..fakes.cluster import FakeView, weights_of
 from ..fakes.driver import OPTIONS, Driver
@@ -208,6 +210,26 @@ def test_the_last_pgs_of_an_aborted_step_arrive(phase: str, last: bool) -> None:
     driver.ask('resume')
     driver.run_to('DONE', 3000)
     assert cluster.most <= IN_FLIGHT and cluster.clean() and 'norebalance' not in cluster.flags
+
+
+def test_a_dry_run_of_an_abort_names_the_pgs_that_arrive() -> None:
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 3 and driver.status['in_flight'] > 1,
+                     1500)
+    cluster.backfill_seconds = 60.0
+    setattr(driver.loop, 'ask', lambda order, again=False: driver.give(order))
+    moving, pinned = len(cluster.remapped()), driver.status['pinned']
+    assert driver.loop.dry_run(Request('abort'))[1:] == [
+        '%d PGs that cannot be pinned would still move to where CRUSH places them' % moving,
+        '%s would stay pinned until "campaign resume", "campaign rollback" or "campaign finish '
+        '--keep"' % pgs(pinned)]
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert '%d PGs that cannot be pinned still move' % moving in str(driver.status['reasons'])
+    assert driver.status['pinned'] == pinned
 
 
 @pytest.mark.parametrize('in_flight', [False, True])
