@@ -326,7 +326,9 @@ def drains(data: Json) -> str:
 
 def replacement(data: Json) -> str:
     """The effects of `replace`: the drain, if there is one, and the OSDs."""
-    return '\n\n'.join([*([order(data)] if 'weights' in data else []), drains(data)])
+    would = 'would be ' if data['dry_run'] else ''
+    rows = [{**row, 'phase': would + row['phase']} for row in data['drains']]
+    return '\n\n'.join([*([order(data)] if 'weights' in data else []), drains({'drains': rows})])
 
 
 def saved_plans(data: Json) -> str:

@@ -543,11 +543,13 @@ def test_a_preview_changes_nothing() -> None:
     answer = driver.order(REPLACE, 'osd.8', dry_run=True)
     assert answer['osds'] and answer['drains'][0]['phase'] == 'DRAINING'
     assert 'osd.8 to CRUSH weight' in tables.replacement(answer)
+    assert 'would be DRAINING' in tables.replacement(answer)
     # Not that no campaign is draining it yet.
     assert answer['drains'][0]['next'] == 'wait until the campaign has emptied it'
     driver.run(3)
     assert driver.cluster.sent == sent and not driver.loop.rebalance.replacing
-    assert driver.order(REPLACE, 'osd.8')['drains'] == answer['drains']
+    ordered = driver.order(REPLACE, 'osd.8')
+    assert ordered['drains'] == answer['drains'] and 'would be' not in tables.replacement(ordered)
 
 
 def test_a_drain_that_is_refused_leaves_no_replacement() -> None:
