@@ -179,7 +179,7 @@ def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[s
 
 def in_force(copying: Copying) -> str:
     """Text on the borrowed options."""
-    return 'copying is slowed: %s, unless a ceph.conf of the OSDs says otherwise' % ', '.join(
+    return 'copying is slowed: %s, unless a ceph.conf or an entry for one OSD differs' % ', '.join(
         '%s of the OSDs is %s' % option for option in sorted(copying.wanted.items()))
 
 
