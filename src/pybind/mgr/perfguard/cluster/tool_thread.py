@@ -58,12 +58,6 @@ class ToolJob(Generic[Result]):
 AnyJob = ToolJob[Any]
 
 
-def call_off(job: Optional[Tuple[object, ToolJob[Result]]]) -> None:
-    """Cancel a job that is replaced; `job`: its basis and the job."""
-    if job is not None:
-        job[1].cancelled = True
-
-
 class ToolThread:
     """Runs jobs one by one."""
 
@@ -111,3 +105,29 @@ class ToolThread:
                 job = self._waiting.popleft()
             job.run()
             self._wake()
+
+
+class Recomputed(Generic[Result]):
+    """A result that is computed again whenever its basis changes."""
+
+    def __init__(self, tools: ToolThread) -> None:
+        self._tools = tools
+        #: The basis, and the job.
+        self._job: Optional[Tuple[object, ToolJob[Result]]] = None
+
+    def result(self, basis: object,
+               prepare: Callable[[], Callable[[], Result]]) -> Optional[Result]:
+        """The result for this basis, once; None: it is being computed. Raises what the task raises.
+
+        `prepare`: reads what the loop's thread alone may read, and returns the task.
+        """
+        if self._job is None or self._job[0] != basis:
+            if self._job is not None:
+                self._job[1].cancelled = True
+            job = self._tools.submit(prepare(), first=True)
+            self._job = None if job is None else (basis, job)
+        if self._job is None or not self._job[1].done:
+            return None
+        # Removed first: its error must not be raised in every later turn.
+        done, self._job = self._job[1], None
+        return done.result()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
-from ..cluster.tool_thread import ToolJob, ToolThread, call_off
+from ..cluster.tool_thread import Recomputed, ToolJob, ToolThread
 from ..cluster.types import OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
@@ -266,7 +267,7 @@ class PinGoals:
 
     def __init__(self, context: CampaignContext, pins: PinStore,
                  release_moves: ReleaseMoves) -> None:
-        self._cluster, self._tools = context.cluster, context.tools
+        self._cluster = context.cluster
         self._note, self._may_write = context.note, context.may_write
         self._pins = pins
         self._release_moves = release_moves
@@ -277,9 +278,9 @@ class PinGoals:
         #: The basis of the raw sets, and when they are requested again.
         self._raw_basis: Optional[Basis] = None
         self._raws_due = 0.0
-        self._raw_job: Optional[Tuple[Basis, ToolJob[_NewRaws]]] = None
+        self._raw_job: Recomputed[_NewRaws] = Recomputed(context.tools)
         self._new_raws: Optional[_NewRaws] = None
-        self._goals_job: Optional[Tuple[goals.Ground, ToolJob[_Storing]]] = None
+        self._goals_job: Recomputed[_Storing] = Recomputed(context.tools)
         #: Goals of which some are yet to be stored.
         self._storing: Optional[_Storing] = None
         #: Whether the pins have the goals for this OSDMap and the phase of the campaign.
@@ -339,17 +340,8 @@ class PinGoals:
     def _raws_behind(self, vectors: Mapping[str, PinRecord], osdmap: OsdMap,
                      basis: Basis) -> Optional[_NewRaws]:
         """The present mapping shows the sets of CRUSH; None: it is being computed."""
-        if self._raw_job is None or self._raw_job[0] != basis:
-            call_off(self._raw_job)
-            job = self._tools.submit(
-                lambda: _raws_shown(self._cluster.outlook(osdmap, {}, None), vectors, basis),
-                first=True)
-            self._raw_job = None if job is None else (basis, job)
-        if self._raw_job is None or not self._raw_job[1].done:
-            return None
-        # Removed first: its error must not be raised in every later turn.
-        done, self._raw_job = self._raw_job[1], None
-        return done.result()
+        return self._raw_job.result(basis, lambda: lambda: _raws_shown(
+            self._cluster.outlook(osdmap, {}, None), vectors, basis))
 
     def work_out(self, campaign: Campaign, observation: Observation, view: View,
                  options: Options) -> Optional[NewGoals]:
@@ -399,26 +391,21 @@ class PinGoals:
     def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,
                     options: Options, change: Optional[Change]) -> Optional[_Storing]:
         """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
-        if self._goals_job is None or self._goals_job[0] != ground:
-            call_off(self._goals_job)
+        def prepare() -> Callable[[], _Storing]:
             space = self._cluster.osd_space()
 
             def work() -> _Storing:
-                pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins,
-                                                                      observation.osdmap),
-                                                       observation.osdmap, view)
+                pool_up, absent = self._with_down_osds(
+                    goals.pools_of(ground.pins, observation.osdmap), observation.osdmap, view)
                 new_goals = goals.work_out(ground, observation, pool_up, Bounds.of(options), space,
                                            absent,
                                            self._tranches(ground, observation, change, options))
                 return _Storing(ground, new_goals, list(parts(new_goals.changed(ground.pins),
                                                               ground.pins)))
 
-            job = self._tools.submit(work, first=True)
-            self._goals_job = None if job is None else (ground, job)
-        if self._goals_job is None or not self._goals_job[1].done:
-            return None
-        done, self._goals_job = self._goals_job[1], None
-        return done.result()
+            return work
+
+        return self._goals_job.result(ground, prepare)
 
     def _tranches(self, ground: goals.Ground, observation: Observation, change: Optional[Change],
                   options: Options) -> goals.Tranches:
