@@ -178,6 +178,13 @@ class Store:
         if name.startswith(VERIFIED) and keys and keys[0].endswith('/head'):
             self._removed[name] = keys
 
+    def put_or_remove(self, name: str, document: Any) -> None:
+        """Write a document; one that is empty is removed."""
+        if document:
+            self.put(name, document)
+        else:
+            self.remove(name)
+
     def put_key(self, key: str, value: str) -> None:
         """Write a plain value."""
         self._kv.set_store(key, value)

@@ -137,10 +137,7 @@ class Rescuing:
     def _put(self, rescues: Dict[str, Rescue]) -> None:
         if rescues == self._rescues:
             return
-        if rescues:
-            self._store.put(RESCUES_DOCUMENT, encode(rescues, Dict[str, Rescue]))
-        else:
-            self._store.remove(RESCUES_DOCUMENT)
+        self._store.put_or_remove(RESCUES_DOCUMENT, encode(rescues, Dict[str, Rescue]))
         self._rescues = rescues
         self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
 

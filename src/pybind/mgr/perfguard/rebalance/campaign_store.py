@@ -152,10 +152,7 @@ class CampaignStore:
                 or not campaign.pinning.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
-        if campaign.pinning.unpinnable:
-            self._store.put(UNPINNABLE, encode(campaign.pinning.unpinnable, UnpinnablePgs))
-        else:
-            self._store.remove(UNPINNABLE)
+        self._store.put_or_remove(UNPINNABLE, encode(campaign.pinning.unpinnable, UnpinnablePgs))
         self._unpinnable, self._phase = campaign.pinning.unpinnable, campaign.phase
         self._unpinnable_at = self._clock()
 

@@ -378,10 +378,7 @@ class Replacing:
 
     def _put(self, records: Dict[int, Replacement]) -> None:
         self._crush_orders.replace_devices(records)
-        if records:
-            self._store.put(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
-        else:
-            self._store.remove(REPLACEMENTS_DOCUMENT)
+        self._store.put_or_remove(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
         self._known = records
 
     def _end(self, osds: Iterable[int], why: str) -> None:

@@ -103,10 +103,7 @@ class _Document:
         self._gist, self._looked_at = gist, now
         document = contents()
         if document != (self._store.get(self._name) or {}):
-            if document:
-                self._store.put(self._name, document)
-            else:
-                self._store.remove(self._name)
+            self._store.put_or_remove(self._name, document)
 
 
 class Watching:
