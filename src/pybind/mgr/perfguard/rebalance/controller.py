@@ -403,12 +403,12 @@ class RebalanceController:
         assert self.campaign is not None
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
-        sending = bool(decision.pins or decision.actions)
+        sending = bool(decision.new_pins or decision.actions)
         if (sending or decision.unpins or self.campaigns.stored.due(decision.campaign, sending)) \
                 and not self._may_write():
             return
         # The decision is stored before commands are sent.
-        self.pins.note(decision.pins)
+        self.pins.note(decision.new_pins)
         self.campaign = decision.campaign
         self.campaigns.stored.save(self.campaign, sending)
         if not self._context.kept():
@@ -433,7 +433,7 @@ class RebalanceController:
         self.pins.forget(decision.unpins)
         if not self.pins.is_tidy and self._may_write():
             self.pins.tidy()
-        self.release_moves.forget(set(decision.pins) | decision.unpins)
+        self.release_moves.forget(set(decision.new_pins) | decision.unpins)
         self.audited_epoch = observation.osdmap.epoch
         self._reasons = decision.reasons
 

@@ -43,25 +43,14 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class CampaignDecision:
-    """The actions, and the state of the campaign after them."""
-    campaign: Campaign
-    actions: Tuple[Action, ...] = ()
-    #: Pins to note before the actions are sent, and pins to forget.
-    pins: Mapping[str, PinRecord] = field(default_factory=dict)
-    unpins: FrozenSet[str] = frozenset()
-    reasons: Tuple[Reason, ...] = ()
-    events: Tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True)
 class Draft:
     situation: Situation
+    #: The state of the campaign after the actions.
     campaign: Campaign
     actions: Tuple[Action, ...] = ()
     reasons: Tuple[Reason, ...] = ()
     events: Tuple[Event, ...] = ()
-    #: New and changed pins.
+    #: New and changed pins, to be noted before the actions are sent.
     new_pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: PGs whose pins from before the turn are forgotten.
     unpins: FrozenSet[str] = frozenset()
@@ -77,10 +66,6 @@ class Draft:
            observation: Observation, options: Options) -> 'Draft':
         return cls(Situation(observation, options, PinIndex.of(pins), MoveIndex.of(moves)),
                    campaign)
-
-    def decision(self) -> CampaignDecision:
-        return CampaignDecision(self.campaign, self.actions, self.new_pins, self.unpins,
-                                self.reasons, self.events)
 
     # ---- what rules return
 

@@ -622,12 +622,6 @@ def settle_change(draft: Draft) -> Draft:
     return draft
 
 
-def on_its_way(draft: Draft) -> bool:
-    """Whether the change of CRUSH of a campaign that is being aborted may still take effect."""
-    change = draft.campaign.change
-    return change is not None and change.pending
-
-
 def overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
     """Whether the OSDMap should show a burst by now; without an answer from the mons it may still
     take effect."""
@@ -702,8 +696,8 @@ def in_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Upmap
 def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
-    present, pool = draft.seen.osdmap.entry(pgid), draft.pool(pgid)
-    if pool is not None and survives(pgid, future, draft.seen.osdmap, pool, draft.out):
+    osdmap, present = draft.seen.osdmap, draft.seen.osdmap.entry(pgid)
+    if survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], draft.out):
         return present
     merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
     return merged if _serves_both(draft, pgid, merged, future) else entry
@@ -713,7 +707,7 @@ def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool
     """Whether the part of an entry that the mons keep hides the raw set of a PG."""
     pg = future.pgs[pgid]
     remaining = _left(draft, pgid, sent, pg.raw, future.crush)
-    return remaining is None or raw_from_up(pg.acting, remaining, draft.out) != pg.raw
+    return raw_from_up(pg.acting, remaining, draft.out) != pg.raw
 
 
 def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> bool:
@@ -721,25 +715,17 @@ def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> 
 
     The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
     """
-    place, pool, pg = draft.seen.placement(pgid), draft.pool(pgid), future.pgs[pgid]
-    if place is None or pool is None or len(entry.items) > pool.size:
+    place, pg = draft.seen.placement(pgid), future.pgs[pgid]
+    if place is None or len(entry.items) > draft.seen.osdmap.pools[pool_of(pgid)].size:
         return False
     raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)
-    return (raw is not None
-            and _serves(draft, pgid, entry, raw, draft.seen.crush) == pg.acting
-            and _serves(draft, pgid, entry, pg.raw, future.crush) == pg.acting)
+    return raw is not None and all(
+        apply_entry(raw_set, _left(draft, pgid, entry, raw_set, crush), draft.out) == pg.acting
+        for raw_set, crush in ((raw, draft.seen.crush), (pg.raw, future.crush)))
 
 
-def _serves(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
-            crush: CrushRules) -> Optional[OsdSet]:
-    """The set of a PG with the part of an entry that the mons keep; None: there is no such PG."""
-    remaining = _left(draft, pgid, entry, raw, crush)
-    return None if remaining is None else apply_entry(raw, remaining, draft.out)
-
-
-def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
-          crush: CrushRules) -> Optional[UpmapEntry]:
-    """The part of an entry that the mons keep; None: there is no such PG."""
-    pool = draft.pool(pgid)
-    return None if pool is None else after_commit(
-        raw, entry, pool, draft.seen.osdmap.osds, crush, pgid, draft.out)
+def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet, crush: CrushRules) -> UpmapEntry:
+    """The part of an entry that the mons keep."""
+    osdmap = draft.seen.osdmap
+    return after_commit(raw, entry, osdmap.pools[pool_of(pgid)], osdmap.osds, crush, pgid,
+                        draft.out)

@@ -13,7 +13,7 @@ from typing import (AbstractSet, FrozenSet, List, Mapping, NamedTuple, Optional,
 from ..cluster.evacuation import by_osd
 from ..cluster.types import NO_OSD, pool_of
 from ..errors import Code, Reason, texts
-from ..observation import Clients, Observation
+from ..observation import Observation
 from ..options import Options
 from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
@@ -21,13 +21,13 @@ from ..watch.stop_conditions import Stop, spread
 from .bill import BillTurn
 from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
-from .draft import CampaignDecision, Draft, Rule, flight_osds
+from .draft import Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_GOALS_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
-                      name_others, on_its_way, remove_needless, settle_change, tiny_osds)
+                      name_others, remove_needless, settle_change, tiny_osds)
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
@@ -63,11 +63,12 @@ _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
-          observation: Observation, options: Options) -> CampaignDecision:
-    """One turn of a campaign that is active or held. `moves`: the moves of releases."""
+          observation: Observation, options: Options) -> Draft:
+    """The decision of one turn of a campaign that is active or held. `moves`: the moves of
+    releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, _step,
-                      partial(_account, campaign), _count_turn, _report_evacuation).decision()
+                      partial(_account, campaign), _count_turn, _report_evacuation)
 
 
 def _step(draft: Draft) -> Draft:
@@ -85,7 +86,9 @@ def _count_turn(draft: Draft) -> Draft:
     # Later epochs are of others, and each would write its history again.
     epoch = draft.seen.osdmap.epoch if campaign.active or campaign.ended == draft.now \
         else campaign.progress.last_epoch
-    progress = campaign.progress.turn(draft.now, epoch, _total(draft), _limits(draft))
+    total = _size_of_campaign(draft) if campaign.active \
+        else campaign.progress.released + campaign.kept_now
+    progress = campaign.progress.turn(draft.now, epoch, total, _limits(draft))
     return draft.set(progress=progress.excused_at(draft.now) if _is_excused(draft) else progress)
 
 
@@ -101,7 +104,8 @@ def _account(before: Campaign, draft: Draft) -> Draft:
         draft.now, before.origin.started, max(0.0, draft.now - last), before.phase, clients,
         flight_osds(campaign) | flight_osds(before),
         draft.now if _has_other_trouble(draft) else max(observation.osds_changed, clients.silent),
-        observation.slow_osds, _has_erasure_clients(clients)))
+        observation.slow_osds,
+        any(pool.erasure and not clients.idle(pool) for pool in clients.pools.values())))
     draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, draft.now - last))
     return draft if draft.campaign.active else draft.event('bill', *bill_event(draft.campaign))
 
@@ -113,10 +117,6 @@ def _has_other_trouble(draft: Draft) -> bool:
     peering = 0 if campaign.flights.in_flight else counts.in_transition
     return counts.laggy + counts.wait + peering > 0 or counts.inactive > counts.in_transition \
         or counts.degraded > 0 and others_degraded(draft)
-
-
-def _has_erasure_clients(clients: Clients) -> bool:
-    return any(pool.erasure and not clients.idle(pool) for pool in clients.pools.values())
 
 
 def _is_excused(draft: Draft) -> bool:
@@ -138,16 +138,9 @@ def _limits(draft: Draft) -> Limits:
     return charge(progress.limits, code, draft.now - (progress.turned or draft.now))
 
 
-def _total(draft: Draft) -> int:
+def _size_of_campaign(draft: Draft) -> int:
     """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
     or lower the number."""
-    campaign = draft.campaign
-    if campaign.active:
-        return _size_of_campaign(draft)
-    return campaign.progress.released + campaign.kept_now
-
-
-def _size_of_campaign(draft: Draft) -> int:
     campaign = draft.campaign
     adopted = sum(1 for flight in campaign.flights.in_flight.values() if flight.pin is None)
     return campaign.progress.released + campaign.progress.kept + draft.pin_count + adopted
@@ -430,8 +423,9 @@ def _releasing(draft: Draft) -> Draft:
         # It was started, so it continues once recovery or the operator has handled these PGs.
         return draft.set(automatic=True).enter(Phase.PINNED, excess).because(
             Code.UNPINNABLE, excess)
-    if _must_wait(draft, obstacles):
-        return _enter_holding(draft, obstacles)
+    held_back = _held_back(draft, obstacles)
+    if held_back is not None:
+        return held_back
     draft = draft.enter(Phase.RELEASING)
     if not draft.in_force or unguarded:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
@@ -521,13 +515,8 @@ def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
         pgid not in draft.campaign.flights.in_flight for pgid in draft.pinned())))
 
 
-def _must_wait(draft: Draft, obstacles: _Obstacles) -> bool:
-    """Whether no PG is released now."""
-    return bool(draft.campaign.orders.paused or obstacles.stops or _is_shut(draft, obstacles)
-                or _confirming(draft))
-
-
-def _enter_holding(draft: Draft, obstacles: _Obstacles) -> Draft:
+def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
+    """The draft of a turn that releases no PG; None: nothing prevents releases."""
     if draft.campaign.orders.paused:
         return draft.enter(Phase.HOLDING, 'paused by the operator').because(
             Code.PAUSED, 'paused by the operator%s; "campaign resume" continues'
@@ -540,8 +529,10 @@ def _enter_holding(draft: Draft, obstacles: _Obstacles) -> Draft:
     if _is_shut(draft, obstacles):
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.shut))).report(
             *obstacles.shut)
-    return draft.because(Code.CONFIRMING,
-                         'waiting one report to confirm that the stop condition has cleared')
+    if _confirming(draft):
+        return draft.because(Code.CONFIRMING,
+                             'waiting one report to confirm that the stop condition has cleared')
+    return None
 
 
 def _end_pause(draft: Draft) -> Draft:
@@ -626,7 +617,7 @@ def _release_adopted(draft: Draft) -> Draft:
 
 def _aborting(draft: Draft) -> Draft:
     draft = settle_change(draft)
-    if on_its_way(draft):
+    if draft.campaign.change is not None and draft.campaign.change.pending:
         return _await_abort(draft, Reason(
             Code.CRUSH_SENT, 'waiting for the result of the CRUSH change'))
     waited = draft.now - draft.campaign.phase_since
@@ -693,15 +684,12 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
         pinning=campaign.pinning.tried_again().with_goals(GoalsMark()))
 
 
-def _must_stay_pinned(draft: Draft, unpinned: Sequence[str]) -> bool:
-    """`unpinned`: as _unpinned."""
-    return bool(draft.pin_count or unpinned or _begun(draft))
-
-
 def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
-    """Whether the operator has to decide how an aborted campaign ends."""
+    """Whether the operator has to decide how an aborted campaign ends. `unpinned`: as
+    _unpinned."""
     change = draft.campaign.change
-    return _must_stay_pinned(draft, unpinned) or change is not None and change.partly
+    return bool(draft.pin_count or unpinned or _begun(draft)
+                or change is not None and change.partly)
 
 
 def _begun(draft: Draft) -> FrozenSet[int]:

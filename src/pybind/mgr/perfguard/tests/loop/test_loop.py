@@ -21,7 +21,7 @@ from perfguard.rebalance.controller import MEASURED_COMMITS, READBACK_COMMITS
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import ANNOUNCED_SECONDS, judge
 from perfguard.rebalance.requests import Request
-from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
@@ -738,7 +738,7 @@ def test_a_turn_that_computes_goals_sees_stops_and_client_latency(
     driver.loop.jobs.mitigating.mitigated = Mitigated(stops=stops)
     monkeypatch.setattr(driver.loop.jobs.mitigating, 'turn', lambda *args: None)
 
-    def note(*args: Any) -> CampaignDecision:
+    def note(*args: Any) -> Draft:
         seen.append(args[3])
         return judge(*args)
 
@@ -1027,7 +1027,7 @@ def test_upmaps_that_slow_mons_still_commit_are_not_sent_again() -> None:
     seen: List[Tuple[float, float]] = []
 
     def judged(campaign: Any, pins: Any, moves: Any, observed: Observation,
-               options: Options) -> CampaignDecision:
+               options: Options) -> Draft:
         seen.append((observed.commit_seconds, options.readback_timeout))
         return judge(campaign, pins, moves, observed, options)
 

@@ -16,7 +16,7 @@ from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry, SetWeight
@@ -116,9 +116,9 @@ def carried_out(map_: LargeMap, change: WeightChange) -> Campaign:
         assert campaign.change is not None
         if wants_outlook(campaign, seen):
             seen = replace(seen, outlook=map_.outlook(campaign.change.chunk))
-        decision: CampaignDecision = judge(campaign, pins, {}, seen, DEFAULTS)
+        decision: Draft = judge(campaign, pins, {}, seen, DEFAULTS)
         campaign = decode(Campaign, encode(decision.campaign))
-        pins.update(decision.pins)
+        pins.update(decision.new_pins)
         map_.carry_out(decision.actions)
         for pgid in decision.unpins:
             pins.pop(pgid, None)

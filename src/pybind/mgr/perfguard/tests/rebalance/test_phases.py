@@ -18,7 +18,7 @@ from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.campaign import Campaign
-from perfguard.rebalance.draft import CampaignDecision, Draft
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
 from perfguard.rebalance.phases import LONG_PAUSE_SECONDS, judge
@@ -48,7 +48,7 @@ class Machine:
         self.pins: Dict[str, PinRecord] = {}
         self.phases: List[Phase] = []
         self.events: List[Event] = []
-        self.decision = CampaignDecision(self.campaign)
+        self.decision: Draft
 
     def observe(self) -> Observation:
         view = self.cluster.map_view()
@@ -62,7 +62,7 @@ class Machine:
                                  self.cluster.crush(view.crush_version)),
             clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
 
-    def judge(self) -> CampaignDecision:
+    def judge(self) -> Draft:
         seen = self.observe()
         out = seen.osdmap.out
         moves = {}
@@ -83,7 +83,7 @@ class Machine:
         if not self.phases or self.phases[-1] is not self.campaign.phase:
             self.phases.append(self.campaign.phase)
         self.events += decision.events
-        self.pins.update(decision.pins)
+        self.pins.update(decision.new_pins)
         execute(self.cluster, decision.actions)
         for pgid in decision.unpins:
             del self.pins[pgid]
@@ -133,11 +133,11 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     seen, flags = machine.observe(), frozenset({'norebalance'})
     seen = replace(seen, settings=replace(seen.settings, taken=flags))
     decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
-    assert decision.campaign.flights.in_flight and not decision.pins
+    assert decision.campaign.flights.in_flight and not decision.new_pins
     there = replace(seen.osdmap, flags=seen.osdmap.flags | flags)
     seen = replace(seen, settings=replace(seen.settings, osdmap=there))
     decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
-    assert not decision.campaign.flights.in_flight and decision.pins
+    assert not decision.campaign.flights.in_flight and decision.new_pins
 
 
 def test_norebalance_is_not_cleared_before_an_osdmap_has_shown_it() -> None:
@@ -1028,7 +1028,9 @@ def test_abort_works_on_a_sick_cluster(phase: Phase, make: Callable[..., Machine
 @EVERY_STATE
 def test_judging_twice_decides_the_same(phase: Phase, make: Callable[..., Machine]) -> None:
     machine = make()
-    assert machine.judge() == machine.judge()
+    first, second = machine.judge(), machine.judge()
+    for name in ('campaign', 'actions', 'new_pins', 'unpins', 'reasons', 'events'):
+        assert getattr(first, name) == getattr(second, name)
 
 
 def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(

@@ -20,7 +20,7 @@ from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.pin_index import PinIndex
-from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.release_moves import ReleaseMoves
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
@@ -167,7 +167,7 @@ class Big:
 
         return replace(seen, settings=replace(seen.settings, osdmap=osdmap), placement=placement)
 
-    def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
+    def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> Draft:
         seen = self.observe(epoch, changed)
         assert not goals.needed(self.campaign, self.pins, NOW, seen.osdmap)
         self.release_moves.update_moves(self.pins, seen)
