@@ -5,7 +5,7 @@ import logging
 import statistics
 from collections import deque
 from dataclasses import replace
-from typing import Callable, Deque, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Deque, List, Optional, Sequence, Tuple
 
 from ..cluster.ports import View
 from ..cluster.types import Document, OsdMap
@@ -27,7 +27,7 @@ from .crush_orders import CrushOrders
 from .draft import Draft
 from .epochs import too_many
 from .executor import Outcome, execute
-from .holds import can_be_missed, needs_stored_options, option_text, without_refused
+from .holds import needs_stored_options, without_refused
 from .orders import AWAIT, Order
 from .phases import judge, of_last_step
 from .pinning import unpinned_warning
@@ -425,7 +425,10 @@ class RebalanceController:
         if outcome.unanswered:
             self.campaign = replace(self.campaign, pinning=self.campaign.pinning.count_again(
                 outcome.unanswered))
-        self._continue_without(outcome.refused)
+        holds, events = without_refused(self.campaign.holds, outcome.refused)
+        self.campaign = replace(self.campaign, holds=holds)
+        for event in events:
+            self._note(event)
         self._failures = outcome.failures
         for failure in self._failures[:5]:
             log.warning('command failed: %s', failure)
@@ -445,16 +448,6 @@ class RebalanceController:
         if actions and all(isinstance(action, SetEntry) for action in actions):
             self._commit_seconds.append(self._context.clock() - begin)
         return outcome
-
-    def _continue_without(self, refused: Mapping[str, str]) -> None:
-        """Continue without options that the mons did not accept."""
-        assert self.campaign is not None
-        holds = self.campaign.holds
-        names = [name for name in sorted(refused) if can_be_missed(holds, name)]
-        self.campaign = replace(self.campaign, holds=without_refused(holds, names))
-        for name in names:
-            self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
-                             'the mons did not accept it: %s' % refused[name]))
 
     def resume(self, observation: Observation) -> None:
         """Complete the pending writes of the last turn, or of a failed mgr, before another campaign

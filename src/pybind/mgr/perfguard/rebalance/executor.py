@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them; those for the mons are sent together."""
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Protocol, Sequence, Set, Tuple
 
-from ..cluster.types import INPUT
+from ..cluster.types import INPUT, Reply
 from ..holds import config_command, flag_command
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
@@ -12,18 +12,10 @@ from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, Set
                     SetPoolPgs, SetPoolRule, SetWeight)
 
 
-class CommandReply(Protocol):
-    @property
-    def retval(self) -> Optional[int]: ...
-
-    @property
-    def error(self) -> str: ...
-
-
 class CommandSender(Protocol):
-    def run(self, commands: Sequence[Command]) -> Sequence[CommandReply]: ...
+    def run(self, commands: Sequence[Command]) -> Sequence[Reply]: ...
 
-    def switch_balancer(self, active: bool) -> CommandReply: ...
+    def switch_balancer(self, active: bool) -> Reply: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     return Outcome(tuple(failures), frozenset(unanswered), refused)
 
 
-def _failure(command: Command, reply: CommandReply) -> List[str]:
+def _failure(command: Command, reply: Reply) -> List[str]:
     if reply.retval == 0:
         return []
     return ['%s: %s' % (describe(command), reply.error or 'no answer')]

@@ -5,9 +5,10 @@ it.
 Settings of others are never changed. The rest follows the rule of perfguard/holds.py.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, PgCounts
+from ..events import Event
 from ..holds import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
@@ -56,7 +57,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     """
     flags = _flag(holds, settings, norebalance)
     options = _balancer(flags.holds, settings, quiet, begin)
-    autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
+    quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
+    autoscale = _autoscale(options.holds, settings.osdmap, quiet_pools if quiet else frozenset(),
                            begin)
     holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(holds_after,
@@ -166,13 +168,6 @@ def _theirs(holds: Holds) -> Reconciled:
         ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))
 
 
-def _quiet_pools(settings: Settings, quiet: bool,
-                 pools: Optional[AbstractSet[int]]) -> AbstractSet[int]:
-    if not quiet:
-        return frozenset()
-    return settings.osdmap.pools.keys() if pools is None else pools
-
-
 def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bool) -> Reconciled:
     actions: List[Action] = []
     notices: List[str] = []
@@ -274,21 +269,14 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     return {name: value for name, value in values.items() if name not in campaign.holds.refused}
 
 
-def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
-    """The mons did not accept these options. The campaign continues without them."""
-    names = frozenset(names)
-    return replace(holds.give_up(*names), refused=holds.refused | names)
-
-
-def can_be_missed(holds: Holds, name: str) -> bool:
-    """Whether the campaign can continue without an option: it is being set, not given back."""
-    held = holds.held.get(name)
-    return held is not None and not held.returning and name not in holds.refused
-
-
-def refused_options(holds: Holds) -> List[str]:
-    """Texts on the options that the campaign continues without."""
-    return [option_text(name) for name in sorted(holds.refused)]
+def without_refused(holds: Holds, refused: Mapping[str, str]) -> Tuple[Holds, List[Event]]:
+    """`refused`: option -> why the mons did not accept it. The campaign continues without those
+    that are being set, not given back."""
+    names = [name for name, held in sorted(holds.mon.items()) if name in refused
+             and not held.returning and name not in holds.refused]
+    return replace(holds.give_up(*names), refused=holds.refused | set(names)), [
+        Event('settings', 'the campaign continues without %s' % option_text(name),
+              'the mons did not accept it: %s' % refused[name]) for name in names]
 
 
 def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],

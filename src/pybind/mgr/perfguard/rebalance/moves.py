@@ -144,9 +144,7 @@ class Movement:
             'pgs': self.pgs, 'shards': self.shards, 'bytes': self.bytes,
             'primaries_moving': self.primaries_moving,
             'estimated_seconds': round(self.estimated_seconds, 1), 'estimate_basis': self.basis,
-            'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out,
-                      'bytes_in': load.bytes_in, 'bytes_out': load.bytes_out}
-                     for load in self.osds]}
+            'osds': [dict(vars(load)) for load in self.osds]}
 
 
 def movement_of(moves: Iterable[Move], parallel: int, per_target: int) -> Movement:

@@ -9,7 +9,7 @@ import re
 import secrets
 import shlex
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from ..cluster.tool_thread import AnyJob
 from ..cluster.types import Document
@@ -202,7 +202,9 @@ class SavedPlan:
                           % (self.name, preview.ordinary))
         if change.same_as(self.change):
             return
-        rows = _differences(self.change.features, change.features)
+        before, now = self.change.features, change.features
+        rows = ['%s %s, now %s' % (name, before.get(name) or 'none', now.get(name) or 'none')
+                for name in {**before, **now} if before.get(name) != now.get(name)]
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s ("plan save" it '
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
@@ -220,18 +222,6 @@ class SavedPlan:
 
     def details(self, now: PlanGround, waits: str = '') -> Document:
         return {**self.row(now, waits), 'preview': self.preview}
-
-
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:
-    """Texts on the features in which two changes of one order differ."""
-    return ['%s %s, now %s' % (name, before.get(name) or 'none', now.get(name) or 'none')
-            for name in {**before, **now} if before.get(name) != now.get(name)]
-
-
-def check_name(plan: str) -> None:
-    if not _PLAN_NAME.fullmatch(plan):
-        raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, "_", '
-                      '"." and "-"' % plan)
 
 
 class Plans:
@@ -273,7 +263,9 @@ class Plans:
         return self._plans[name]
 
     def check_new(self, name: str) -> None:
-        check_name(name)
+        if not _PLAN_NAME.fullmatch(name):
+            raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, '
+                          '"_", "." and "-"' % name)
         if name in self._plans:
             raise Refused(errno.EEXIST, 'plan %s exists: remove it with "plan rm %s"'
                           % (name, name))
@@ -296,11 +288,6 @@ class Plans:
     def remove(self, name: str) -> None:
         self._store.remove(PLANS_PREFIX + name)
         self._plans.pop(name, None)
-
-    def withdraw(self, names: Sequence[str], why: str) -> None:
-        """Cancel the approval of these plans; they stay saved."""
-        for name in names:
-            self.put(replace(self._plans[name], approved=0.0, refused=why))
 
 
 class CampaignStarter(Protocol):
@@ -440,7 +427,7 @@ class PlanQueue:
         if refused is None or refused.not_fit or refused.errno == errno.EAGAIN:
             self._retry = retry
         else:
-            self._withdraw([name], str(refused))
+            self._withdraw(self.saved.get(name), str(refused))
 
     def _begin_next(self, waiting: QueuedOrder, observation: Observation) -> Optional[Document]:
         answer = self._approve(waiting, observation)
@@ -462,7 +449,8 @@ class PlanQueue:
 
     def withdraw_all(self, why: str) -> None:
         """Cancel the approval of all plans."""
-        self._withdraw([plan.name for plan in self.saved.queue()], why)
+        for plan in self.saved.queue():
+            self._withdraw(plan, why)
 
     @property
     def withdrawn(self) -> List[str]:
@@ -470,10 +458,10 @@ class PlanQueue:
         return ['the approval of plan %s will be withdrawn' % plan.name
                 for plan in self.saved.queue()]
 
-    def _withdraw(self, names: Sequence[str], why: str) -> None:
-        self.saved.withdraw(names, why)
-        for name in names:
-            self._note(Event('refused', 'plan approve %s' % name, why))
+    def _withdraw(self, plan: SavedPlan, why: str) -> None:
+        """Cancel its approval; it stays saved."""
+        self.saved.put(replace(plan, approved=0.0, refused=why))
+        self._note(Event('refused', 'plan approve %s' % plan.name, why))
 
 
 # ---- Orders that no operator waits for: approved plans, and campaigns that fill new devices

@@ -21,7 +21,7 @@ from .draft import Draft
 from .epochs import epoch_of, peering_text
 from .flights import note_ahead
 from .goals import basis, is_adopted, without_goals
-from .holds import foreign_movement_flags, refused_options
+from .holds import foreign_movement_flags, option_text
 from .latency import explains_alarm
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
                     serving_until_moved, window)
@@ -331,7 +331,7 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
         draft = draft.because(Code.PACED, in_force(campaign.copying))
     return draft.report(*[
         Reason(Code.COMMAND_FAILED, 'the mons did not accept %s; the campaign continues without it'
-               % option) for option in refused_options(campaign.holds)])
+               % option_text(name)) for name in sorted(campaign.holds.refused)])
 
 
 def _candidates(draft: Draft) -> _Chosen:
@@ -378,7 +378,9 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
     if not fitting:
         return _Chosen(moves, (Reason(
             Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host, device or failure domain at '
-            'its limit (max_backfills_*)%s' % _deleting(draft)),))
+            'its limit (max_backfills_*)%s' % (
+                '; PGs that %s still deleting also count' % are(len(draft.seen.removing), 'OSD')
+                if draft.seen.removing else '')),))
     return _Chosen(moves)
 
 
@@ -400,11 +402,6 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
         flights=draft.campaign.flights.now_flying(flights),
         progress=draft.campaign.progress.at(draft.now), stalls=replace(
             note(stalls, changes, draft.now, draft.seen.stats_period), released=draft.now))
-
-
-def _deleting(draft: Draft) -> str:
-    number = len(draft.seen.removing)
-    return '; PGs that %s still deleting also count' % are(number, 'OSD') if number else ''
 
 
 def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
@@ -439,20 +436,16 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
                     'released after recovery')
     waived = is_waived(reason, draft.campaign.orders.acknowledged) or is_muted(
         reason, draft.seen.signals)
-    whole = [move for move in moves if not (waived and _may_be_degraded(draft, move)
-                                            or draft.lost and _lacks_an_osd(draft, move))]
+
+    def is_degraded(move: Move) -> bool:
+        place, pool = draft.seen.placement(move.pgid), draft.pool(move.pgid)
+        # The OSDMap is seconds newer than the statistics.
+        return place is not None and pool is not None and (
+            waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
+            or draft.lost and lacks_an_osd(pool, place))
+
+    whole = [move for move in moves if not is_degraded(move)]
     return _Chosen(whole, (reason,) if len(whole) < len(moves) else ())
-
-
-def _lacks_an_osd(draft: Draft, move: Move) -> bool:
-    """By the OSDMap, which is seconds newer than the statistics."""
-    place, pool = draft.seen.placement(move.pgid), draft.pool(move.pgid)
-    return place is not None and pool is not None and lacks_an_osd(pool, place)
-
-
-def _may_be_degraded(draft: Draft, move: Move) -> bool:
-    place = draft.seen.placement(move.pgid)
-    return place is not None and may_be_degraded(place.acting, draft.seen.degraded_osds)
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:

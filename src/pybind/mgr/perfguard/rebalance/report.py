@@ -14,7 +14,7 @@ from ..upmap.pins import Unpinnable
 from ..watch.next_steps import limits_json
 from ..watch.op_counts import OpLevels
 from ..window import BadWindow, is_open, seconds_until_done
-from .bill import AUTOSCALERS, READ_KIND, WRITE_KIND, Bill, BorrowedSetting
+from .bill import AUTOSCALERS, READ_KIND, WRITE_KIND, Bill
 from .campaign import Campaign, Origin
 from .copying import NAMES
 from .epochs import MIN_WAIT, PROPOSE_INTERVAL
@@ -313,7 +313,8 @@ def bill_json(campaign: Campaign) -> Document:
         'over_100_ms': slow._asdict(), 'over_1_s': very_slow._asdict(),
         'epochs': epochs_of(campaign),
         'settings': [{'what': setting_text(key), 'put': setting.put,
-                      'seconds': round(setting.seconds), 'state': _state_of(setting)}
+                      'seconds': round(setting.seconds), 'state': 'borrowed' if setting.held else
+                      'changed by others' if setting.left else 'given back'}
                      for key, setting in bill.settings.items()]}
 
 
@@ -323,12 +324,6 @@ def _levels_json(levels: OpLevels) -> Document:
         for name, value in (('p50_ms', level.p50_ms), ('p99_ms', level.p99_ms)):
             percentiles['%s_%s' % (kind, name)] = None if value is None else round(value, 3)
     return percentiles
-
-
-def _state_of(setting: BorrowedSetting) -> str:
-    if setting.held:
-        return 'borrowed'
-    return 'changed by others' if setting.left else 'given back'
 
 
 def setting_text(key: str) -> str:

@@ -125,7 +125,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
         assignment('%s=%s' % (request.option, request.value))
     if verb == 'abort' and awaiting:
         return
-    if not running and not _decides(campaign, verb):
+    # Of an aborted campaign that keeps PGs pinned, an operator decides on these.
+    decides = campaign is not None and campaign.held and verb in ('resume', 'finish')
+    if not running and not decides:
         if campaign is not None and campaign.held:
             raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
                           '"campaign resume"%s or "campaign finish --keep"' % (
@@ -183,11 +185,6 @@ def _refuse_intermediate(campaign: Campaign) -> None:
 
 #: Text on how PGs that are remapped and not pinned are handled, by phase.
 _PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
-
-
-def _decides(campaign: Optional[Campaign], verb: str) -> bool:
-    """Whether the verb is a decision on PGs that an aborted campaign keeps pinned."""
-    return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
 def _check_code(code: str) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
@@ -99,7 +100,7 @@ def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float
     for osd, weight in weights.items():
         parts.setdefault(choice.bucket_of[osd], {})[osd] = weight
     share = _capped(sorted(((part, sum(members.values())) for part, members in parts.items()),
-                           key=_weight), total, pgs * choice.shards)
+                           key=itemgetter(1)), total, pgs * choice.shards)
     shares: Dict[int, float] = {}
     for part, members in parts.items():
         shares.update(_shares(members, below, share[part],
@@ -173,10 +174,6 @@ def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
             high[osd] = max(high[osd], min(limits[osd], _high(share, within))
                             if weights[osd] else 0)
     return Targets(before.ideal, low, high)
-
-
-def _weight(domain_and_weight: Tuple[int, float]) -> float:
-    return domain_and_weight[1]
 
 
 def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> Dict[int, float]:
