@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The interface to the cluster. cluster.mgr implements it for ceph-mgr, tests for fakes."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
-                    Protocol, Sequence, Tuple, Union)
+from itertools import chain
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Iterator, Mapping, NamedTuple,
+                    Optional, Protocol, Sequence, Tuple, Union)
 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
@@ -10,7 +11,7 @@ from .inventory import Inventory
 from .orchestrator import Orchestrating
 from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, Json, OptionChange,
                     OsdMap, OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply,
-                    Signals, Space)
+                    Signals, Space, pool_of)
 
 
 class ToolFailed(PerfguardError):
@@ -42,6 +43,16 @@ class Future:
     others: Mapping[str, FuturePg] = field(default_factory=dict)
     #: The new sets of the PGs that move, if the change chooses them itself; None: CRUSH does.
     finals: Optional[Mapping[str, OsdSet]] = None
+
+    def all(self) -> Iterator[Tuple[str, FuturePg]]:
+        return chain(self.pgs.items(), self.others.items())
+
+    def by_pool(self) -> Dict[int, Dict[str, FuturePg]]:
+        """Pool id -> its PGs."""
+        pgs_by_pool: Dict[int, Dict[str, FuturePg]] = {}
+        for pgid, pg in self.all():
+            pgs_by_pool.setdefault(pool_of(pgid), {})[pgid] = pg
+        return pgs_by_pool
 
     def of(self, pgid: str) -> FuturePg:
         return self.pgs[pgid] if pgid in self.pgs else self.others[pgid]

@@ -12,7 +12,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, Upma
                              pool_of)
 from ..codec import Time
 from ..observation import Observation
-from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
+from ..upmap.pins import Unpinnable, broken_rule, merge_reason, plan_pin, released_up
 from ..upmap.shares import DRAIN_WEIGHT, Room
 
 #: PGs whose states are requested at a time, and PGs that are rescued at a time.
@@ -80,7 +80,7 @@ def stuck(facts: RescueFacts, last: str = '',
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
     pool = facts.seen.osdmap.pools.get(pool_of(pgid))
     return pool is not None and _degraded(pool, acting) and pgid not in facts.pinned \
-        and pgid not in facts.rescued and skip_reason(pool, pgid) is None
+        and pgid not in facts.rescued and merge_reason(pool, pgid) is None
 
 
 def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:

@@ -406,8 +406,8 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
 def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
              source: Source, progress: Terminal) -> Preview:
     """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
-    facts, entries = OrderFacts(maps.osdmap, crush, source.space()), source.config()
-    observation = _observed(maps, crush)
+    entries, observation = source.config(), _observed(maps, crush)
+    facts = OrderFacts(maps.osdmap, crush, source.space(), pg_limit=_pg_limit(args, entries))
 
     def outlook(change: Change) -> Outlook:
         progress.say('computing where CRUSH places PGs')
@@ -418,7 +418,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
         raise BadInput('cannot compute the mapping after the change: ' + preview.ordinary)
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
-    preview = preview.assessed(order, facts, observation, options, (), _pg_limit(args, entries))
+    preview = preview.assessed(order, facts, observation, options)
     check(None, Request('prepare'), 0, (), unfit(maps.osdmap))
     refuse([*of_health(not_fit(observation, preview.touched)),
             *preview.all_risks(order, observation, options)], order.accept, '')

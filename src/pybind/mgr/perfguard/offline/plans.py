@@ -22,8 +22,8 @@ from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_betwee
 from ..rebalance.releasing import foreign_flags
 from ..rebalance.types import Holds, PinRecord
 from ..tables import pgs
-from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, plan_partial_pin,
-                          skip_reason, stays)
+from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, merge_reason,
+                          plan_partial_pin, stays)
 from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
@@ -69,7 +69,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         if up == acting:
             continue
         pool = osdmap.pools.get(pool_of(pgid))
-        reason = skip_reason(pool, pgid)
+        reason = 'its pool is not in the OSDMap' if pool is None else merge_reason(pool, pgid)
         if pool is None or reason is not None:
             unpinnable[pgid] = Unpinnable(reason or '')
             continue

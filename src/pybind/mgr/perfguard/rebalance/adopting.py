@@ -28,7 +28,7 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..upmap.balance import PlacedPg, balance
-from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_reason
+from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, merge_reason, plan_pin
 from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, raw_from_up,
                                with_down_osds)
 from ..tables import are, bytes_text, plural
@@ -184,7 +184,7 @@ class _PoolUpmaps:
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)
         if entry.vector is not None and pgid not in self._raws:
             return VECTOR
-        why_not = 'the PG does not exist' if up is None else skip_reason(self._pool, pgid)
+        why_not = 'the PG does not exist' if up is None else merge_reason(self._pool, pgid)
         if up is None or why_not is not None:
             return str(why_not)
         if not self._pool.is_complete(up) and self._osdmap.absent:
@@ -451,7 +451,7 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
         return 'the PG does not exist'
     if pgid in observation.osdmap.pg_temp:
         return 'the PG is remapped'
-    reason = skip_reason(pool, pgid)
+    reason = merge_reason(pool, pgid)
     if reason is not None:
         return reason
     final = _with(up, pairs)

@@ -24,13 +24,13 @@ from ..observation import Observation
 from ..tables import listed, plural
 from ..upmap.balance import PlacedPg, is_merging
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
-from ..upmap.pins import Unpinnable, plan_pin, skip_reason
+from ..upmap.pins import merge_reason
 from ..upmap.shares import backfill_bytes, weights_of
 from .capacity import Stand, max_avail
 from .change import Change, Details, Planned
-from .moves import Move, move_between, release_move
+from .moves import Move, release_move
 from .orders import Order
-from .pool_change import all_pgs
+from .pool_change import first_moves
 from .risks import Risk
 from .types import PinRecord
 
@@ -96,7 +96,7 @@ class BalanceChange(Change):
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[Planned]:
         """All of its moves."""
-        return moves_to(outlook.finals or {}, outlook, observation)
+        return first_moves(observation, outlook, outlook.finals or {}, upmaps_only=True)
 
     def moves_noted(self) -> Change:
         return self.settled()
@@ -128,22 +128,17 @@ class BalanceChange(Change):
 
 
 def _even_pools(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
-    osdmap = observation.osdmap
-    rows: Dict[int, List[Tuple[str, FuturePg]]] = {
-        number: [] for number in pools if number in osdmap.pools}
-    for row in all_pgs(future):
-        if pool_of(row[0]) in rows:
-            rows[pool_of(row[0])].append(row)
+    osdmap, pgs_by_pool = observation.osdmap, future.by_pool()
     even_pools = []
-    for number, pgs in sorted(rows.items()):
-        pool = osdmap.pools[number]
+    for number in sorted(set(pools) & osdmap.pools.keys()):
+        pool, pgs = osdmap.pools[number], pgs_by_pool.get(number, {})
         weights = weights_of(pool, future.crush, osdmap.osds,
                              future.crush.spread(pool.crush_rule, pool.size))
         size = observation.signals.space_of(number)
         even_pools.append(EvenPool(
             pool, [PlacedPg(pgid, _destination(pgid, pg, observation), pg.raw,
-                            _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs],
-            {pgid: pg_shard_bytes(pool, size, pgid) for pgid, _ in pgs}))
+                            _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs.items()],
+            {pgid: pg_shard_bytes(pool, size, pgid) for pgid in pgs}))
     return even_pools
 
 
@@ -157,30 +152,9 @@ def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
              weights: Mapping[int, float]) -> bool:
     """PGs on OSDs that are to be emptied stay: "drain" and "adopt" move them. So do PGs with a
     vector, which was set by hand."""
-    return (pgid not in osdmap.pg_temp and skip_reason(pool, pgid) is None
+    return (pgid not in osdmap.pg_temp and merge_reason(pool, pgid) is None
             and pool.is_complete(pg.acting) and osdmap.entry(pgid).vector is None
             and all([weights.get(osd) for osd in pg.acting]))
-
-
-def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observation) -> Planned:
-    """The upmaps that lead PGs to these sets."""
-    osdmap, out = observation.osdmap, observation.osdmap.out
-    pins: Dict[str, PinRecord] = {}
-    unpinnable: Dict[str, Unpinnable] = {}
-    moves: Dict[str, Move] = {}
-    for pgid, final in finals.items():
-        if pgid in osdmap.pg_temp:
-            continue
-        pool, present, pg = osdmap.pools[pool_of(pgid)], osdmap.entry(pgid), future.of(pgid)
-        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, future.crush, raw=pg.raw,
-                        out=out)
-        if isinstance(goal, Unpinnable):
-            unpinnable[pgid] = goal
-            continue
-        pins[pgid] = PinRecord(present, present, None, goal.entry)
-        moves[pgid] = move_between(pgid, pool, pg.acting, final,
-                                   observation.signals.pool_bytes.get(pool.id, 0))
-    return Planned(pins, unpinnable, moves)
 
 
 # ---- The order
@@ -323,7 +297,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         _refuse_nothing(change, evened, pools)
     if change.by_bytes:
         _refuse_harm(change, evened)
-    moves = moves_to(evened.finals, future, observation)
+    moves = first_moves(observation, future, evened.finals, upmaps_only=True)
     upmaps = {pgid for pgid in (*observation.osdmap.upmap_items, *observation.osdmap.upmap_vectors)
               if pool_of(pgid) in change.pools}
     after = upmaps - moves.pins.keys() | {
@@ -334,7 +308,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         'max_movement': change.max_movement,
         # Shards that may move, that move, and that would move without the limit.
         'limit_shards': math.floor(change.max_movement * sum(
-            len(pg.acting) for pgid, pg in all_pgs(future) if pool_of(pgid) in change.pools)),
+            len(pg.acting) for pgid, pg in future.all() if pool_of(pgid) in change.pools)),
         'shards': evened.moved, 'wanted_shards': evened.wanted,
         # PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
         'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),

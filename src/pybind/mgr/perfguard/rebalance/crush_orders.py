@@ -96,6 +96,10 @@ class CrushOrders:
                           undone=self._undone(observation.osdmap),
                           removing=observation.orchestrating.removing)
 
+    def _preview_facts(self, observation: Observation, rates: Sequence[float]) -> OrderFacts:
+        return replace(self.facts(observation), shared=self._cluster.pool_shared(),
+                       pg_limit=self._cluster.pgs_per_osd_limit(), rates=rates)
+
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         """OSD -> vendor, model and serial number of its main drive."""
         return self._cluster.drive_ids(osds)
@@ -118,8 +122,7 @@ class CrushOrders:
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
         """
-        inventory = replace(self.facts(observation), shared=self._cluster.pool_shared())
-        limit = self._cluster.pgs_per_osd_limit()
+        inventory = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
             'crushmap': partial(self._prepare_map, bounds),
@@ -129,7 +132,7 @@ class CrushOrders:
 
         def work() -> Preview:
             return prepare(order, observation, inventory).assessed(
-                order, inventory, observation, options, rates, limit)
+                order, inventory, observation, options)
 
         return work
 
@@ -137,14 +140,13 @@ class CrushOrders:
                   rates: Sequence[float]) -> Callable[[], Document]:
         """A function for the tool thread: what a cluster is like that has more hosts, or has lost
         some. It raises Refused. `rates`: bytes per second of earlier campaigns."""
-        facts = replace(self.facts(observation), shared=self._cluster.pool_shared())
-        limit = self._cluster.pgs_per_osd_limit()
+        facts = self._preview_facts(observation, rates)
 
         def lose() -> Document:
             lost = lost_osds(order, facts)
             future = _computed(self._cluster.shrunk(observation.osdmap, lost),
                                'compute where PGs would be')
-            return loss_of(order, lost, future, observation, facts, rates).as_json()
+            return loss_of(order, lost, future, observation, facts).as_json()
 
         def grow() -> Document:
             supposed = growth(order, facts)
@@ -155,7 +157,7 @@ class CrushOrders:
             preview = weighed(
                 expand, there, then, lambda change: future,
                 self._cluster.config_entries() if observation.crush.weight_sets else None)
-            preview = preview.assessed(expand, there, then, options, rates, limit)
+            preview = preview.assessed(expand, there, then, options)
             return {**preview.answer(expand, None, then, options), **preview.measured_eta,
                     'what_if': supposed.as_json()}
 
@@ -195,7 +197,6 @@ class CrushOrders:
                             'preview the CRUSH rule')
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
-        size = observation.signals.pool_bytes.get(pool.id, 0)
         change, fewest_moves, warnings = RuleChange(rule=rule), None, []
         planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
         if not planned.unpinnable:
@@ -212,7 +213,7 @@ class CrushOrders:
             finals = None if fewest_moves is None else fewest_moves.finals
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
-            planned = first_moves(observation.osdmap, outlook, crush, bridged, {}, size, finals)
+            planned = first_moves(observation, outlook, finals, changed=bridged)
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if fewest_moves is None else bounds,
@@ -236,9 +237,7 @@ class CrushOrders:
         outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, numbers),
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
-        planned = first_moves(osdmap, outlook, observation.crush,
-                              replace(pool, pg_num=numbers.pg_num), {},
-                              observation.signals.pool_bytes.get(pool.id, 0))
+        planned = first_moves(observation, outlook, changed=replace(pool, pg_num=numbers.pg_num))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
@@ -304,17 +303,15 @@ class CrushOrders:
         undone = campaign.change
         moves = None if undone is None else undone.moves_back(observation)
         crush_map = self._before(observation) if moves is None else b''
-        inventory = OrderFacts(observation.osdmap, observation.crush, self._cluster.osd_space(), {
-            osd: record.weight for osd, record in self._records.items()},
-            shared=self._cluster.pool_shared())
-        limit = self._cluster.pgs_per_osd_limit()
+        inventory = replace(self._preview_facts(observation, rates), drained={
+            osd: record.weight for osd, record in self._records.items()})
         pins = dict(pins)  # the loop's own changes meanwhile
 
         def work() -> Preview:
             preview = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
                 if undone is None or moves is None else Preview(
                     replace(undone, ahead={}), moves, entries=0)
-            return preview.with_effects(inventory, observation, options, rates, limit)
+            return preview.with_effects(inventory, observation, options)
 
         return work
 
@@ -462,7 +459,7 @@ class CrushOrders:
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         if records != self._records:
-            self._store_records(DRAINED, encode(records, Dict[int, Drained]))
+            self._store.put_or_remove(DRAINED, encode(records, Dict[int, Drained]))
             self._records = records
 
     def _undone(self, osdmap: OsdMap) -> FrozenSet[int]:
@@ -473,14 +470,8 @@ class CrushOrders:
 
     def _put_added(self, records: Dict[int, 'Added']) -> None:
         if records != self._added:
-            self._store_records(ADDED, encode(records, Dict[int, Added]))
+            self._store.put_or_remove(ADDED, encode(records, Dict[int, Added]))
             self._added = records
-
-    def _store_records(self, name: str, document: Document) -> None:
-        if document:
-            self._store.put(name, document)
-        else:
-            self._store.remove(name)
 
 
 def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds,
@@ -535,10 +526,8 @@ def _nothing_to_restore(observation: Observation) -> Refused:
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:
     """OSDs whose weights the campaign changes, or restores."""
-    if campaign is None:
-        return set()
-    changes = (campaign.change, campaign.rollback.wanted, campaign.rollback.undone)
-    return {osd for change in changes if change is not None for osd in change.weights}
+    return set() if campaign is None else {
+        osd for change in campaign.changes if change is not None for osd in change.weights}
 
 
 class Drained(NamedTuple):

@@ -18,7 +18,7 @@ from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
-from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
+from ..upmap.pins import Unpinnable, after_commit, broken_rule, merge_reason, plan_pin, restate
 from ..upmap.semantics import PoolUp, apply_entry, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
@@ -295,7 +295,7 @@ class _PoolGoals:
     def _is_free(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone, and so are PGs
         that have moved to their goal with an earlier tranche."""
-        return (pgid not in self._moving and skip_reason(self._pool, pgid) is None
+        return (pgid not in self._moving and merge_reason(self._pool, pgid) is None
                 and (pgid in self._pins or not self._osdmap.entry(pgid))
                 and not self._has_moved(pgid))
 
@@ -449,36 +449,32 @@ def preview_balance(planned: Planned, future: Future, observation: Observation, 
                     settled_pools: Collection[int] = ()) -> Balanced:
     """`future`: with all PGs of the pools that have pins; `space`: of each OSD; `settled_pools`: as
     Change.settled_pools."""
-    pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
-        pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in observation.osdmap.pools}
-    for row in (*future.pgs.items(), *future.others.items()):
-        if pool_of(row[0]) in pgs:
-            pgs[pool_of(row[0])].append(row)
+    pgs_by_pool = future.by_pool()
     balanced = Balanced(bounds=bounds)
     room = Room(space, observation.osdmap.nearfull_ratio)
-    for pool_id, rows in sorted(pgs.items()):
-        pool = observation.osdmap.pools[pool_id]
+    for pool_id in pools_of(planned.pins, observation.osdmap):
+        pool, pgs = observation.osdmap.pools[pool_id], pgs_by_pool.get(pool_id, {})
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = bounds.limit(sum(len(move.targets) for move in moves))
         if pool_id in settled_pools:
             balanced = balanced.plus(Balanced(
                 kept=sum(pool_of(pgid) == pool_id for pgid in planned.pins)))
         elif is_balanced(pool, future.crush, observation.balancing):
-            balanced = balanced.plus(_balanced(pool, rows, planned, future, observation, bounds,
+            balanced = balanced.plus(_balanced(pool, pgs, planned, future, observation, bounds,
                                                limit, room))
         else:
             balanced = balanced.plus(Balanced(moves, limit=limit))
     return balanced
 
 
-def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Planned, future: Future,
+def _balanced(pool: Pool, pgs: Mapping[str, FuturePg], planned: Planned, future: Future,
               observation: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
-    """The balanced end state of one pool. `rows`: its PGs; `limit`: shards that may move; `room`
+    """The balanced end state of one pool. `pgs`: its PGs; `limit`: shards that may move; `room`
     then has less, for the pools that follow."""
-    pgs, per_shard = dict(rows), observation.shard_bytes(pool)
-    result = balance(pool, [_placed(pool, pgid, pg, planned, observation) for pgid, pg in rows],
-                     future.crush, observation.osdmap.osds, limit, bounds.deviation,
-                     room.of_pool(per_shard))
+    per_shard = observation.shard_bytes(pool)
+    result = balance(pool, [_placed(pool, pgid, pg, planned, observation)
+                            for pgid, pg in pgs.items()], future.crush, observation.osdmap.osds,
+                     limit, bounds.deviation, room.of_pool(per_shard))
     _take(room, result, per_shard)
     finals = result.finals
     size = observation.signals.pool_bytes.get(pool.id, 0)
@@ -501,6 +497,6 @@ def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
     """Upmaps of others on PGs that the change does not touch are left alone."""
     if pgid in planned.unpinnable:
         return PlacedPg(pgid, pg.raw, pg.raw, False)
-    free = (pgid not in observation.osdmap.pg_temp and skip_reason(pool, pgid) is None
+    free = (pgid not in observation.osdmap.pg_temp and merge_reason(pool, pgid) is None
             and (pgid in planned.pins or not observation.osdmap.entry(pgid)))
     return PlacedPg(pgid, pg.acting, pg.raw, free)

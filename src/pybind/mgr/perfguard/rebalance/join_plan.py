@@ -9,7 +9,7 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                              seed_of)
 from ..observation import Observation
-from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
+from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, merge_reason, plan_pin,
                           stays, without)
 from ..upmap.semantics import apply_entry
 from .change import Change, Planned
@@ -135,7 +135,7 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: Upm
     """The entry with which the PG stays where it is; `before` if that suffices."""
     if keeps(pg, before, present, out):
         return before
-    reason = skip_reason(pool, pgid)
+    reason = merge_reason(pool, pgid)
     if reason is not None:
         return Unpinnable(reason)
     if stays(pool, apply_entry(pg.raw, before, out), pg.acting):

@@ -16,10 +16,10 @@ from typing import (AbstractSet, Collection, Dict, List, Mapping, NamedTuple, Op
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import Balancing, Json, OsdSet, Pool, pool_of
+from ..cluster.types import Balancing, Json, OsdSet, Pool
 from ..observation import Observation
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging, may_obey
-from ..upmap.pins import broken_rule, skip_reason
+from ..upmap.pins import broken_rule, merge_reason
 from .types import Bounds
 
 
@@ -105,11 +105,8 @@ def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
     They can move before the map is set, as the present one allows the new sets as well. `future`:
     the mapping of all PGs under the new map. `upmaps_max`: as of least_moves, of all these pools.
     """
-    pgs_by_pool: Dict[int, Dict[str, FuturePg]] = {}
-    for pgid, pg in (*future.pgs.items(), *future.others.items()):
-        pgs_by_pool.setdefault(pool_of(pgid), {})[pgid] = pg
-    osdmap, moves = observation.osdmap, []
-    out = osdmap.out
+    osdmap, out, pgs_by_pool = observation.osdmap, observation.osdmap.out, future.by_pool()
+    moves = []
     for number in sorted(pgs_by_pool.keys() & osdmap.pools.keys()):
         pool, pgs = osdmap.pools[number], pgs_by_pool[number]
         concerned = observation.balancing.covers(number) and (number in pools or any(
@@ -130,7 +127,7 @@ class _PoolMoves:
         """`former`: CRUSH in which the rule allows the new sets as well; None: it need not."""
         self._future, self._pool, self._bounds, self._former = future, pool, bounds, former
         self._osds, self._out = observation.osdmap.osds, observation.osdmap.out
-        self._pgs = {**future.pgs, **future.others}
+        self._pgs = dict(future.all())
         self._movable = {pgid for pgid, pg in self._pgs.items()
                          if _may_move(pgid, pg, pool, observation)}
         self._by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in self._pgs.values())
@@ -230,7 +227,7 @@ def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observ
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, observation: Observation) -> bool:
     return pgid not in observation.osdmap.pg_temp and pool.is_complete(pg.acting) \
-        and skip_reason(pool, pgid) is None
+        and merge_reason(pool, pgid) is None
 
 
 def _shards(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> int:

@@ -111,12 +111,18 @@ class OrderFacts:
     drained: Mapping[int, float] = field(default_factory=dict)
     #: Those of them whose weights differed between trees, as CrushRules.uneven.
     uneven: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    #: Pool -> share of its bytes that clones share (Reader.pool_shared); only previews need it.
-    shared: Mapping[int, float] = field(default_factory=dict)
     #: OSDs that were new before an expansion that was rolled back.
     undone: AbstractSet[int] = frozenset()
     #: OSDs that the orchestrator empties to remove them.
     removing: AbstractSet[int] = frozenset()
+
+    # Only previews need these.
+    #: Pool -> share of its bytes that clones share (Reader.pool_shared).
+    shared: Mapping[int, float] = field(default_factory=dict)
+    #: mon_max_pg_per_osd; 0: none.
+    pg_limit: int = 0
+    #: Bytes per second of earlier campaigns.
+    rates: Sequence[float] = ()
 
     def expanded(self, weights: Mapping[int, float]) -> 'OrderFacts':
         """As if these OSDs already had these CRUSH weights."""

@@ -23,7 +23,7 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
-from .pool_change import PoolChange, all_pgs
+from .pool_change import PoolChange
 from .risks import Risk
 from .types import Action, SetPoolPgs
 
@@ -330,7 +330,7 @@ def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
     """OSD -> how many PGs it gets by splits before a PG moves, or (below 0) loses by merges at the
     end."""
     pgs_by_osd: Dict[int, int] = {}
-    for pgid, pg in all_pgs(future):
+    for pgid, pg in future.all():
         seed = seed_of(pgid)
         if seed >= min(pool.pg_num, pg_num):
             split = seed >= pool.pg_num

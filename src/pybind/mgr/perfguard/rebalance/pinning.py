@@ -9,8 +9,8 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
-from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful,
-                          plan_partial_pin, skip_reason, stays, without)
+from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, merge_reason,
+                          plan_partial_pin, stays, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import Campaign
@@ -432,7 +432,7 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
     place = draft.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
         return PinDecision(pgid)
-    reason = skip_reason(pool, pgid)
+    reason = merge_reason(pool, pgid)
     if reason is not None:
         return PinDecision(pgid, Unpinnable(reason))
     if draft.stays(pgid, pool, place):

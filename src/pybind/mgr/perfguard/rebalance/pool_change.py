@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What another CRUSH rule and another pg_num for a pool have in common. Pure.
+"""What changes after PGs have moved have in common: mostly another CRUSH rule or pg_num for a pool.
+Pure.
 
 If PGs would have to move, and the mons would cancel the pins that keep them, the PGs move first: by
 upmaps, to where they end. Then the change is made, which remaps nothing, and the upmaps that are
@@ -7,11 +8,10 @@ not needed any longer are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, FrozenSet, Iterator, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, Mapping, Optional
 
-from ..cluster.crush import CrushRules
-from ..cluster.ports import Future, FuturePg
-from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry
+from ..cluster.ports import Future
+from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..errors import Refused
 from ..observation import Observation
 from ..tables import pgs
@@ -29,13 +29,29 @@ MOST_PASSES = 5
 
 
 @dataclass(frozen=True)
-class PoolChange(Change):
+class PassingChange(Change):
+    """A change that is made once PGs have moved, in as many passes as that takes."""
+    #: Number of passes that have moved PGs so far.
+    passes: int = 0
+
+    def first_moves(self, observation: Observation, outlook: Future,
+                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
+        """The moves of the next pass; None after MOST_PASSES passes."""
+        if not self.moving_first or self.passes >= MOST_PASSES:
+            return None
+        first = first_moves(observation, outlook, outlook.finals, pins)
+        return first if first.pins else None
+
+    def moves_noted(self) -> Change:
+        return replace(self, passes=self.passes + 1)
+
+
+@dataclass(frozen=True)
+class PoolChange(PassingChange):
     #: What the pool gets last.
     value: ClassVar[str]
 
     moves_first: bool = False
-    #: Number of passes that have moved PGs so far.
-    passes: int = 0
 
     def pool_in(self, osdmap: OsdMap) -> Optional[Pool]:
         """The pool of the change; None: it was deleted."""
@@ -61,21 +77,8 @@ class PoolChange(Change):
         return '%s of pool %s would be remapped by the new %s, such as PG %s: %s' % (
             pgs(len(unpinnable)), pool.name, self.value, pgid, unpinnable[pgid].reason)
 
-    def first_moves(self, observation: Observation, outlook: Future,
-                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
-        """The moves of the next pass; None after MOST_PASSES passes."""
-        pool = self.pool_in(observation.osdmap)
-        if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
-            return None
-        first = first_moves(observation.osdmap, outlook, observation.crush, pool, pins,
-                            observation.signals.pool_bytes.get(pool.id, 0), outlook.finals)
-        return first if first.pins else None
-
     def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
         return upmaps_to_remove(osdmap, future) if self.moves_first else {}
-
-    def moves_noted(self) -> Change:
-        return replace(self, passes=self.passes + 1)
 
     def first_moves_text(self, osdmap: OsdMap) -> str:
         pool = self.pool_in(osdmap)
@@ -85,35 +88,40 @@ class PoolChange(Change):
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
     """Raise Refused for a rule that finds too few OSDs for PGs."""
-    short = [pgid for pgid, pg in all_pgs(future) if not pool.is_complete(pg.raw)]
+    short = [pgid for pgid, pg in future.all() if not pool.is_complete(pg.raw)]
     if short:
         raise Refused(errno.EINVAL, 'CRUSH rule %s finds fewer than %d OSDs for %s of pool %s, '
                       'such as PG %s' % (rule, pool.size, pgs(len(short)), pool.name, min(short)))
 
 
-def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
-                pins: Mapping[str, PinRecord], pool_bytes: int,
-                finals: Optional[Mapping[str, OsdSet]] = None) -> Planned:
+def first_moves(observation: Observation, future: Future,
+                finals: Optional[Mapping[str, OsdSet]] = None,
+                pins: Mapping[str, PinRecord] = {}, changed: Optional[Pool] = None,
+                upmaps_only: bool = False) -> Planned:
     """The PGs that are not where they end, with the upmaps that lead there.
 
-    `crush` and the rule of `pool` are those under which they move. `finals`: the sets of those that
-    move; None: they end where the change places them.
+    `finals`: the sets of those that move; None: they end where the change places them. `changed`:
+    their pool, if its rule or pg_num is another one while they move. `upmaps_only`: nothing but
+    upmaps is changed, so replicated PGs may end in any order.
     """
-    out = osdmap.out
+    osdmap, out = observation.osdmap, observation.osdmap.out
     records: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, Unpinnable] = {}
     for pgid, final in (_followers(osdmap, future, out) if finals is None else finals).items():
-        if pgid in osdmap.pg_temp:
+        pool = changed or osdmap.pools.get(pool_of(pgid))
+        if pool is None or pgid in osdmap.pg_temp:
             continue
         present, pg = osdmap.entry(pgid), future.of(pgid)
-        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, crush, exact=True, out=out)
+        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, observation.crush,
+                        raw=pg.raw if upmaps_only else None, exact=not upmaps_only, out=out)
         if isinstance(goal, Unpinnable):
             unpinnable[pgid] = goal
             continue
         pin = pins.get(pgid, PinRecord(present, present))
         records[pgid] = replace(pin, entry=present, goal=goal.entry)
-        moves[pgid] = move_between(pgid, pool, pg.acting, final, pool_bytes)
+        moves[pgid] = move_between(pgid, pool, pg.acting, final,
+                                   observation.signals.pool_bytes.get(pool.id, 0))
     return Planned(records, unpinnable, moves)
 
 
@@ -121,11 +129,6 @@ def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[s
     """The PGs that CRUSH would move, and where."""
     return {pgid: pg.raw for pgid, pg in future.pgs.items()
             if not keeps(pg, UpmapEntry(), osdmap.entry(pgid), out)}
-
-
-def all_pgs(future: Future) -> Iterator[Tuple[str, FuturePg]]:
-    yield from future.pgs.items()
-    yield from future.others.items()
 
 
 def upmaps_to_remove(osdmap: OsdMap, future: Future) -> Dict[str, PinRecord]:

@@ -28,7 +28,7 @@ from ..tables import pgs_are
 from ..upmap.pins import broken_rule
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .least_moves import LeastMoves, with_least_moves
-from .pool_change import PoolChange, all_pgs
+from .pool_change import PoolChange
 from .risks import Risk
 from .types import Action, Bounds, SetPoolRule
 
@@ -181,7 +181,7 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
             candidate != pool.crush_rule, -crush.type_rank(crush.separation(candidate, pool.size)),
             candidate)):
         bridged = replace(pool, crush_rule=rule)
-        sets = ((pgid, osds) for pgid, pg in all_pgs(future) for osds in (
+        sets = ((pgid, osds) for pgid, pg in future.all() for osds in (
             pg.raw if finals is None else finals.get(pgid, pg.acting), pg.acting))
         reason = next((
             'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)

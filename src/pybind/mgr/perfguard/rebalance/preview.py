@@ -119,19 +119,17 @@ class Effects:
 
 
 def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
-            options: Options, rates: Sequence[float], pg_limit: int,
-            pgs_by_split: Mapping[int, int]) -> Effects:
-    """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
-    `pgs_by_split`: as pool_change.pgs_made."""
+            options: Options, pgs_by_split: Mapping[int, int]) -> Effects:
+    """`moves`: all moves of the campaign; `pgs_by_split`: as pg_num.pgs_made."""
     all_caps = caps(options)
     movement = movement_of(moves, all_caps.pgs, all_caps.target)
-    eta, basis = _eta(movement, rates)
+    eta, basis = _eta(movement, facts.rates)
     clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
     shared = facts.shared
     after = _spaces_after(movement, facts.space, pgs_by_split,
                           _further_space(moves, shared, observation.signals))
     return Effects(tuple(_osd_effects(movement, facts.space, pgs_by_split, after)),
-                   clocked, basis, tuple(_borrowed(observation, options)), pg_limit,
+                   clocked, basis, tuple(_borrowed(observation, options)), facts.pg_limit,
                    round(sum(move.bytes * shared.get(pool_of(move.pgid), 0.0)
                              for move in (moves if shared else ()))),
                    {**facts.space, **after})
@@ -273,21 +271,21 @@ class Preview:
         return (*self.first, *(self.planned.moves.values() if self.balanced is None
                                else self.balanced.moves))
 
-    def assessed(self, order: Order, facts: OrderFacts, observation: Observation, options: Options,
-                 rates: Sequence[float], pg_limit: int) -> 'Preview':
+    def assessed(self, order: Order, facts: OrderFacts, observation: Observation,
+                 options: Options) -> 'Preview':
         """With the effects on OSDs, which include the balancing if target=balanced."""
         assessed = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
             assessed = replace(assessed, balanced=preview_balance(
                 self.planned, self.outlook, observation, Bounds.of(options), facts.space,
-                () if self.change is None else self.change.settled_pools))
+                self.change.settled_pools))
         if self.outlook is None and not self.details.moves_first:
             return assessed
-        return assessed.with_effects(facts, observation, options, rates, pg_limit)
+        return assessed.with_effects(facts, observation, options)
 
-    def with_effects(self, facts: OrderFacts, observation: Observation, options: Options,
-                     rates: Sequence[float], pg_limit: int) -> 'Preview':
-        on_osds = effects(self.moves, facts, observation, options, rates, pg_limit, self.pgs_made)
+    def with_effects(self, facts: OrderFacts, observation: Observation,
+                     options: Options) -> 'Preview':
+        on_osds = effects(self.moves, facts, observation, options, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
             capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
@@ -310,7 +308,7 @@ class Preview:
     @property
     def required_bytes(self) -> Optional[int]:
         """Bytes that the change itself requires to move; None: not known."""
-        if self.change is None or self.ordinary:
+        if self.ordinary:
             return None
         by_crush = self.details.required_share * sum(
             move.bytes for move in (*self.first, *self.planned.moves.values()))
@@ -376,9 +374,7 @@ class Preview:
     def _incomplete_risk(self) -> List[Risk]:
         """Of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a weight,
         that is only a warning: they are filled in any case."""
-        change = self.change
-        drains_or_replaces = change is not None and (
-            change.drained or self.crush_map is not None)
+        drains_or_replaces = self.change.drained or self.crush_map is not None
         if not self.incomplete or not drains_or_replaces:
             return []
         return [Risk(Code.TOO_FEW_OSDS, '%s (raise the tunable choose_total_tries, or the step '
@@ -450,9 +446,8 @@ class Preview:
     @property
     def _instead(self) -> str:
         """How to do without a rollback that moves PGs without pins at once."""
-        drained = () if self.change is None else self.change.drained
         return '; "campaign abort", then "drain %s" moves a few at a time' % ' '.join(
-            'osd.%d' % osd for osd in drained) if drained else ''
+            'osd.%d' % osd for osd in self.change.drained) if self.change.drained else ''
 
     def _unpinnable_risk(self, options: Options, few: Collection[str] = (),
                          instead: str = '') -> List[Risk]:
@@ -471,10 +466,10 @@ class Preview:
                          moving[pgid].reason, instead))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        moves, change = self.planned.moves.values(), self.change
+        moves = self.planned.moves.values()
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
-            'weights': {'osd.%d' % osd: weight for osd, weight in change.weights.items()},
+            'weights': {'osd.%d' % osd: weight for osd, weight in self.change.weights.items()},
             **dict.fromkeys(KINDS_OF_DETAILS),
             **({self.details.key: self.details.shown} if self.details.key else {}),
             'one_epoch': not self.ordinary,

@@ -30,7 +30,6 @@ from ..upmap.semantics import apply_entry
 from .capacity import CapacityChange, Stand, compared
 from .orders import (DRAINED_WEIGHT, TIB, TINY_WEIGHT, Order, OrderFacts, named_osds, weight_of,
                      words)
-from .pool_change import all_pgs
 from .preview import EARLIER_CAMPAIGNS, eta_of
 from .progress import Eta
 
@@ -236,9 +235,8 @@ def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
 
 
 def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: Observation,
-            facts: OrderFacts, rates: Sequence[float]) -> OsdLoss:
-    """`future`: all PGs, placed without the lost OSDs; `rates`: bytes per second of earlier
-    campaigns."""
+            facts: OrderFacts) -> OsdLoss:
+    """`future`: all PGs, placed without the lost OSDs."""
     osdmap, signals = observation.osdmap, observation.signals
     out = osdmap.out | lost
     gained: 'Counter[int]' = Counter()
@@ -246,7 +244,7 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
     pgs_after: 'Counter[int]' = Counter()
     pools: Dict[int, List[PgLoss]] = {}
     shards = recovered = moved = 0
-    for pgid, pg in all_pgs(future):
+    for pgid, pg in future.all():
         pool = osdmap.pools[pool_of(pgid)]
         loss = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
         pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
@@ -271,7 +269,8 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
         tuple(sorted(lost)), order.names, Space(*(
             sum(getattr(before[osd], key) for osd in lost if osd in before)
             for key in ('total_bytes', 'used_bytes'))),
-        shards, recovered, moved, eta_of(recovered, rates) if rates else None, affected, capacity,
+        shards, recovered, moved, eta_of(recovered, facts.rates) if facts.rates else None,
+        affected, capacity,
         _osds_above(osdmap.nearfull_ratio, after), _osds_above(osdmap.full_ratio, after),
         tuple(_warnings(lost, observation)))
 

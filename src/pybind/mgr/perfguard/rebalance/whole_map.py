@@ -6,21 +6,20 @@ domain, no pin can keep them. With target=balanced, they move before the map is 
 as possible, to sets that both maps allow.
 """
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import OsdMap, OsdSet, Space, pool_of
+from ..cluster.types import OsdMap, Space, pool_of
 from ..observation import Observation
-from .change import Change, ChangeStage, Planned
+from .change import Change, ChangeStage
 from .least_moves import moves_for_map
-from .moves import Move
-from .pool_change import MOST_PASSES, first_moves, upmaps_to_remove
+from .pool_change import PassingChange, upmaps_to_remove
 from .types import Action, Bounds, PinRecord, SetCrushMap
 
 
 @dataclass(frozen=True)
-class MapChange(Change):
+class MapChange(PassingChange):
     kind: ClassVar[str] = 'map'
     why_first: ClassVar[str] = 'the new CRUSH map does not allow PGs to stay'
 
@@ -35,8 +34,6 @@ class MapChange(Change):
     #: How many upmaps may keep the PGs of `limited` in place (None: unlimited), and those pools.
     upmaps_max: Optional[int] = None
     limited: Tuple[int, ...] = ()
-    #: Number of passes that have moved PGs so far.
-    passes: int = 0
 
     @classmethod
     def to(cls, rules: CrushRules, observation: Observation) -> 'MapChange':
@@ -75,23 +72,6 @@ class MapChange(Change):
         # Where the balance would place their PGs, they may need further upmaps.
         return frozenset(self.limited)
 
-    def first_moves(self, observation: Observation, outlook: Future,
-                    pins: Mapping[str, PinRecord]) -> Optional[Planned]:
-        if not self.moving_first or self.passes >= MOST_PASSES:
-            return None
-        finals_by_pool: Dict[int, Dict[str, OsdSet]] = {}
-        for pgid, final in (outlook.finals or {}).items():
-            finals_by_pool.setdefault(pool_of(pgid), {})[pgid] = final
-        records: Dict[str, PinRecord] = {}
-        moves: Dict[str, Move] = {}
-        for number in finals_by_pool.keys() & observation.osdmap.pools.keys():
-            first = first_moves(
-                observation.osdmap, outlook, observation.crush, observation.osdmap.pools[number],
-                pins, observation.signals.pool_bytes.get(number, 0), finals_by_pool[number])
-            records.update(first.pins)
-            moves.update(first.moves)
-        return Planned(records, moves=moves) if records else None
-
     @property
     def removes_upmaps(self) -> bool:
         return bool(self.limited)
@@ -100,9 +80,6 @@ class MapChange(Change):
         # The mons keep upmaps without effect if one of their sources is in the set of the new map.
         return {pgid: pin for pgid, pin in upmaps_to_remove(osdmap, future).items()
                 if pool_of(pgid) in self.limited}
-
-    def moves_noted(self) -> Change:
-        return replace(self, passes=self.passes + 1)
 
     def first_moves_text(self, osdmap: OsdMap) -> str:
         return 'will move before the CRUSH map is set'

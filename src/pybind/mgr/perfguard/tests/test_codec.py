@@ -130,8 +130,8 @@ SENT = (ChangeStage.SENT, 5.0, 2, 41, 7, True, True,
 CHANGES = (
     WeightChange(*SENT, {8: 1.5, 9: 0.0001}, (9,), True, (8,), 1, {8: 1.0}, {8: 0.5}, {8: 0.1}, 0.5,
                  1, 2, 6.0),
-    MapChange(*SENT, 8, 9), RuleChange(*SENT, True, 2, PoolRule(3, 7), 9, 'a', 'b', 'c'),
-    PgNumChange(*SENT, True, 2, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)),
+    MapChange(*SENT, 2, 8, 9), RuleChange(*SENT, 2, True, PoolRule(3, 7), 9, 'a', 'b', 'c'),
+    PgNumChange(*SENT, 2, True, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)),
     BalanceChange(*SENT, (1, 3), True, 2.0, 0.1))
 HELD = Held('1', '3', True, True, ('2',))
 CAMPAIGN = campaign_of(

@@ -12,8 +12,8 @@ from typing import (AbstractSet, Callable, ClassVar, Collection, Container, Dict
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import (NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry,
-                             out_osds)
-from .semantics import apply_entry, merge_reason, raw_from_up, vector_applies
+                             out_osds, seed_of)
+from .semantics import apply_entry, raw_from_up, vector_applies
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,22 @@ def stays(pool: Pool, up: OsdSet, acting: OsdSet) -> bool:
     return set(up) <= {*acting, NO_OSD}
 
 
-def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
-    """Why a PG must not be pinned regardless of its sets; None: it may be."""
-    if pool is None:
-        return 'its pool is not in the OSDMap'
-    return merge_reason(pool, pgid)
+def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
+    """Why the mon cancels every upmap of this PG, or None.
+
+    PGs from pg_num_pending on are about to merge, each into the PG whose seed lacks its highest
+    bit; the mon cancels the entries of both (OSDMap::check_pg_upmaps,
+    pg_pool_t::is_pending_merge).
+    """
+    seed = seed_of(pgid)
+    if seed >= pool.pg_num:
+        return 'pg_num of the pool is only %d' % pool.pg_num
+    if seed >= pool.pg_num_pending:
+        return 'the PG is about to merge into another'
+    for source in range(pool.pg_num_pending, pool.pg_num):
+        if source & ~(1 << (source.bit_length() - 1)) == seed:
+            return 'PG %d.%x is about to merge into it' % (pool.id, source)
+    return None
 
 
 def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, Osd],

@@ -6,8 +6,7 @@ neither the CRUSH weight nor whether an OSD is up matters when an entry is appli
 """
 from typing import AbstractSet, Callable, Container, Iterable, List, Mapping, Optional
 
-from ..cluster.types import (NO_OSD, Command, Items, OsdMap, OsdSet, Pair, Pool, UpmapEntry,
-                             seed_of)
+from ..cluster.types import NO_OSD, Command, Items, OsdMap, OsdSet, Pair, Pool, UpmapEntry
 
 
 def vector_applies(entry: UpmapEntry, out: Container[int]) -> bool:
@@ -99,24 +98,6 @@ def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
                 earlier.append(osds)
         stories = earlier
     return stories
-
-
-def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
-    """Why the mon cancels every upmap of this PG, or None.
-
-    PGs from pg_num_pending on are about to merge, each into the PG whose seed lacks its highest
-    bit; the mon cancels the entries of both (OSDMap::check_pg_upmaps,
-    pg_pool_t::is_pending_merge).
-    """
-    seed = seed_of(pgid)
-    if seed >= pool.pg_num:
-        return 'pg_num of the pool is only %d' % pool.pg_num
-    if seed >= pool.pg_num_pending:
-        return 'the PG is about to merge into another'
-    for source in range(pool.pg_num_pending, pool.pg_num):
-        if source & ~(1 << (source.bit_length() - 1)) == seed:
-            return 'PG %d.%x is about to merge into it' % (pool.id, source)
-    return None
 
 
 # ---- The mon commands that change upmap entries

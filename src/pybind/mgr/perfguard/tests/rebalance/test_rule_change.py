@@ -10,6 +10,7 @@ from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
 from perfguard.holds import Row
+from perfguard.observation import Observation, Settings
 from perfguard.rebalance.pool_change import first_moves
 from perfguard.rebalance.pool_rule import _weaker
 from perfguard.rebalance.risks import RISKS
@@ -51,12 +52,14 @@ def test_a_pg_that_is_not_led_by_its_first_osd_does_not_move_for_that() -> None:
     """The primary affinity of osd.0 is lower, with an upmap or without."""
     cluster = RuledCluster()
     cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 0)
-    osdmap, crush = cluster.map_view().osdmap, cluster.crush(0)
+    view, crush = cluster.map_view(), cluster.crush(0)
+    seen = Observation(cluster.now, cluster.signals(view.osdmap), Settings(view.osdmap, 'false'),
+                       view.placement, crush)
     future = Future({pgid: FuturePg((2, 0, 4), (0, 2, 4), (2, 0, 4))
                      for pgid in ('1.1', '1.2')}, crush)
-    assert not first_moves(osdmap, future, crush, osdmap.pools[1], {}, 0).pins
+    assert not first_moves(seen, future).pins
     future = Future({'1.2': FuturePg((2, 0, 4), (0, 2, 6), (2, 0, 6))}, crush)
-    assert first_moves(osdmap, future, crush, osdmap.pools[1], {}, 0).pins
+    assert first_moves(seen, future).pins
 
 
 @pytest.mark.parametrize('start, name, via', [

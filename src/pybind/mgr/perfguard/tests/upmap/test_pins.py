@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry, out_osds
-from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up, restate,
-                                  skip_reason, stays)
+from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, merge_reason, plan_pin,
+                                  released_up, restate, stays)
 from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
@@ -304,10 +304,9 @@ def test_pairs_that_are_legal_only_together_stay_together():
     assert mon.up() == [2, 3]
 
 
-def test_skip_reason():
-    assert skip_reason(None, '7.1') is not None
-    assert skip_reason(pool(3, False), '1.1') is None
-    assert skip_reason(Pool(1, 'p', False, 3, 2, 0, 32, 16, 31), '1.f') is not None
+def test_merge_reason():
+    assert merge_reason(pool(3, False), '1.1') is None
+    assert merge_reason(Pool(1, 'p', False, 3, 2, 0, 32, 16, 31), '1.f') is not None
 
 
 def test_the_models_hole_is_ceph_s():

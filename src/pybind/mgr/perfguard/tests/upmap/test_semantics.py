@@ -3,7 +3,8 @@
 import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry, out_osds
-from perfguard.upmap.semantics import apply_entry, merge_reason, raw_from_up
+from perfguard.upmap.pins import merge_reason
+from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 
 def items(*pairs):
