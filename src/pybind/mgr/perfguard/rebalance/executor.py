@@ -8,8 +8,7 @@ from ..holds import config_command, flag_command
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name
-from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption,
-                    SetPoolPgs, SetPoolRule, SetWeight)
+from .types import Action, SetBalancer, SetCrushMap, SetFlag, SetOption, SetPool, SetWeight
 
 
 class CommandSender(Protocol):
@@ -67,30 +66,17 @@ def commands_of(action: Action) -> List[Command]:
         return [config_command('mgr', BALANCER, 'true' if action.active else 'false')]
     if isinstance(action, SetOption):
         return [config_command(action.who, action.name, action.value)]
-    if isinstance(action, SetAutoscale):
-        return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
-                 'val': action.mode}]
+    if isinstance(action, SetPool):
+        return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': action.name,
+                 'val': action.value}]
     if isinstance(action, SetWeight):
         return [{'prefix': 'osd crush reweight', 'name': 'osd.%d' % action.osd,
                  'weight': action.weight}]
-    if isinstance(action, SetPoolRule):
-        return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'crush_rule',
-                 'val': action.rule}]
-    if isinstance(action, SetPoolPgs):
-        return _pg_num_commands(action)
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]
     return entry_commands(action.pgid, action.now, action.entry) + prime_commands(
         action.pgid, action.prime)
-
-
-def _pg_num_commands(action: SetPoolPgs) -> List[Command]:
-    """In this order: a pgp_num that equals pg_num follows it, and one that is not yet at its target
-    is stepped towards it by ceph-mgr."""
-    return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': name, 'val': str(number)}
-            for name, number in (('pg_num', action.pg_num), ('pgp_num', action.pgp_num),
-                                 ('pgp_num_actual', action.pgp_num))]
 
 
 def describe(command: Command) -> str:

@@ -16,8 +16,8 @@ from .campaign import Campaign
 from .change import ChangeStage
 from .copying import OFF
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
-from .types import (AUTOSCALE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Holds, Phase,
-                    SetAutoscale, SetBalancer, SetFlag, SetOption)
+from .types import (AUTOSCALE, AUTOSCALE_MODE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Holds,
+                    Phase, SetBalancer, SetFlag, SetOption, SetPool)
 
 NOREBALANCE = 'norebalance'
 #: The balancer's default. If there was no entry, this value is given back: an mgr does not notice
@@ -178,7 +178,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
         if key not in holds.held:
             if begin and pool.autoscale_mode == 'on' and key not in holds.given_up:
                 holds = holds.put(key, Held('on', 'off'))
-                actions.append(SetAutoscale(pool.name, 'off'))
+                actions.append(SetPool(pool.name, AUTOSCALE_MODE, 'off'))
             continue
         step = hold(holds.held[key], pool.autoscale_mode)
         holds = holds.put(key, step.held)
@@ -188,7 +188,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
                            f'{pool.autoscale_mode} outside perfguard')
             continue
         if step.send:
-            actions.append(SetAutoscale(pool.name, step.held.put))
+            actions.append(SetPool(pool.name, AUTOSCALE_MODE, step.held.put))
     for pool_id, held in sorted(holds.autoscale.items()):
         key = AUTOSCALE + str(pool_id)
         if pool_id not in osdmap.pools:
@@ -198,7 +198,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
             step = give_back(held, pool.autoscale_mode)
             holds = holds.put(key, step.held)
             if step.held is not None:
-                actions.append(SetAutoscale(pool.name, step.held.found or 'on'))
+                actions.append(SetPool(pool.name, AUTOSCALE_MODE, step.held.found or 'on'))
     return Reconciled(holds, tuple(actions), tuple(notices))
 
 

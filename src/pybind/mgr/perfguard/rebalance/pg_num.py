@@ -25,7 +25,7 @@ from ..tables import pgs
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .pool_change import PoolChange
 from .risks import Risk
-from .types import Action, SetPoolPgs
+from .types import Action, SetPool
 
 #: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, with which
 #: ceph-mgr splits no further (DaemonServer::adjust_pgs).
@@ -60,8 +60,7 @@ class PgNumChange(PoolChange):
         return self.step
 
     def commands(self, observation: Observation) -> List[Action]:
-        return [SetPoolPgs(observation.osdmap.pools[self.step.pool].name, self.step.pg_num,
-                           self.step.pgp_num)]
+        return _commands(observation.osdmap.pools[self.step.pool], self.step)
 
     def landed(self, observation: Observation) -> bool:
         pool = self.pool_in(observation.osdmap)
@@ -142,8 +141,7 @@ class PgNumChange(PoolChange):
             numbers_of(pool).pgp_num, pool.pg_num_pending))
         if targets_of(pool) == numbers:
             return self, []
-        return replace(self, replaces=numbers), [
-            SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num)]
+        return replace(self, replaces=numbers), _commands(pool, numbers)
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
         # "campaign resume" continues with the remaining PGs.
@@ -191,6 +189,15 @@ class PgNumChange(PoolChange):
 
 
 # ---- Its steps
+
+def _commands(pool: Pool, numbers: PoolPgs) -> List[Action]:
+    """ceph-mgr steps pg_num towards its target; pgp_num takes its new value at once. In this order:
+    a pgp_num that equals pg_num follows it, and one that is not yet at its target is stepped
+    towards it by ceph-mgr."""
+    return [SetPool(pool.name, name, str(number)) for name, number in (
+        ('pg_num', numbers.pg_num), ('pgp_num', numbers.pgp_num),
+        ('pgp_num_actual', numbers.pgp_num))]
+
 
 def numbers_of(pool: Pool) -> PoolPgs:
     return PoolPgs(pool.id, pool.pg_num, pool.pgp_num or pool.pg_num)

@@ -30,7 +30,7 @@ from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .least_moves import LeastMoves, with_least_moves
 from .pool_change import PoolChange
 from .risks import Risk
-from .types import Action, Bounds, SetPoolRule
+from .types import Action, Bounds, SetPool
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class RuleChange(PoolChange):
             self.moves_first or self.pending)
 
     def commands(self, observation: Observation) -> List[Action]:
-        return [SetPoolRule(observation.osdmap.pools[self.rule.pool].name,
-                            observation.crush.rule_name(self.rule.rule))]
+        return [SetPool(observation.osdmap.pools[self.rule.pool].name, 'crush_rule',
+                        observation.crush.rule_name(self.rule.rule))]
 
     def landed(self, observation: Observation) -> bool:
         pool = self.pool_in(observation.osdmap)

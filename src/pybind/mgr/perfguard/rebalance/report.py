@@ -24,8 +24,8 @@ from .moves import Caps, Movement, OsdLoad, movement_of
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import (FLAG, RELEASING_PHASES, Action, Phase, PinRecord, SetAutoscale, SetFlag,
-                    is_option)
+from .types import (AUTOSCALE_MODE, FLAG, RELEASING_PHASES, Action, Phase, PinRecord, SetFlag,
+                    SetPool, is_option)
 
 #: The plain command.
 BALANCER_ON_COMMAND = 'ceph balancer on'
@@ -428,7 +428,8 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         if pool is not None:
             rows.append(owned('pg_autoscale_mode of pool ' + pool.name, borrowed.found,
                               borrowed.put, since,
-                              _restore(SetAutoscale(pool.name, borrowed.found or 'on'))))
+                              _restore(SetPool(pool.name, AUTOSCALE_MODE,
+                                               borrowed.found or 'on'))))
     for name, borrowed in holds.mon.items():
         option = set_option(name, borrowed.found)
         rows.append(owned(option_text(name), borrowed.found, borrowed.put, since, _restore(option),
@@ -459,7 +460,7 @@ def to_check(observation: Observation) -> List[str]:
     if observation.settings.balancer_active == 'false':
         lines.append('the balancer is off: ' + BALANCER_ON_COMMAND)
     lines += ['pg_autoscale_mode of pool %s is off: %s' % (
-        pool.name, _restore(SetAutoscale(pool.name, 'on')))
+        pool.name, _restore(SetPool(pool.name, AUTOSCALE_MODE, 'on')))
         for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']
     lines += ['%s may be set: %s' % (option_text(name), _restore(set_option(name, None)))
               for name in (PROPOSE_INTERVAL, MIN_WAIT,

@@ -181,7 +181,8 @@ UnpinnablePgs = Annotated[Mapping[str, Unpinnable], BY_PG]
 #: Keys of borrowed settings, or what they begin with.
 FLAG = 'flag/'
 NOREBALANCE_KEY = FLAG + 'norebalance'
-AUTOSCALE = 'pg_autoscale_mode/'
+AUTOSCALE_MODE = 'pg_autoscale_mode'
+AUTOSCALE = AUTOSCALE_MODE + '/'
 
 
 def is_option(key: str) -> bool:
@@ -288,9 +289,11 @@ class SetOption:
 
 
 @dataclass(frozen=True)
-class SetAutoscale:
+class SetPool:
+    """A property of a pool, such as "crush_rule"."""
     pool: str
-    mode: str
+    name: str
+    value: str
 
 
 @dataclass(frozen=True)
@@ -298,22 +301,6 @@ class SetWeight:
     """The CRUSH weight of an OSD."""
     osd: int
     weight: float
-
-
-@dataclass(frozen=True)
-class SetPoolRule:
-    """The CRUSH rule of a pool, by name."""
-    pool: str
-    rule: str
-
-
-@dataclass(frozen=True)
-class SetPoolPgs:
-    """Numbers of PGs of a pool. ceph-mgr steps pg_num towards its target; pgp_num takes its new
-    value at once."""
-    pool: str
-    pg_num: int
-    pgp_num: int
 
 
 @dataclass(frozen=True)
@@ -337,5 +324,4 @@ class SetEntry:
     prime: OsdSet = ()
 
 
-Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetPoolRule,
-               SetPoolPgs, SetCrushMap, SetEntry]
+Action = Union[SetFlag, SetBalancer, SetOption, SetPool, SetWeight, SetCrushMap, SetEntry]

@@ -21,7 +21,7 @@ from perfguard.observation import BALANCER, Settings
 from perfguard.probe.resources import DELETE_OPTION, ResourceManager, RunResources
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.holds import NOREBALANCE, reconcile
-from perfguard.rebalance.types import (Action, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
+from perfguard.rebalance.types import (Action, Holds, Phase, SetPool, SetBalancer, SetFlag,
                                        SetOption)
 
 from .fakes.campaigns import campaign_of
@@ -133,8 +133,8 @@ class Autoscaler(OfCampaign):
         return self.with_settings(None, 'false', self.value or '', {})
 
     def act(self, action: Action) -> None:
-        assert isinstance(action, SetAutoscale)
-        self.send(action.mode)
+        assert isinstance(action, SetPool)
+        self.send(action.value)
 
 
 class MonOption(OfCampaign):

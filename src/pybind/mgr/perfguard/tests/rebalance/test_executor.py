@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.executor import Outcome, commands_of, describe, execute
-from perfguard.rebalance.types import SetAutoscale, SetBalancer, SetEntry, SetFlag
+from perfguard.rebalance.types import SetPool, SetBalancer, SetEntry, SetFlag
 
 from ..fakes.cluster import FakeCluster, FakeReply
 
@@ -37,7 +37,7 @@ def test_flags_pools_and_balancer() -> None:
         {'prefix': 'osd set', 'key': 'norebalance'}]
     assert commands_of(SetFlag('norebalance', False)) == [
         {'prefix': 'osd unset', 'key': 'norebalance'}]
-    assert commands_of(SetAutoscale('rbd', 'off')) == [
+    assert commands_of(SetPool('rbd', 'pg_autoscale_mode', 'off')) == [
         {'prefix': 'osd pool set', 'pool': 'rbd', 'var': 'pg_autoscale_mode', 'val': 'off'}]
     assert commands_of(SetBalancer(True)) == [
         {'prefix': 'config set', 'who': 'mgr', 'name': BALANCER, 'value': 'true'}]

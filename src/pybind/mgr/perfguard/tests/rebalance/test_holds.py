@@ -12,7 +12,7 @@ from perfguard.cluster.types import OsdMap, Pool
 from perfguard.holds import Held
 from perfguard.observation import BALANCER, Settings
 from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
-from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Holds, SetAutoscale,
+from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Holds, SetPool,
                                        SetBalancer, SetFlag)
 
 
@@ -39,8 +39,8 @@ class World:
                 self.flag = action.on
             elif isinstance(action, SetBalancer):
                 self.stored = 'true' if action.active else 'false'
-            elif isinstance(action, SetAutoscale):
-                self.mode = action.mode
+            elif isinstance(action, SetPool):
+                self.mode = action.value
 
     def shows(self) -> tuple:
         return self.flag, self.stored or 'true', self.mode
@@ -127,7 +127,7 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
     first = reconcile(Holds(), world.settings(), True, True, True)
     back = reconcile(first.holds, world.settings(), False, False, True)
     assert set(back.actions) == {SetFlag(NOREBALANCE, False), SetBalancer(True),
-                                 SetAutoscale('p', 'on')}
+                                 SetPool('p', 'pg_autoscale_mode', 'on')}
     assert not world.drive(back.holds, False)
     assert world.shows() == (False, 'true', 'on')
 
@@ -214,7 +214,7 @@ def test_a_pool_that_is_gone_needs_nothing_back() -> None:
     holds = world.drive(Holds(), True)
     world.pools = False
     done = reconcile(holds, world.settings(), False, False, True)
-    assert not any(isinstance(action, SetAutoscale) for action in done.actions)
+    assert not any(isinstance(action, SetPool) for action in done.actions)
     assert not world.drive(done.holds, False)
 
 
