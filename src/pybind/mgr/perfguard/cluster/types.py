@@ -194,6 +194,11 @@ class OsdMap:
         return frozenset(osd.id for osd in self.osds.values()
                          if osd.is_down_but_in and not osd.destroyed)
 
+    @cached_property
+    def lost(self) -> bool:
+        """Whether an OSD is down and not out yet, or destroyed."""
+        return any(osd.is_down_but_in for osd in self.osds.values())
+
     @property
     def pg_count(self) -> int:
         """PGs of all pools."""

@@ -28,23 +28,12 @@ PEERING_PATIENCE_PERIODS = 6
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What a turn is based on."""
-    observation: Observation
+class Draft:
+    seen: Observation
     options: Options
     #: The pins from before the turn, and the moves of their releases.
     pins: PinIndex
     moves: MoveIndex
-
-    @functools.cached_property
-    def lost(self) -> bool:
-        """Whether an OSD is down and not replaced by others in its PGs yet."""
-        return any(osd.is_down_but_in for osd in self.observation.osdmap.osds.values())
-
-
-@dataclass(frozen=True)
-class Draft:
-    situation: Situation
     #: The state of the campaign after the actions.
     campaign: Campaign
     actions: Tuple[Action, ...] = ()
@@ -64,8 +53,7 @@ class Draft:
     @classmethod
     def of(cls, campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
            observation: Observation, options: Options) -> 'Draft':
-        return cls(Situation(observation, options, PinIndex.of(pins), MoveIndex.of(moves)),
-                   campaign)
+        return cls(observation, options, PinIndex.of(pins), MoveIndex.of(moves), campaign)
 
     # ---- what rules return
 
@@ -104,13 +92,13 @@ class Draft:
         forgotten = frozenset(pgids)
         remaining = {pgid: pin for pgid, pin in self.new_pins.items() if pgid not in forgotten}
         return replace(self, new_pins=remaining, unpins=self.unpins | frozenset(
-            pgid for pgid in forgotten if pgid in self.situation.pins))
+            pgid for pgid in forgotten if pgid in self.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
         """The record with the entry of the one that it replaces, if that is in force or may be
         later, since the mons may have it in their queue: this mgr may end before it sends
         anything."""
-        old, present = self.situation.pins.get(pgid), self.seen.osdmap.entry(pgid)
+        old, present = self.pins.get(pgid), self.seen.osdmap.entry(pgid)
         earlier: Optional[UpmapEntry] = None
         if old is not None and present != pin.entry:
             if present in old.ours:
@@ -124,44 +112,28 @@ class Draft:
     # ---- what predicates read
 
     @property
-    def seen(self) -> Observation:
-        return self.situation.observation
-
-    @property
-    def options(self) -> Options:
-        return self.situation.options
-
-    @property
-    def moves(self) -> MoveIndex:
-        return self.situation.moves
-
-    @property
     def out(self) -> FrozenSet[int]:
         return self.seen.osdmap.out
 
     @property
     def lost(self) -> bool:
-        return self.situation.lost
+        """Whether an OSD is down and not replaced by others in its PGs yet."""
+        return self.seen.osdmap.lost
 
     @property
     def now(self) -> float:
-        return self.situation.observation.now
+        return self.seen.now
 
     @property
     def pin_count(self) -> int:
         """PGs with a pin, including pins that were sent and are not in the OSDMap yet."""
-        pins = self.situation.pins
-        fresh = sum(1 for pgid in self.new_pins if pgid not in pins)
-        return len(pins) + fresh - len(self.unpins)
+        fresh = sum(1 for pgid in self.new_pins if pgid not in self.pins)
+        return len(self.pins) + fresh - len(self.unpins)
 
     def pin_of(self, pgid: str) -> Optional[PinRecord]:
         if pgid in self.unpins:
             return None
-        return self.new_pins.get(pgid) or self.situation.pins.get(pgid)
-
-    def pinned(self) -> PinIndex:
-        """The pins from before this turn."""
-        return self.situation.pins
+        return self.new_pins.get(pgid) or self.pins.get(pgid)
 
     def pool(self, pgid: str) -> Optional[Pool]:
         """The pool of a PG that exists; None once the pool or the PG is gone."""
@@ -182,7 +154,7 @@ class Draft:
         if not counts.unreported:
             return counts.in_transition
         pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.seen.osdmap.pg_temp)
-        pool_ids = {*self.pinned().pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
+        pool_ids = {*self.pins.pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
         if not pool_ids <= pools.keys():
             return counts.in_transition
         unknown = sum(pools[pool].unreported for pool in pool_ids)

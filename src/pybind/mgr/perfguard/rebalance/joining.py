@@ -239,7 +239,7 @@ def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
     outlook = draft.seen.outlook
     if change.pending or not isinstance(outlook, Future):
         return None
-    moves = change.first_moves(draft.seen, outlook, draft.pinned())
+    moves = change.first_moves(draft.seen, outlook, draft.pins)
     if moves is None:
         return None
     return _move_first(draft, change, outlook, moves).enter(Phase.PINNED, change.why_first)
@@ -248,7 +248,7 @@ def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
 def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) -> Draft:
     """Note the goals of the PGs that move."""
     # The others stay where they are by their upmaps, until the pool is changed.
-    settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
+    settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
         on = basis(draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins)))
         draft = draft.set(pinning=draft.campaign.pinning.with_goals(GoalsMark(1, on)))
@@ -330,7 +330,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
                  future: Future) -> Tuple[WeightChange, str]:
     """The change with a smaller tranche if the present one requires too many pins, or moves too
     many PGs without a pin; and why."""
-    other_pins = len(draft.pinned().keys() - planned.pins.keys())
+    other_pins = len(draft.pins.keys() - planned.pins.keys())
     most_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
     waived = is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
     rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
@@ -416,7 +416,7 @@ def _restores(draft: Draft, change: Change) -> bool:
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     osdmap, drained = draft.seen.osdmap, change.drained
     if _restores(draft, change):
-        return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pinned()))
+        return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
     if change.removes_upmaps:
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
             change.upmaps_to_remove(osdmap, outlook), UpmapEntry()))
@@ -436,7 +436,7 @@ def _lead_elsewhere(draft: Draft, drained: OsdSet) -> Draft:
         return draft
     return draft.note_pins({
         pgid: replace(pin, before=without(pin.before, drained))
-        for pgid, pin in draft.pinned().items() if without(pin.before, drained) != pin.before})
+        for pgid, pin in draft.pins.items() if without(pin.before, drained) != pin.before})
 
 
 def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
@@ -484,7 +484,7 @@ def _bridge(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft
 def _kept(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
           base: UpmapEntry) -> Optional[UpmapEntry]:
     """The remaining part of the earlier entry if the PG stays in place with it, else None."""
-    present, pin = draft.seen.osdmap.entry(pgid), draft.pinned()[pgid]
+    present, pin = draft.seen.osdmap.entry(pgid), draft.pins[pgid]
     raw = raw_from_up(up, present, draft.out)
     if raw is None:
         return pin.goal
@@ -497,11 +497,11 @@ def _unpin(draft: Draft, change: Change) -> Draft:
     """Remove the pins that are unnecessary under the restored CRUSH map."""
     osdmap = draft.seen.osdmap
     needless: Dict[str, UpmapEntry] = {}
-    for pgid, base in bases_of(draft.pinned()).items():
+    for pgid, base in bases_of(draft.pins).items():
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
-        if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pinned()[pgid].entry:
+        if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pins[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
         remaining = _kept(draft, pgid, pool, place.up, base)
         if remaining is not None and remaining == without(remaining, change.drained):
@@ -666,7 +666,7 @@ def _again(draft: Draft, change: Change) -> Draft:
 
 def _pin_again(draft: Draft) -> Draft:
     """Send pins again that were removed with a change of CRUSH that is not in force."""
-    pins = {pgid: pin for pgid, pin in draft.pinned().items() if pin == draft.pin_of(pgid)} \
+    pins = {pgid: pin for pgid, pin in draft.pins.items() if pin == draft.pin_of(pgid)} \
         if draft.campaign.removes_upmaps else {}
     actions = [SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid))
                for pgid, pin in pins.items() if pin.entry != draft.seen.osdmap.entry(pgid)]

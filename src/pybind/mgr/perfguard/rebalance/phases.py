@@ -335,7 +335,7 @@ def _pinning(draft: Draft) -> Draft:
 
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
     """Why not every PG of the campaign is known to be pinned."""
-    peering = unsettled(draft.campaign, {**draft.pinned(), **draft.new_pins}, draft.seen,
+    peering = unsettled(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
                         draft.options.max_transition_ratio)
     if draft.left:
         return _left_reason(draft)
@@ -512,7 +512,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
 
 def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
     return bool(obstacles.shut and (obstacles.loose or any(
-        pgid not in draft.campaign.flights.in_flight for pgid in draft.pinned())))
+        pgid not in draft.campaign.flights.in_flight for pgid in draft.pins)))
 
 
 def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
@@ -597,13 +597,13 @@ def _finishing(draft: Draft) -> Draft:
 def _must_tidy(draft: Draft) -> bool:
     """Whether the store still contains pins that were forgotten: the next campaign must not find
     them after a restart."""
-    return bool(draft.unpins) or not draft.pinned().is_tidy
+    return bool(draft.unpins) or not draft.pins.is_tidy
 
 
 def _hand_over(draft: Draft) -> Draft:
     """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
     draft = _release_adopted(draft)
-    draft = keep(draft, [pgid for pgid in draft.pinned()
+    draft = keep(draft, [pgid for pgid in draft.pins
                          if pgid not in draft.campaign.flights.in_flight
                          and pgid not in draft.unpins], None)
     return draft.set(pinning=draft.campaign.pinning.awaiting({}))
@@ -611,7 +611,7 @@ def _hand_over(draft: Draft) -> Draft:
 
 def _release_adopted(draft: Draft) -> Draft:
     """Forget the PGs that were never pinned and would only move for the balance."""
-    return draft.forget_pins([pgid for pgid, pin in draft.pinned().items()
+    return draft.forget_pins([pgid for pgid, pin in draft.pins.items()
                               if is_adopted(pin) and pgid not in draft.campaign.flights.in_flight])
 
 
@@ -660,7 +660,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     if not _reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
-    peering = unsettled(campaign, draft.pinned(), draft.seen, draft.options.max_transition_ratio)
+    peering = unsettled(campaign, draft.pins, draft.seen, draft.options.max_transition_ratio)
     if peering and draft.now - campaign.phase_since <= STUCK_GOALS_SECONDS:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     return None
@@ -669,7 +669,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
 def _roll_back(draft: Draft, change: Change) -> Draft:
     campaign = draft.campaign
     # The pins lead back to the upmaps from before, not to a balanced state.
-    pins = {pgid: pin for pgid, pin in without_goals(draft.pinned()).items()
+    pins = {pgid: pin for pgid, pin in without_goals(draft.pins).items()
             if draft.pin_of(pgid) is not None}
     for pgid, led in campaign.ahead.items():
         pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
@@ -758,7 +758,7 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
     upmaps of its pool. norebalance stays only for PGs that have no pin.
     """
-    pinned = {pgid for pgid in (*draft.pinned(), *draft.new_pins) if pgid not in draft.unpins}
+    pinned = {pgid for pgid in (*draft.pins, *draft.new_pins) if pgid not in draft.unpins}
     draft = draft.set(left=draft.pin_count)
     return _borrow(draft, norebalance=bool(unpinned) and not _yields(draft),
                    quiet=_is_open(draft, unpinned),

@@ -128,7 +128,7 @@ def _in_place(draft: Draft, pgid: str) -> bool:
 
 
 def _find_lost(draft: Draft) -> Draft:
-    osdmap, pinned = draft.seen.osdmap, draft.pinned()
+    osdmap, pinned = draft.seen.osdmap, draft.pins
     forgotten: List[str] = []
     removed: List[str] = []
     foreign: List[str] = []
@@ -163,7 +163,7 @@ def _forget_purged(draft: Draft) -> Draft:
     """The mons refuse upmaps to OSDs that no longer exist, so no release may lead to one."""
     osds = draft.seen.osdmap.osds
     changed: Dict[str, PinRecord] = {}
-    for pgid in draft.pinned().leading_elsewhere(osds):
+    for pgid in draft.pins.leading_elsewhere(osds):
         pin = draft.pin_of(pgid)
         if pin is not None:
             purged = pin.ahead - osds.keys()

@@ -199,7 +199,7 @@ def drop_stale_goals(draft: Draft) -> Draft:
     if change is None or not change.moves_only or computed_for is None or computed_for.covers(
             basis(draft.seen.osdmap, draft.seen.crush, computed_for.pools)):
         return draft
-    pins = {pgid: draft.pin_of(pgid) for pgid in (*draft.pinned(), *draft.new_pins)
+    pins = {pgid: draft.pin_of(pgid) for pgid in (*draft.pins, *draft.new_pins)
             if pgid not in draft.campaign.flights.in_flight}
     stale = {pgid: pin for pgid, pin in pins.items() if pin is not None and pin.goal is not None}
     if not stale:
@@ -215,11 +215,11 @@ def keep_stayers(draft: Draft) -> Draft:
     campaign = draft.campaign
     if campaign.pinning.kept_mark == campaign.pinning.goals and not draft.seen.new_map:
         return draft
-    stayers = [pgid for pgid in draft.pinned().staying
+    stayers = [pgid for pgid in draft.pins.staying
                if pgid not in campaign.flights.in_flight and pgid not in draft.unpins]
     if not stayers:
         return draft
-    pins = {pgid: draft.pinned()[pgid] for pgid in stayers}
+    pins = {pgid: draft.pins[pgid] for pgid in stayers}
     draft = note_ahead(draft, {pgid: Led(pin.found, pin.entry) for pgid, pin in pins.items()
                                if pin.entry != pin.found})
     return keep(draft, stayers, campaign.pinning.goals).event(
