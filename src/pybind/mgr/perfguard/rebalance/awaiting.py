@@ -21,7 +21,7 @@ from .campaign import COUNT_SECONDS, Campaign
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .executor import commands_of, execute
-from .holds import INITIAL_WEIGHT, option_text
+from .holds import INITIAL_WEIGHT, option_text, set_option
 from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, waiting, warnings,
                      weight_of)
 from .plans import PlanOrder, QueuedOrder, Retry, WaitingOrder
@@ -31,7 +31,8 @@ from .types import SetOption
 #: The document in the store.
 AWAIT_DOCUMENT = 'await'
 KIND = 'await'
-#: The value of INITIAL_WEIGHT with which OSDs start empty.
+#: INITIAL_WEIGHT as in Holds, and its value with which OSDs start empty.
+OPTION_KEY = OSD_OPTION + INITIAL_WEIGHT
 EMPTY = '0'
 #: The longest wait without --within.
 WITHIN_SECONDS = 86400.0
@@ -299,8 +300,8 @@ class Awaiting:
         if record is None or record.option is None:
             return []
         value_before = record.option.found
-        restore = '; '.join(shell(command) for command in commands_of(_option(value_before)))
-        return [Row(Owner.AWAIT, option_text(OSD_OPTION + INITIAL_WEIGHT), value_before, EMPTY,
+        restore = '; '.join(map(shell, commands_of(set_option(OPTION_KEY, value_before))))
+        return [Row(Owner.AWAIT, option_text(OPTION_KEY), value_before, EMPTY,
                     record.since, restore, INITIAL_WEIGHT)]
 
     def _put(self, record: Await) -> None:
@@ -457,7 +458,7 @@ class Awaiting:
             self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
                              if borrowed.found is None else 'it is %s' % borrowed.found))
         if step.send and step.held is not None and self._context.kept():
-            self._send(_option(borrowed.found if self._record.ended else EMPTY))
+            self._send(set_option(OPTION_KEY, borrowed.found if self._record.ended else EMPTY))
 
     def _send(self, action: SetOption) -> None:
         outcome = execute(self._context.cluster, [action])
@@ -548,10 +549,6 @@ class Awaiting:
         if after.waits != retry.waits and not (refused.not_fit and retry.waits):
             self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
         self._fill = _Expansion(after)
-
-
-def _option(value: Optional[str]) -> SetOption:
-    return SetOption(OSD, INITIAL_WEIGHT, value)
 
 
 def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:

@@ -38,8 +38,7 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_
                         keep, keep_stayers, loose_moves, others_degraded, release_more,
                         stopped_moves, stops_of)
 from .report import bill_event
-from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
-                       too_much)
+from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
@@ -503,7 +502,10 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
     full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in wide if stop.reason not in full]
-    stops += too_much(draft) + stopped_moves(draft, loose, partial) + _arriving(draft)
+    if draft.campaign.pace.halted:
+        stops.append(Reason(Code.HALTED, 'all movement is halted until client latency is back '
+                            'within its limit: %s' % draft.campaign.pace.why))
+    stops += stopped_moves(draft, loose, partial) + _arriving(draft)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
     trimming = [] if loose else full + maps_to_trim(draft, degraded)
     return _Obstacles(loose, tuple(partial), tuple(stops),

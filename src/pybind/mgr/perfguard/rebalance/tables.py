@@ -375,9 +375,7 @@ def _peering_and_copying(data: Json) -> List[str]:
     return [data['fast_peering']['text'], data['copying']['text']]
 
 
-def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
-    if data is None:
-        return []
+def _rule(data: Json) -> List[Tuple[str, str]]:
     rows = [('CRUSH rule of pool %s' % data['pool'], '%s -> %s' % (data['from'], data['to']))]
     if data['via']:
         rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
@@ -398,23 +396,18 @@ def _least_moves(fewest: Json, what: str) -> List[Tuple[str, str]]:
                 trade['shards'], 'shard')) for trade in fewest.get('trades', ()))]
 
 
-def _map(data: Optional[Json]) -> List[Tuple[str, str]]:
+def _map(data: Json) -> List[Tuple[str, str]]:
     """Of a CRUSH map that does not allow PGs to stay."""
-    return [] if data is None else [
-        ('PGs to move before the map is set', str(data['pgs'])),
-        *_least_moves(data['least_moves'], 'new map')]
+    return [('PGs to move before the map is set', str(data['pgs'])),
+            *_least_moves(data['least_moves'], 'new map')]
 
 
-def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
-    if data is None:
-        return []
+def _pg_num(data: Json) -> List[Tuple[str, str]]:
     return [('pg_num of pool %s' % data['pool'], '%(from)d -> %(to)d' % data)]
 
 
-def _evened(data: Optional[Json]) -> List[Tuple[str, str]]:
+def _evened(data: Json) -> List[Tuple[str, str]]:
     """The end state of a balance."""
-    if data is None:
-        return []
     loads = 'fill of the OSDs' if data['by'] == 'bytes' else 'PGs of the OSDs, of their share'
     rows = [('shards that --max-movement leaves out', str(
         data['wanted_shards'] - data['shards']))] if data['wanted_shards'] > data['shards'] else []
@@ -453,15 +446,16 @@ def order(data: Json) -> str:
                           *_peering_and_copying(data)])
     moves_first = (data.get('rule') or data.get('pg_num') or data.get('balance') or {}).get(
         'moves_first')
-    rows += [*_rule(data.get('rule')), *_map(data.get('crushmap')),
-             *_pg_num(data.get('pg_num')),
-             ('PGs to move' if data.get('balance') else 'PGs to move first', str(data['pgs']))
+    for key, rows_of in (('rule', _rule), ('crushmap', _map), ('pg_num', _pg_num)):
+        rows += rows_of(data[key]) if data.get(key) else []
+    rows += [('PGs to move' if data.get('balance') else 'PGs to move first', str(data['pgs']))
              if moves_first else
              ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
              ('shards to copy' if data.get('balance') else 'CRUSH moves', '%s, %s' % (
                  plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
-             *_evened(data.get('balance')), *_balanced(data.get('balanced')),
+             *(_evened(data['balance']) if data.get('balance') else []),
+             *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
     # A rollback has none.
     if data.get('tranches', 1) > 1:

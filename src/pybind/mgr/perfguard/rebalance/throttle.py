@@ -429,13 +429,6 @@ def _nothing_moves(draft: Draft) -> bool:
     return NOREBALANCE in osdmap.flags or not (draft.campaign.flights.in_flight or osdmap.pg_temp)
 
 
-def too_much(draft: Draft) -> List[Reason]:
-    """Why nothing may move at all, if latency is over its limit even with one PG in flight."""
-    pace = draft.campaign.pace
-    return [Reason(Code.HALTED, 'all movement is halted until client latency is '
-                   'back within its limit: %s' % pace.why)] if pace.halted else []
-
-
 def out_of_hours(draft: Draft) -> List[Reason]:
     """Why nothing is released now because of the time window."""
     reasons = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
