@@ -127,8 +127,10 @@ class CampaignOrders:
         if saved is not None:
             saved.refuse_other(preview, order)
         if order.dry_run:
-            return preview.answer(order, None, observation, self._options(),
-                                  _acceptable(not_fit(observation, preview.touched)))
+            answer = preview.answer(order, None, observation, self._options(),
+                                    _acceptable(not_fit(observation, preview.touched)))
+            return {**answer, 'warnings': [*answer['warnings'],
+                                           *self._refusal(request, observation)]}
         self._check_new(request, observation)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()
@@ -370,6 +372,14 @@ class CampaignOrders:
         return (what_places(observation), observation.osdmap.pools, self._options(),
                 observation.orchestrating,
                 observation.balancing, {osd: row.pgs is None for osd, row in space.items()})
+
+    def _refusal(self, request: Request, observation: Observation) -> List[str]:
+        """For a dry run: why the order itself would be refused now."""
+        try:
+            self._check_new(request, observation)
+        except Refused as refused:
+            return ['the order would be refused now: %s' % refused]
+        return []
 
     def _check_new(self, request: Request, observation: Observation) -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""

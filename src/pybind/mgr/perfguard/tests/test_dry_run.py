@@ -168,6 +168,19 @@ def test_approving_a_plan_that_would_be_queued() -> None:
     assert [row['state'] for row in plans(driver)] == ['queued']
 
 
+@pytest.mark.parametrize('verb, names', [('drain', ('osd.7',)), ('expand', ())])
+def test_a_change_that_would_be_refused_now(verb: str, names: Tuple[str, ...]) -> None:
+    driver = waiting()
+    assert driver.order(verb, *names, dry_run=True)['warnings'] == []
+    driver.ask('prepare')
+    driver.turn()
+    (warning,) = driver.order(verb, *names, dry_run=True)['warnings']
+    with pytest.raises(Refused) as refused:
+        driver.order(verb, *names)
+    assert warning == 'the order would be refused now: %s' % refused.value
+    assert 'campaign 1 is ' in warning
+
+
 def test_what_is_withdrawn(mgr_stub: types.ModuleType) -> None:
     shell = shell_of(waiting())
     driver = shell.driver
