@@ -12,8 +12,9 @@ the ratio, for the worst pool.
 2. Above 1, or for a minute above it without the allowance for chance: half of the PGs in flight.
 3. Above 1 for HALT_READINGS with one PG in flight: all movement is halted.
 4. Up to 1 for HALT_READINGS of a halt: it ends, with one PG.
-5. Above 1 for NEW_BASELINE_READINGS of a halt in which nothing moves: movement is not the cause.
-   The halt ends, and the latency is the baseline of the pool until it falls; once an hour.
+5. Above 1 for NEW_BASELINE_READINGS of a halt in which nothing moves, less those up to 1: movement
+   is not the cause. The halt ends, and the latency is the baseline of the pool until it falls; once
+   an hour.
 6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
 """
 from dataclasses import dataclass, replace
@@ -241,7 +242,10 @@ def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
         pgs = min(cap, pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs)))
-    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), why)
+    # Latency that varies about its limit during a halt would otherwise neither end it nor become
+    # the baseline.
+    over = max(0, pace.over - readings) if halted else 0
+    return _because(replace(pace, pgs=pgs, over=over, under=under, halted=halted), why)
 
 
 def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:

@@ -242,6 +242,17 @@ def test_latency_that_is_high_at_times_does_not_end_a_halt() -> None:
     assert pace.halted
 
 
+def test_latency_that_varies_about_its_limit_while_nothing_moves_is_not_due_to_movement() -> None:
+    pace, readings = Pace(pgs=1.0, halted=True), 0
+    while pace.halted:
+        readings += 1
+        assert readings < 3 * NEW_BASELINE_READINGS
+        ms = (0.9 if readings % 4 == 0 else 1.1) * TARGET
+        pace = decide(pace, reading(float(readings), ms), frozenset(), 0.0, 0, OPTIONS,
+                      nothing_moves=True)
+    assert pace.code == Code.NEW_BASELINE and readings > 1.5 * NEW_BASELINE_READINGS
+
+
 def test_a_limit_that_is_not_used_does_not_grow() -> None:
     pace = Pace(pgs=10.0)
     for now in range(1, 10):
