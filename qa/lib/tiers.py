@@ -29,9 +29,9 @@ LEFT_OUT, WITHOUT_RIG, BOOTS = (
     'perfguard_left_out', 'perfguard_without_rig', 'perfguard_boots')
 #: Seconds that the tests of a module, or of a kind of shared cluster, take on one release, where
 #: that is much: the longest begin first. From the durations that check.sh keeps as artefacts.
-LONG = {'join': 500, 'campaign': 310, 'test_release': 140, 'test_campaign_trouble': 250,
-        'test_probe_trouble': 240, 'test_probe': 160, 'test_mitigation': 150,
-        'test_metrics': 150, 'test_advise': 150,
+LONG = {'test_rule': 700, 'join': 500, 'campaign': 310, 'test_release': 140,
+        'test_campaign_trouble': 250, 'test_probe_trouble': 240, 'test_probe': 160,
+        'test_mitigation': 150, 'test_metrics': 150, 'test_advise': 150,
         'test_dashboard_api': 120, 'test_dashboard_page': 110, 'test_soak': 1300}
 USUAL = 60
 #: In the nightly tier, which check.sh ends after six hours, these begin first, in this order:
