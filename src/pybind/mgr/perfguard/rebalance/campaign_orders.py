@@ -127,10 +127,10 @@ class CampaignOrders:
         if saved is not None:
             saved.refuse_other(preview, order)
         if order.dry_run:
-            answer = preview.answer(order, None, observation, self._options(),
-                                    _acceptable(not_fit(observation, preview.touched)))
-            return {**answer, 'warnings': [*answer['warnings'],
-                                           *self._refusal(request, observation)]}
+            warned = replace(preview, warnings=(*preview.warnings,
+                                                *self._refusal(request, observation)))
+            return warned.answer(order, None, observation, self._options(),
+                                 _acceptable(not_fit(observation, preview.touched)))
         self._check_new(request, observation)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()
