@@ -45,8 +45,6 @@ SAME_SIZE = 0.01
 BUSY_LOOK_SECONDS, IDLE_LOOK_SECONDS = 10.0, 120.0
 #: Seconds until the orchestrator is asked again to remove an OSD that it is not removing.
 REMOVAL_SECONDS = 120.0
-#: What came of a removal: the orchestrator has it in its queue.
-_QUEUED = 'queued'
 
 
 class ReplacePhase(str, enum.Enum):
@@ -65,6 +63,15 @@ class ReplacePhase(str, enum.Enum):
 
 #: Phases that last until an operator acts.
 BY_OPERATOR = frozenset({ReplacePhase.EMPTY, ReplacePhase.WAITING})
+
+
+class _Removal(NamedTuple):
+    """The last order to the orchestrator to remove an OSD."""
+    #: When it was given, or the orchestrator last had it in its queue.
+    at: float
+    answer: str = ''
+    #: The orchestrator has had it in its queue.
+    queued: bool = False
 
 
 class Replacement(NamedTuple):
@@ -351,7 +358,7 @@ class Replacing:
         #: Since when replaced or drained OSDs do not serve.
         self._stopped: Dict[int, float] = {}
         #: OSD -> when the orchestrator was last ordered to remove it, and what came of that.
-        self._ordered_removals: Dict[int, Tuple[float, str]] = {}
+        self._removals: Dict[int, _Removal] = {}
         self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
         self._fill = _Fill()
@@ -364,7 +371,7 @@ class Replacing:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self._stopped, self.withheld, self.remarks = {}, {}, frozenset(), ()
-        self._ordered_removals = {}
+        self._removals = {}
         self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         self._known = no_later_than(Dict[int, Replacement], self._known, now)
         return ['the replacements of OSDs (%s)' % error for error in errors]
@@ -549,29 +556,28 @@ class Replacing:
         """The orchestrator itself waits until no PG needs the OSD, whatever happens meanwhile."""
         empty = {osd for osd, phase in phases.items() if phase is ReplacePhase.EMPTY
                  and self._known[osd].remove and not is_emptied_by(campaign, osd)}
-        self._ordered_removals = {osd: ordered for osd, ordered in self._ordered_removals.items()
-                                  if osd in empty}
+        self._removals = {osd: removal for osd, removal in self._removals.items() if osd in empty}
+        now = observation.now
         for osd in sorted(empty):
-            ordered_at, last_answer = self._ordered_removals.get(osd, (-inf, ''))
+            removal = self._removals.get(osd, _Removal(-inf))
             if osd in observation.orchestrating.removing:
-                self._ordered_removals[osd] = observation.now, _QUEUED
-            elif observation.now - ordered_at < REMOVAL_SECONDS:
+                self._removals[osd] = removal._replace(at=now, queued=True)
+            elif now - removal.at < REMOVAL_SECONDS:
                 continue
-            elif last_answer == _QUEUED:
+            elif removal.queued:
                 self._put({**self._known, osd: self._known[osd]._replace(remove=False)})
                 self._note(Event(REPLACE_KIND, 'osd.%d is not removed' % osd, 'the removal was '
                                  'stopped outside perfguard, which does not order it again'))
             else:
-                self._ordered_removals[osd] = observation.now, last_answer
+                self._removals[osd] = removal._replace(at=now)
                 self._note_removal(osd, remove(osd))
 
     def _note_removal(self, osd: int, reply: Reply) -> None:
         answer = 'ordered' if reply.retval == 0 else reply.error
-        ordered_at, last_answer = self._ordered_removals[osd]
-        self._ordered_removals[osd] = ordered_at, answer
-        if answer != last_answer:
+        if answer != self._removals[osd].answer:
             # It may refuse the same for days.
             self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd, answer))
+        self._removals[osd] = self._removals[osd]._replace(answer=answer)
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,
