@@ -21,7 +21,7 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..tables import listed, plural
+from ..tables import listed, osds_text, plural
 from ..upmap.balance import PlacedPg, is_merging
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason
@@ -328,11 +328,11 @@ def _refuse_unreported(pools: Sequence[Pool], observation: Observation,
     """Raise Refused if OSDs are not known to be full or empty, as after a failover of the mgr."""
     osds = {osd for pool in pools
             for osd in observation.crush.spread(pool.crush_rule, pool.size).domain}
-    unreported = sorted(osd for osd in osds - space.keys() if osd in observation.osdmap.osds
-                        and observation.osdmap.osds[osd].is_up_and_in)
+    unreported = [osd for osd in osds - space.keys() if osd in observation.osdmap.osds
+                  and observation.osdmap.osds[osd].is_up_and_in]
     if unreported:
         raise Refused(errno.EAGAIN, 'not known yet: the size of %s (try again in a few seconds)'
-                      % listed(['osd.%d' % osd for osd in unreported], NAMED_POOLS), not_fit=True)
+                      % osds_text(unreported, NAMED_POOLS), not_fit=True)
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:

@@ -14,7 +14,7 @@ from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from ..tables import listed
+from ..tables import osds_text
 from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
@@ -271,7 +271,7 @@ class RebalanceController:
               if self.awaiting.waits else []),
             *self.plans.withdrawn,
             *(['the replacement of %s will end: the new devices are not filled at the pace of '
-               'clients' % listed(['osd.%d' % osd for osd in self.replacing], _NAMED)]
+               'clients' % osds_text(self.replacing, _NAMED)]
               if self.replacing else [])]
 
     # ---- one turn
