@@ -272,11 +272,15 @@ class _Pg:
         self.base = 0.0
 
 
-def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
+def replica_flows(rows: Sequence[PgWrites], seconds: float,
+                  kinds: Mapping[int, object]) -> Dict[int, Flow]:
     """OSD -> the writes that it replicates, with the latency that it causes.
 
-    This is the base latency of the primaries and pools of its PGs plus the latency that this
-    replica adds.
+    This is the base latency of the primaries of its PGs plus the latency that this replica adds.
+    `kinds`: OSD -> its kind; OSDs are compared with those of their kind. That an OSD has more PGs
+    of a slow pool than these makes no difference: primaries count relative to their pool, and the
+    base latency of pools is that of all OSDs of a kind. With one pool, this is the median of the
+    base latencies of its PGs.
     """
     pgs = [_Pg(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
@@ -288,12 +292,27 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
     of_replica = {osd: writes for osd, writes in of_replica.items()
                   if len(writes) >= LEAST_REPLICA_PGS}
     added = _peel(pgs, of_replica)
+    bases = {pool: quantile(of_pool, 0.5) for pool, of_pool in _by_pool(
+        pgs, lambda pg: pg.base).items()}
+    by_kind: Dict[object, List[float]] = {}
+    for osd, of_osd in of_replica.items():
+        by_kind.setdefault(kinds.get(osd), []).extend([bases[pg.group[0]] for pg in of_osd])
+    usual = {kind: quantile(of_kind, 0.5) for kind, of_kind in by_kind.items()}
     flows: Dict[int, Flow] = {}
     for osd, of_osd in of_replica.items():
-        usual = quantile([pg.base for pg in of_osd], 0.5)
-        flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
-                          usual + added.get(osd, 0.0))
+        relative = [pg.base / bases[pg.group[0]] for pg in of_osd if bases[pg.group[0]]]
+        if relative:
+            flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
+                              usual[kinds.get(osd)] * quantile(relative, 0.5)
+                              + added.get(osd, 0.0))
     return flows
+
+
+def _by_pool(pgs: Iterable[_Pg], value: Callable[[_Pg], float]) -> Dict[int, List[float]]:
+    values: Dict[int, List[float]] = {}
+    for pg in pgs:
+        values.setdefault(pg.group[0], []).append(value(pg))
+    return values
 
 
 def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
@@ -320,19 +339,24 @@ def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[i
         if worst < 0:
             break
         added[worst] = quantile([pg.ms - pg.base for pg in of_replica[worst]], 0.5)
+        # What it adds varies. What is left of a PG is not below what PGs of the pool have without
+        # this OSD; where there are none, its part is not known.
+        without = {pool: quantile(values, QUANTILE) for pool, values in _by_pool(
+            [pg for pg in pgs if worst not in (pg.group[1], *pg.replicas)],
+            lambda pg: pg.ms).items()}
         for pg in of_replica[worst]:
-            pg.ms = max(0.0, pg.ms - added[worst])
+            least = min(pg.ms, without.get(pg.group[0], pg.ms))
+            pg.ms = max(least, pg.ms - added[worst])
     return added
 
 
 def _set_bases(pgs: Sequence[_Pg]) -> None:
     """Set the base latency: of the primary in the pool, or of the pool if that has too few PGs."""
     groups: Dict[Tuple[int, int], List[float]] = {}
-    pools: Dict[int, List[float]] = {}
     for pg in pgs:
         groups.setdefault(pg.group, []).append(pg.ms)
-        pools.setdefault(pg.group[0], []).append(pg.ms)
-    of_pool = {pool: quantile(values, QUANTILE) for pool, values in pools.items()}
+    of_pool = {pool: quantile(values, QUANTILE)
+               for pool, values in _by_pool(pgs, lambda pg: pg.ms).items()}
     of_group = {group: quantile(values, QUANTILE) for group, values in groups.items()
                 if len(values) >= LEAST_REPLICA_PGS}
     for pg in pgs:

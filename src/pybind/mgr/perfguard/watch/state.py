@@ -270,7 +270,8 @@ class WatchState:
         self._probed |= context.probed.osds
         if readings.pg_writes is not None:
             latest = replica_flows([row for row in readings.pg_writes
-                                    if self._probed.isdisjoint(row.acting)], readings.pg_seconds)
+                                    if self._probed.isdisjoint(row.acting)], readings.pg_seconds,
+                                   {osd: place.kind for osd, place in readings.places.items()})
             self._replicas = steady(self._last_replicas, latest)
             self._last_replicas, self._probed = latest, set()
         self._since.add(context, readings, busy(self.osd_counts, readings.counters),

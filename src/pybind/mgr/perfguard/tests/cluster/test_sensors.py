@@ -499,7 +499,7 @@ def test_there_is_evidence_of_lossy_replicas_on_large_clusters(osds: int, parts:
         if rows is not None:
             assert seconds == 30.0
             assert len(rows) == pytest.approx(4 * osds, rel=0.05)
-            latest = replica_flows(rows, seconds)
+            latest = replica_flows(rows, seconds, {})
             both, before = steady(before, latest), latest
             evidence.append(len(both) / osds)
             named |= {osd for osd, flow in both.items() if flow.ms > 20.0}

@@ -131,7 +131,7 @@ def written(rng: random.Random, acting: Mapping[str, Tuple[int, ...]],
 
 
 def slow(rows: Sequence[PgWrites], factor: float = 1.5) -> List[int]:
-    flows = replica_flows(rows, 30.0)
+    flows = replica_flows(rows, 30.0, {})
     usual = sorted(flow.ms for flow in flows.values())[len(flows) // 2]
     return sorted(osd for osd, flow in flows.items() if flow.ms > factor * usual)
 
@@ -142,7 +142,7 @@ def test_one_slow_replica_is_found(osds: int, hosts: int, pgs: int, seed: int) -
     rng = random.Random(seed)
     rows = written(rng, placed(rng, osds, hosts, pgs), {1: 3 * USUAL})
     assert slow(rows) == [1]
-    flow = replica_flows(rows, 30.0)[1]
+    flow = replica_flows(rows, 30.0, {})[1]
     assert 3 * USUAL < flow.ms < 5.5 * USUAL
 
 
@@ -168,11 +168,66 @@ def test_two_slow_replicas_and_a_slow_host() -> None:
     assert slow(written(rng, acting, {2: 3 * USUAL, 10: 3 * USUAL, 18: 3 * USUAL})) == [2, 10, 18]
 
 
-def test_pools_of_different_speed_make_no_suspect() -> None:
-    rng = random.Random(2)
+@pytest.mark.parametrize('size', [3, 4])
+@pytest.mark.parametrize('seed', range(10))
+def test_pools_of_different_speed_make_no_suspect(seed: int, size: int) -> None:
+    """About half of the PGs of each OSD are of either pool."""
+    rng = random.Random(seed)
     fast = written(rng, placed(rng, 12, 4, 64), {})
     other = {osd: 9 * USUAL for osd in range(12)}
-    assert slow(fast + written(rng, placed(rng, 12, 4, 64, pool=2), other)) == []
+    assert slow(fast + written(rng, placed(rng, 12, 4, 64, size, pool=2), other)) == []
+
+
+@pytest.mark.parametrize('seed', range(10))
+def test_a_slow_replica_is_found_although_pools_differ_in_speed(seed: int) -> None:
+    rng = random.Random(seed)
+    other = {osd: 9 * USUAL for osd in range(24)}
+    rows = (written(rng, placed(rng, 24, 8, 256), {3: 20 * USUAL})
+            + written(rng, placed(rng, 24, 8, 256, pool=2), {**other, 3: 29 * USUAL}))
+    assert slow(rows) == [3]
+
+
+def test_osds_are_judged_by_the_pools_of_their_kind() -> None:
+    """Those of disks are slower; a pool that only half of the disks have makes no difference."""
+    rng = random.Random(7)
+    disks, flash = range(12), range(12, 24)
+    rows: List[PgWrites] = []
+    for pool, osds, ms in ((1, flash, 0.0), (2, disks, 15 * USUAL), (3, disks[:6], 90 * USUAL)):
+        acting = {'%d.%x' % (pool, seed): tuple(rng.sample(osds, 3)) for seed in range(128)}
+        rows += written(rng, acting, dict.fromkeys(osds, ms))
+    flows = replica_flows(rows, 30.0, {osd: osd in disks for osd in range(24)})
+    assert max(flows[osd].ms for osd in flash) < 1.2 * USUAL
+    slowest, fastest = (choose(flows[osd].ms for osd in disks) for choose in (max, min))
+    assert slowest < 1.5 * fastest
+
+
+def delayed(rng: random.Random, rows: Sequence[PgWrites], slow_osd: int,
+            ms: float) -> List[PgWrites]:
+    """With an OSD that delays writes by about so much, those of some PGs far more than others."""
+    return [PgWrites(row.pgid, row.acting, Ops(
+        row.write.sum_ns + int(row.write.number * 1e6 * ms * rng.uniform(0.2, 1.8)),
+        row.write.number)) if slow_osd in row.acting else row for row in rows]
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_osds_beside_a_very_slow_one_keep_the_latency_of_their_pools(seed: int) -> None:
+    """Half of the PGs of the slower pool have the slow OSD. If its median delay is subtracted, as
+    many of them have a base latency of 0."""
+    rng = random.Random(seed)
+    fast = written(rng, placed(rng, 8, 4, 64), {})
+    other = {osd: 9 * USUAL for osd in range(8)}
+    assert slow(delayed(rng, fast + written(rng, placed(rng, 8, 4, 32, 4, 2), other),
+                        2, 30 * USUAL)) == [2]
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_what_a_slow_replica_adds_varies_and_makes_no_suspect(seed: int) -> None:
+    """In one pool, where others share half of their PGs with one of two slow OSDs."""
+    rng = random.Random(seed)
+    rows = written(rng, placed(rng, 12, 6, 128), {})
+    for osd in (2, 5):
+        rows = delayed(rng, rows, osd, 30 * USUAL)
+    assert slow(rows) == [2, 5]
 
 
 def test_osds_that_cannot_be_distinguished_are_not_suspected() -> None:
@@ -194,8 +249,8 @@ def test_nonsense() -> None:
     rows = [PgWrites('1.0', (), Ops(5, 5)), PgWrites('1.1', (NO_OSD, 1), Ops(5, 5)),
             PgWrites('1.2', (0, NO_OSD, 1), Ops(-5, 5)), PgWrites('1.3', (0, 1), Ops(10 ** 30, 4)),
             PgWrites('1.4', (0, 1), Ops(0, 0))]
-    assert replica_flows(rows, 30.0) == {}
-    assert replica_flows([], 0.0) == {}
+    assert replica_flows(rows, 30.0, {}) == {}
+    assert replica_flows([], 0.0, {}) == {}
 
 
 def test_one_reading_of_half_a_minute_makes_no_suspect() -> None:
