@@ -258,6 +258,9 @@ LEAST_REPLICA_PGS = 4
 MOST_SLOW = 8
 #: Share of the base latency up to which the latency added by a replica is noise.
 NOISE_SHARE = 0.2
+#: Maximum base latency of the primaries of an OSD, relative to their pool: primaries differ, and
+#: what slower ones take is not its latency.
+MOST_PRIMARY = 1.25
 
 
 class _Pg:
@@ -302,9 +305,9 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     for osd, of_osd in of_replica.items():
         relative = [pg.base / bases[pg.group[0]] for pg in of_osd if bases[pg.group[0]]]
         if relative:
+            base = usual[kinds.get(osd)] * min(quantile(relative, 0.5), MOST_PRIMARY)
             flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
-                              usual[kinds.get(osd)] * quantile(relative, 0.5)
-                              + added.get(osd, 0.0))
+                              base + added.get(osd, 0.0))
     return flows
 
 

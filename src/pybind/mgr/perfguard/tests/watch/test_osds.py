@@ -160,6 +160,17 @@ def test_a_slow_primary_is_no_slow_replica(seed: int) -> None:
     assert slow(rows) == []
 
 
+@pytest.mark.parametrize('seed', range(10))
+def test_an_osd_that_replicates_for_slow_primaries_alone_is_no_slow_replica(seed: int) -> None:
+    """As where the network of their host is slow: each of its PGs has one of them."""
+    rng = random.Random(seed)
+    acting = placed(rng, 12, 6, 128, 2)
+    acting = {pgid: (rng.choice((1, 7)), osds[1]) if osds[1] == 4 else osds
+              for pgid, osds in acting.items()}
+    rows = written(rng, acting, {}, primaries={1: 10 * USUAL, 7: 10 * USUAL})
+    assert slow(rows, 2.0) == []
+
+
 def test_two_slow_replicas_and_a_slow_host() -> None:
     rng = random.Random(1)
     acting = placed(rng, 24, 8, 512)
