@@ -563,11 +563,16 @@ class _Parts:
             self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
 
         def writes(row: Mapping[str, Any]) -> Optional[PgWrites]:
-            pgid = row['k'][0][0]
+            # That of an erasure-coded pool has the shard of its primary.
+            pgid = row['k'][0][0].partition('s')[0]
             if zlib.crc32(pgid.encode()) % self._parts != self.read:
                 return None
             placed = placement(pgid)
-            return None if placed is None else PgWrites(pgid, placed.acting, Ops(*row['c'][0]))
+            if placed is None or placed.primary < 0:
+                return None
+            primary = placed.primary
+            return PgWrites(pgid, (primary, *(osd for osd in placed.acting if osd != primary)),
+                            Ops(*row['c'][0]))
 
         self.found += _parsed(rows, writes)
         self.seconds += seconds

@@ -411,6 +411,20 @@ def test_writes_by_pg_are_read_now_and_then() -> None:
     assert read == [(30.0, (PgWrites('1.a', (2, 1), Ops(500, 2)),))] * 2
 
 
+def test_writes_by_pg_are_those_of_erasure_coded_pools_as_well() -> None:
+    """Ceph names such a PG with the shard of its primary, which need not be the first one."""
+    reader = Reader()
+    reader.placements = {'2.1f': Placement((3, 1, 2), (3, 1, 2), 1),
+                         '2.a': Placement((NO_OSD, 4, 5), (NO_OSD, 4, 5)),
+                         '2.b': Placement((NO_OSD, NO_OSD), (NO_OSD, NO_OSD), -1)}
+    reader.mgr.answers[BY_PG] = {'counters': [
+        {'k': [['2.1fs1']], 'c': [[500, 2], [2, 0]]}, {'k': [['2.as1']], 'c': [[700, 2], [2, 0]]},
+        {'k': [['2.bs0']], 'c': [[700, 2], [2, 0]]}]}
+    found = [reader() for _ in range(8)]
+    assert [each.pg_writes for each in found if each.pg_writes is not None] == [
+        (PgWrites('2.1f', (1, 3, 2), Ops(500, 2)), PgWrites('2.a', (4, NO_OSD, 5), Ops(700, 2)))]
+
+
 READS_BY_PG = ('osd_id', 'pg_id')
 
 
