@@ -70,8 +70,6 @@ class _Removal(NamedTuple):
     #: When it was given, or the orchestrator last had it in its queue.
     at: float
     answer: str = ''
-    #: The orchestrator has had it in its queue.
-    queued: bool = False
 
 
 class Replacement(NamedTuple):
@@ -86,6 +84,8 @@ class Replacement(NamedTuple):
     drive: str = ''
     #: The orchestrator is ordered to remove the OSD once it is empty.
     remove: bool = False
+    #: It has had this order in its queue: one that is no longer there was stopped.
+    queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -424,10 +424,7 @@ class Replacing:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
             return self._cancel(order, facts)
-        if order.remove and not observation.orchestrating.present:
-            raise Refused(errno.EOPNOTSUPP, '--remove requires cephadm: remove the OSD yourself '
-                          'once "osds --drained" says EMPTY')
-        records, drain = self._ordered(order, facts, observation.now)
+        records, drain = self._ordered(order, facts, observation)
         answer: Optional[Document] = {'campaign': None}
         if drain is not None:
             answer = change(drain, lambda: self._put({**self._known, **records}))
@@ -442,21 +439,25 @@ class Replacing:
         return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
             facts, {**self._known, **records}, sorted(records), emptied)}
 
-    def _ordered(self, order: Order, facts: ReplaceFacts,
-                 now: float) -> Tuple[Dict[int, Replacement], Optional[Order]]:
+    def _ordered(self, order: Order, facts: ReplaceFacts, observation: Observation
+                 ) -> Tuple[Dict[int, Replacement], Optional[Order]]:
         """New records, and the drain of OSDs that are in use, if any. Raises Refused."""
+        if order.remove and not observation.orchestrating.present:
+            raise Refused(errno.EOPNOTSUPP, '--remove requires cephadm: remove the OSD yourself '
+                          'once "osds --drained" says EMPTY')
         osds = to_replace(order, self._known, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
         drives = self._crush_orders.drive_ids(osds)
-        return {osd: record_of(osd, facts, now, drives[osd], order.remove) for osd in osds}, Order(
-            'drain', drain, accept=order.accept, dry_run=order.dry_run) if drain else None
+        return {osd: record_of(osd, facts, observation.now, drives[osd], order.remove)
+                for osd in osds}, Order('drain', drain, accept=order.accept,
+                                        dry_run=order.dry_run) if drain else None
 
     def draining(self, order: Order, observation: Observation,
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
         facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
-        records, drain = self._ordered(order, facts, observation.now)
+        records, drain = self._ordered(order, facts, observation)
         if drain is None:
             raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
                           % ', '.join(order.names))
@@ -559,13 +560,17 @@ class Replacing:
         self._removals = {osd: removal for osd, removal in self._removals.items() if osd in empty}
         now = observation.now
         for osd in sorted(empty):
-            removal = self._removals.get(osd, _Removal(-inf))
+            record = self._known[osd]
+            # A new mgr may not have read the queue yet.
+            removal = self._removals.setdefault(osd, _Removal(now if record.queued else -inf))
             if osd in observation.orchestrating.removing:
-                self._removals[osd] = removal._replace(at=now, queued=True)
+                self._removals[osd] = removal._replace(at=now)
+                if not record.queued:
+                    self._put({**self._known, osd: record._replace(queued=True)})
             elif now - removal.at < REMOVAL_SECONDS:
                 continue
-            elif removal.queued:
-                self._put({**self._known, osd: self._known[osd]._replace(remove=False)})
+            elif record.queued:
+                self._put({**self._known, osd: record._replace(remove=False)})
                 self._note(Event(REPLACE_KIND, 'osd.%d is not removed' % osd, 'the removal was '
                                  'stopped outside perfguard, which does not order it again'))
             else:

@@ -301,6 +301,13 @@ def test_what_would_be_refused_cannot_be_saved() -> None:
     assert plans(driver) == []
 
 
+def test_a_plan_that_removes_osds_requires_cephadm() -> None:
+    driver = waiting()
+    with pytest.raises(Refused, match='requires cephadm'):
+        save(driver, Order('replace', ('osd.1',), remove=True))
+    assert plans(driver) == []
+
+
 def test_a_plan_with_a_crush_map_survives_the_store() -> None:
     driver = waiting()
     save(driver, Order('crushmap', crush_map=json.dumps(WEIGHTS).encode()))

@@ -116,10 +116,13 @@ def test_the_orchestrator_removes_an_osd_once_it_is_empty() -> None:
     assert driver.cluster.removals == [8, 8]
 
 
-def test_a_removal_that_an_operator_stops_is_not_ordered_again() -> None:
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_removal_that_an_operator_stops_is_not_ordered_again(failover: bool) -> None:
     driver = emptied(remove=True)
     driver.cluster.orchestrator = Orchestrating(present=True, removing=frozenset({8}))
     driver.run(2 * int(REMOVAL_SECONDS))
+    if failover:
+        driver.restart()
     # "ceph orch osd rm stop 8"
     driver.cluster.orchestrator = Orchestrating(present=True)
     driver.run(2 * int(REMOVAL_SECONDS))
