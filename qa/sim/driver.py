@@ -125,8 +125,6 @@ class Driver:
     def _check_limit(self) -> None:
         """No release exceeds the limit of the throttle, which may be below the number in flight."""
         campaign = self.loop.rebalance.campaign
-        if campaign is None:
-            return
         released = self._released()
         most = limit(campaign.pace, self.resolved()).caps.pgs
         if released > max(self._flying, most):
@@ -136,9 +134,8 @@ class Driver:
     def _released(self) -> int:
         """PGs in flight, but for those that could not be pinned and move regardless of every
         limit."""
-        campaign = self.loop.rebalance.campaign
-        flights = campaign.flights.in_flight.values() if campaign is not None else ()
-        return sum(flight.pin is not None for flight in flights)
+        flights = self.loop.rebalance.campaign.flights.in_flight
+        return sum(flight.pin is not None for flight in flights.values())
 
     def resolved(self) -> Options:
         """The options, with the cap on PGs in flight that follows from the other caps."""

@@ -242,7 +242,7 @@ def _to_the_end(driver: Driver, limit: float) -> _Course:
         before = model.now
         driver.turn()
         campaign = driver.loop.rebalance.campaign
-        if campaign is not None and campaign.pace.halted:
+        if campaign.pace.halted:
             course.halted += model.now - before
     return course
 

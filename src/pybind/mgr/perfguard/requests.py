@@ -355,15 +355,15 @@ class Shutdown:
         return [SAFE if self.done else CLOSING]
 
 
-def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> List[str]:
+def losses(campaign: Campaign, pins: int, probe: Optional[int]) -> List[str]:
     """Texts on what a shutdown ends or gives up."""
     texts: List[str] = []
-    if campaign is not None and campaign.active:
+    if campaign.active:
         texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
-    if campaign is not None and campaign.open and pins:
+    if campaign.open and pins:
         texts.append('the pins of %s will become ordinary upmaps, which the balancer may change '
                      '("campaign rollback" restores CRUSH first)' % pgs(pins))
-    if campaign is not None and campaign.open and unpinned(campaign):
+    if campaign.open and unpinned(campaign):
         texts.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
     if probe is not None:
         texts.append('probe %d will be cancelled' % probe)
@@ -381,9 +381,9 @@ def refuse(risks: List[str]) -> None:
         raise Refused(errno.EPERM, '%s; add --yes-i-really-mean-it to confirm' % '; '.join(risks))
 
 
-def next_request(campaign: Optional[Campaign]) -> Optional[Request]:
+def next_request(campaign: Campaign) -> Optional[Request]:
     """The request that ends a campaign; None: it is ending, or there is none."""
-    if campaign is None or not campaign.open:
+    if not campaign.open:
         return None
     if campaign.held:
         return Request('finish', keep=True)

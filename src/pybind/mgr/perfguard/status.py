@@ -79,19 +79,16 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     rebalanced = published.rebalanced
     if not published.turned:
         return published  # before the first turn
-    if rebalanced.campaign is not None:
-        try:
-            check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
-                  loose=rebalanced.loose)
-        except Refused:
-            return published
+    try:
+        check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
+              loose=rebalanced.loose)
+    except Refused:
+        return published
     requested = (Reason(Code.REQUESTED, '"campaign %s" is requested' % request.verb),)
     if request.verb == 'prepare':
         # A script that follows the new campaign must not see the end of the last one.
         return replace(published, rebalanced=replace(rebalanced, status=replace(
             rebalanced.status, id=0, phase=Phase.IDLE, reasons=requested)))
-    if rebalanced.campaign is None:
-        return published
     campaign = apply(rebalanced.campaign, request, now)
     return replace(
         published, status=replace(published.status, phase=campaign.phase, reasons=requested),
@@ -160,7 +157,7 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
     return text if shown.eta is None else '%s, %s left' % (text, interval_text(*shown.eta))
 
 
-def health_checks(campaign: Optional[Campaign], observation: Observation, options: Options,
+def health_checks(campaign: Campaign, observation: Observation, options: Options,
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, HealthWarning] = {}
@@ -172,8 +169,8 @@ def health_checks(campaign: Optional[Campaign], observation: Observation, option
             'perfguard could not read all of its state',
             [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
     # Others are pinned after their recovery.
-    lasting = lastingly_unpinnable(campaign) if campaign is not None and campaign.active else {}
-    if campaign is not None and len(
+    lasting = lastingly_unpinnable(campaign) if campaign.active else {}
+    if len(
             lasting.keys() - campaign.flights.in_flight.keys()
     ) > campaign.orders.accepted_unpinnable:
         excess = unpinnable_excess(campaign, campaign.progress.total, options)
@@ -182,12 +179,12 @@ def health_checks(campaign: Optional[Campaign], observation: Observation, option
                 pgs(len(lasting)), _in_place(campaign),
                 '; releases wait for "campaign start" or "campaign abort"' if excess else ''),
             ['PG %s: %s' % (pgid, lasting[pgid].reason) for pgid in sorted(lasting)])
-    if campaign is not None and campaign.held:
+    if campaign.held:
         count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, observation), count)
-    if campaign is not None and campaign.holds.evacuation_held \
+    if campaign.holds.evacuation_held \
             and observation.now - campaign.holds.evacuation_held >= EVACUATION_SECONDS:
         kept_pgs = kept_on_osds(campaign, observation)
         checks[EVACUATION] = warning(

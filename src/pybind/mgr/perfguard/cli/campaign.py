@@ -48,7 +48,7 @@ class CampaignCommands(Handlers):
         """List campaigns, newest last"""
         rebalanced = self._ready().rebalanced
         campaigns = list(rebalanced.history)
-        if rebalanced.campaign is not None and rebalanced.campaign.active:
+        if rebalanced.campaign.active:
             campaigns.append(summary(rebalanced.campaign))
         return {'campaigns': [{key: value for key, value in row.items() if key != 'bill'}
                               for row in campaigns]}
@@ -120,8 +120,7 @@ class CampaignCommands(Handlers):
     def campaign_abort(self, dry_run: bool = False) -> Json:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
         rebalanced = self._ready().rebalanced
-        active = rebalanced.campaign is not None and rebalanced.campaign.active
-        if rebalanced.awaiting and not active:
+        if rebalanced.awaiting and not rebalanced.campaign.active:
             return self._ask(Request('abort'), 'no OSDs are awaited any longer', dry_run)
         return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are' + (
             '; new OSDs are still awaited: once the campaign is aborted, "campaign abort" ends that'

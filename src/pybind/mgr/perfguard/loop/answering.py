@@ -49,7 +49,7 @@ class Answering:
         check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy, rebalanced.unfit,
               rebalanced.loose, rebalanced.awaiting)
         refuse_bad_options(request, self._jobs.options(), pools)
-        if request.verb == 'set' and rebalanced.campaign is not None:
+        if request.verb == 'set':
             refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
 
     def expire(self, now: float) -> None:

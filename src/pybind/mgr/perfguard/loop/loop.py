@@ -202,8 +202,7 @@ class Loop:
         With auto_expand it may contain a change of CRUSH that has to be caught at once.
         """
         campaign = self.published.rebalanced.campaign
-        active = campaign is not None and campaign.active
-        if campaign is None or not active:
+        if not campaign.active:
             if self._options().auto_expand:
                 self._wake.set()
         elif campaign.flights.in_flight:
@@ -350,9 +349,9 @@ class Observing:
         """Computed once per OSDMap: with reweights on all of 5,000 OSDs and 48,000 remapped PGs it
         takes 0.3 to 0.8 s."""
         campaign = self._jobs.rebalance.campaign
-        of_campaign: Tuple[OsdSet, FrozenSet[str]] = ((), frozenset()) \
-            if campaign is None or not campaign.open \
-            else (campaign.crush.emptied, frozenset(campaign.flights.in_flight))
+        of_campaign: Tuple[OsdSet, FrozenSet[str]] = (
+            campaign.crush.emptied, frozenset(campaign.flights.in_flight)) \
+            if campaign.open else ((), frozenset())
         basis = (view.osdmap.epoch, *of_campaign)
         if basis != self._basis:
             self._evacuation = evacuated(view.osdmap, view.placement, crush, *of_campaign)
@@ -458,8 +457,8 @@ class Publishing:
         self._cluster.health_checks(with_steps(checks))
         self.events.save_now_and_then(observation.now)
 
-    def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
-        if campaign is not None and campaign.active:
+    def _show_progress(self, campaign: Campaign, status: CampaignStatus) -> None:
+        if campaign.active:
             self._cluster.progress(progress_id(campaign),
                                    progress_message(campaign, status),
                                    progress_share(campaign))

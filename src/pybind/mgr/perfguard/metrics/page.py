@@ -104,7 +104,7 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
     shown, campaign = rebalanced.status, rebalanced.campaign
     counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
               ('released', shown.released), ('kept', shown.kept),
-              ('unpinnable', 0 if campaign is None else len(lastingly_unpinnable(campaign)))]
+              ('unpinnable', len(lastingly_unpinnable(campaign)))]
     samples: Found = {
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
@@ -113,14 +113,14 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
         'campaign_limited_ratio': [(labels(reason=code), share)
                                    for code, share in shown.limit_shares.items()]}
     single = {
-        'active': campaign is not None and campaign.active, 'id': shown.id, 'paused': shown.paused,
+        'active': campaign.active, 'id': shown.id, 'paused': shown.paused,
         'waits_for_window': shown.waits_for_window, 'size_pgs': shown.total,
         'limit_pgs': shown.limit, 'size_bytes': shown.bytes_total,
         'moved_bytes': shown.bytes_done,
         'eta_seconds': None if shown.eta is None else shown.eta.seconds,
         'started_timestamp_seconds': shown.started or None,
-        'progress_timestamp_seconds': None if campaign is None
-        else max(campaign.progress.progressed, campaign.phase_since) or None,
+        'progress_timestamp_seconds': max(
+            campaign.progress.progressed, campaign.phase_since) or None,
         'stall_seconds': shown.stall_seconds}
     for name, value in single.items():
         samples['campaign_' + name] = [('', value)]

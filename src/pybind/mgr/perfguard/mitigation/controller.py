@@ -140,7 +140,7 @@ class Mitigating:
     # ---- Turn
 
     def turn(self, observed: Observation, view: View, watched: Watched,
-             campaign: Optional[Campaign], options: Options,
+             campaign: Campaign, options: Options,
              taken: FrozenSet[str] = frozenset()) -> None:
         """`taken`: flags and options that other parts of perfguard have borrowed."""
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
@@ -155,7 +155,7 @@ class Mitigating:
             self._unknown(now, signals, watched),
             untouched_pools(observed, {pool for _, pool in watched.late}),
             len(observed.evacuation),
-            campaign.orders.acknowledged if campaign is not None else ())
+            campaign.orders.acknowledged)
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity, options.mitigation_backfills)
         # All operations of all OSDs are looked at, so only where it matters.
@@ -197,12 +197,11 @@ class Mitigating:
             self._unknown_since = now
         return now - self._unknown_since < UNKNOWN_SECONDS
 
-    def _seen(self, observed: Observation, watched: Watched, campaign: Optional[Campaign],
+    def _seen(self, observed: Observation, watched: Watched, campaign: Campaign,
               policy: Policy) -> LadderView:
         now, osdmap = observed.now, observed.osdmap
-        running = campaign is not None and campaign.active
         in_flight: FrozenSet[str] = frozenset()
-        if campaign is not None and campaign.phase in RELEASING_PHASES:
+        if campaign.phase in RELEASING_PHASES:
             in_flight = frozenset(pgid for pgid, flight in campaign.flights.in_flight.items()
                                   if flight.pin is not None)
         ladder_view = LadderView(
@@ -216,8 +215,8 @@ class Mitigating:
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             answered=observed.answered, room=self._room,
-            campaign_still=campaign is not None and running
-            and (campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
+            campaign_still=campaign.active and (
+                campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
                       for setting in step.settings)
         if holding and not (self._config_read is not None
@@ -322,12 +321,11 @@ class Mitigating:
             replace(any_step, note='; '.join(text for text in (any_step.note, note) if text))
             if any_step.id == step.id else any_step for any_step in self._state.steps)))
 
-    def _published(self, now: float, present_evidence: Evidence, campaign: Optional[Campaign],
+    def _published(self, now: float, present_evidence: Evidence, campaign: Campaign,
                    policy: Policy) -> Mitigated:
         state = self._state
         stops = ladder.stops(state, present_evidence)
-        running = campaign is not None and campaign.active
-        holding = stops if running else ()
+        holding = stops if campaign.active else ()
         self._hold_since = (self._hold_since or now) if holding else 0.0
         return Mitigated(
             stops=stops,

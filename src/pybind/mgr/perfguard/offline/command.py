@@ -20,6 +20,7 @@ from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets
 from ..errors import Code, Reason, Refused, texts
 from ..observation import Observation, Settings
 from ..options import DEFAULTS
+from ..rebalance.campaign import NO_CAMPAIGN
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
 from ..rebalance.epochs import too_many
@@ -419,7 +420,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
     preview = preview.assessed(order, facts, observation, options)
-    check(None, Request('prepare'), 0, (), unfit(maps.osdmap))
+    check(NO_CAMPAIGN, Request('prepare'), 0, (), unfit(maps.osdmap))
     refuse([*of_health(not_fit(observation, preview.touched)),
             *preview.all_risks(order, observation, options)], order.accept, '')
     return preview

@@ -52,7 +52,7 @@ def last_clean_from_json(raw: object) -> Optional[LastClean]:
     return LastClean(version, frozenset(serving), version, identity=raw.get('identity', 0))
 
 
-def look(clean: Optional[LastClean], observation: Observation, campaign: Optional[Campaign],
+def look(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
          ratio: float) -> Tuple[LastClean, str]:
     """The state to compare with next, and the cause that remapped more than `ratio` of the PGs; ''
     if none."""
@@ -60,7 +60,7 @@ def look(clean: Optional[LastClean], observation: Observation, campaign: Optiona
     identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:
         clean = _renumbered(clean, version)
-    if clean is None or (campaign is not None and campaign.active):
+    if clean is None or campaign.active:
         still = (clean is not None and version == clean.last_version
                  and serving == clean.serving)
         return LastClean(version, serving, version,
@@ -137,7 +137,7 @@ class AutoExpand:
         """No campaign should begin for PGs that are remapped now."""
         self._clean = None
 
-    def look(self, observation: Observation, campaign: Optional[Campaign], ratio: float,
+    def look(self, observation: Observation, campaign: Campaign, ratio: float,
              keep: bool) -> str:
         """The cause that remapped more than `ratio` of the PGs; '' if none. `keep`: store the last
         clean state."""

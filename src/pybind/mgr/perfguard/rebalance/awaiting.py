@@ -172,9 +172,9 @@ def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
     return Held(value_of(entries, OSD), EMPTY)
 
 
-def weighed(campaign: Optional[Campaign]) -> Mapping[int, float]:
+def weighed(campaign: Campaign) -> Mapping[int, float]:
     """OSD -> CRUSH weight of the campaign's change."""
-    return {} if campaign is None or campaign.change is None else campaign.change.weights
+    return {} if campaign.change is None else campaign.change.weights
 
 
 def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
@@ -187,9 +187,9 @@ def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
             if not any(map(observation.crush.osds_below, (host, host.partition('.')[0])))]
 
 
-def filling(record: Await, observation: Observation, campaign: Optional[Campaign]) -> int:
+def filling(record: Await, observation: Observation, campaign: Campaign) -> int:
     """The id of the campaign that fills all of these OSDs; 0: none."""
-    if campaign is None or not campaign.active:
+    if not campaign.active:
         return 0
     weights, ordered = observation.crush.weights(), weighed(campaign)
     begun = any(osd in ordered for osd in record.osds) and all(
@@ -198,18 +198,18 @@ def filling(record: Await, observation: Observation, campaign: Optional[Campaign
     return campaign.id if begun else 0
 
 
-def is_delayed(record: Await, campaign: Optional[Campaign]) -> bool:
+def is_delayed(record: Await, campaign: Campaign) -> bool:
     """Whether another campaign, which may take weeks, keeps new OSDs empty."""
-    return bool(record.osds) and not record.campaign and campaign is not None and campaign.active
+    return bool(record.osds) and not record.campaign and campaign.active
 
 
-def over(record: Await, observation: Observation, campaign: Optional[Campaign]) -> str:
+def over(record: Await, observation: Observation, campaign: Campaign) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = observation.crush.weights()
     empty_osds = still_empty(record, observation)
     filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
     if record.campaign:
-        if campaign is not None and campaign.open and campaign.id == record.campaign:
+        if campaign.open and campaign.id == record.campaign:
             return ''
         why = 'campaign %d has ended' % record.campaign
     elif not empty_osds and not weighed(campaign).keys().isdisjoint(filled):
@@ -375,7 +375,7 @@ class Awaiting:
 
     # ---- one turn
 
-    def turn(self, observation: Observation, campaign: Optional[Campaign], settle: float,
+    def turn(self, observation: Observation, campaign: Campaign, settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """`settle`: seconds without a new OSD; `fill`: begins the campaign of an order, None: not
         yet. It raises Refused."""
@@ -400,7 +400,7 @@ class Awaiting:
             self.reasons = tuple(Reason(Code.REMARK, text)
                                  for text in kept_empty(self._record.osds))
 
-    def end_if_over(self, observation: Observation, campaign: Optional[Campaign]) -> None:
+    def end_if_over(self, observation: Observation, campaign: Campaign) -> None:
         assert self._record is not None
         begun = self._record.campaign or filling(self._record, observation, campaign)
         record = replace(self._record, campaign=begun)
@@ -484,12 +484,12 @@ class Awaiting:
         self._put(replace(record, osds=new.osds, appeared={**record.appeared, **appeared}))
         self._found = new._replace(hosts=hosts_without_osds(record, observation))
 
-    def _expand(self, observation: Observation, campaign: Optional[Campaign], settle: float,
+    def _expand(self, observation: Observation, campaign: Campaign, settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """Begin the campaign, unless the OSDs do not stand still."""
         record, late = self._record, self._found.late
         assert record is not None
-        before_it = campaign.id if campaign is not None and campaign.active else 0
+        before_it = campaign.id if campaign.active else 0
         quiet = observation.now - max(record.appeared.values(), default=record.since)
         booting = {osd: lacks for osd, lacks in late.items()
                    if observation.now - record.appeared[osd] < BOOT_SECONDS}

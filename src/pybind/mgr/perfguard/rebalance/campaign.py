@@ -314,6 +314,7 @@ class Flights:
 
 @dataclass(frozen=True)
 class Campaign:
+    #: 0: there is none, see NO_CAMPAIGN.
     id: int
     origin: Origin
     phase: Phase
@@ -416,3 +417,7 @@ class Campaign:
     def kept_now(self) -> int:
         """PGs that an upmap keeps in place, permanently or until the operator decides."""
         return self.progress.kept + self.left
+
+
+#: The state of an mgr that knows no campaign. One that has ended is kept until the next one begins.
+NO_CAMPAIGN = Campaign(0, Origin(0.0), Phase.IDLE)

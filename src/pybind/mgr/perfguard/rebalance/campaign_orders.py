@@ -284,8 +284,7 @@ class CampaignOrders:
         return self._answer_once_stored(self._storing[1])
 
     def _answer_once_stored(self, answer: Document) -> Optional[Document]:
-        current = self._campaigns.current
-        if current is None or current.id != answer['campaign']:
+        if self._campaigns.current.id != answer['campaign']:
             raise Refused(errno.ECANCELED, 'campaign %s has not begun: it ended before all of its '
                           'pins were stored; no upmap has changed' % answer['campaign'])
         return None if self._campaigns.storing else answer
@@ -324,9 +323,8 @@ class CampaignOrders:
             waiting.crush_version = observation.crush_version
             # The basis of a rollback changes with each release, until the abort has completed. A
             # result from before would give weight 0 to OSDs that have received PGs since.
-            is_rollback, campaign = waiting.order.verb == 'rollback', self._campaigns.current
-            waiting.phase_since = campaign.phase_since \
-                if is_rollback and campaign is not None else 0.0
+            is_rollback = waiting.order.verb == 'rollback'
+            waiting.phase_since = self._campaigns.current.phase_since if is_rollback else 0.0
             earlier = None if is_rollback and self._campaigns.active else \
                 self._context.finished_job(waiting.order, observation.crush_version,
                                            waiting.phase_since)
@@ -391,9 +389,9 @@ class CampaignOrders:
                            {pool.name for pool in observation.osdmap.pools.values()})
 
 
-def check_rollback(campaign: Optional[Campaign], observation: Observation) -> Campaign:
+def check_rollback(campaign: Campaign, observation: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
-    if campaign is None or not campaign.open:
+    if not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins: "undrain" '
                       'fills OSDs that were drained, %s' % EARLIER_MAP)
     if campaign.rolls_back:

@@ -19,7 +19,7 @@ from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
 from .bill import Bill
-from .campaign import Campaign, Pinning
+from .campaign import NO_CAMPAIGN, Campaign, Pinning
 from .change import Led
 from .pin_index import PinIndex
 from .stalls import Stalls
@@ -54,7 +54,7 @@ class CampaignStore:
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._saved: Optional[Campaign] = None
+        self._saved = NO_CAMPAIGN
         self._saved_at = 0.0
         #: The PGs that cannot be pinned, the campaign's phase then, and when they were written.
         self._unpinnable: Mapping[str, Unpinnable] = {}
@@ -65,21 +65,21 @@ class CampaignStore:
     @property
     def known(self) -> bool:
         """Whether the store contains a campaign."""
-        return self._saved is not None
+        return bool(self._saved.id)
 
-    def load(self) -> Tuple[Optional[Campaign], List[str]]:
+    def load(self) -> Tuple[Campaign, List[str]]:
         """The campaign of an earlier mgr, and texts on what cannot be read."""
         document = self._store.get(CAMPAIGN)
         if document is None:
             self._load_no_campaign()
-            return None, []
+            return NO_CAMPAIGN, []
         try:
             lists = decode(LedLists, document.pop(LED, None))
             campaign = decode(Campaign, document)
         except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
             self._load_no_campaign()
-            return None, ['the campaign (%s)' % error]
+            return NO_CAMPAIGN, ['the campaign (%s)' % error]
         mappings, errors = self._led.load(lists)
         campaign = campaign.with_ahead(mappings)
         try:
@@ -115,13 +115,13 @@ class CampaignStore:
 
     def write_again(self) -> None:
         """The mons have not stored the last write."""
-        self._saved = None
+        self._saved = NO_CAMPAIGN
 
     def remove(self) -> None:
         self._store.remove(UNPINNABLE)
         self._store.remove(CAMPAIGN)
         self._led.forget()
-        self._saved, self._unpinnable = None, {}
+        self._saved, self._unpinnable = NO_CAMPAIGN, {}
 
     @property
     def is_tidy(self) -> bool:
@@ -136,7 +136,7 @@ class CampaignStore:
         self._led.tidy(lambda: self._clock() - begin <= STORING_SECONDS)
 
     def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
-        if self._saved is None:
+        if not self.known:
             return True
         before, now = _lasting(self._saved), _lasting(campaign)
         if before == now:

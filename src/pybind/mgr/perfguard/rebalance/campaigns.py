@@ -16,7 +16,7 @@ from ..store import Store
 from ..upmap.pins import Unpinnable
 from . import report
 from .bill import Bill
-from .campaign import Campaign, Origin, OwnCrush, Pinning
+from .campaign import NO_CAMPAIGN, Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
 from .change import ChangeStage
 from .crush_orders import CrushOrders
@@ -73,7 +73,7 @@ class Campaigns:
         self._forget()
 
     def _forget(self) -> None:
-        self.current: Optional[Campaign] = None
+        self.current = NO_CAMPAIGN
         self.stored = CampaignStore(self._context.store, self._clock)
         self.pins = PinStore(self._context.store, self._clock)
         #: The pins that are yet to be stored; None: an mgr that failed had them.
@@ -87,9 +87,9 @@ class Campaigns:
         self.history.load()
         lost = self.pins.load()
         campaign, unread = self.stored.load()
-        if campaign is not None and _lacks_pins(campaign):
+        if _lacks_pins(campaign):
             self._abandon(campaign, 'the mgr failed', '; give the order again')
-        elif campaign is not None:
+        elif campaign.id:
             now = self._clock()
             taken_over: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
             if lost:
@@ -104,7 +104,7 @@ class Campaigns:
         """For an abort: end a campaign that has not begun, because a part of its pins would be
         taken for all. Returns whether that was so."""
         campaign = self.current
-        if campaign is None or not _lacks_pins(campaign):
+        if not _lacks_pins(campaign):
             return False
         self._abandon(campaign, 'it was aborted')
         return True
@@ -113,12 +113,12 @@ class Campaigns:
         self._note(Event('request', 'campaign %d has not begun' % campaign.id,
                          '%s before the pins of "%s" were all stored%s' % (
                              why, campaign.origin.trigger, advice)))
-        self.current, self._abandoned = None, campaign
+        self.current, self._abandoned = NO_CAMPAIGN, campaign
         self.pins.forget(set(self.pins))
 
     def _adopt_pins(self) -> None:
         """Pins of an unknown campaign are kept like those of an aborted one."""
-        if self.current is None and self.pins:
+        if not self.current.id and self.pins:
             self.current = Campaign(
                 self.history.last_id or 1, Origin(self._clock()), Phase.ABORTED,
                 ended=self._clock(), held=True, left=len(self.pins), holds=Holds(prepared=True))
@@ -127,17 +127,17 @@ class Campaigns:
 
     @property
     def active(self) -> bool:
-        return self.current is not None and self.current.active
+        return self.current.active
 
     @property
     def open(self) -> bool:
         """Active, or aborted with remaining pins."""
-        return self.current is not None and self.current.open
+        return self.current.open
 
     @property
     def storing(self) -> bool:
         """Whether the campaign waits until the pins that it begins with are all stored."""
-        return self.current is not None and _is_storing(self.current)
+        return _is_storing(self.current)
 
     @property
     def removing(self) -> bool:
@@ -151,7 +151,7 @@ class Campaigns:
 
     def last_end(self) -> Optional[Tuple[int, str]]:
         """The id and the phase of the last campaign; None: unknown."""
-        if self.current is not None:
+        if self.current.id:
             # A campaign is filed after its end: after a crash in between, the last row is that of
             # an earlier one.
             return self.current.id, self.current.phase.value
@@ -160,7 +160,7 @@ class Campaigns:
     def refuse_held(self) -> None:
         """Raise Refused while an aborted campaign keeps PGs pinned: they would be released as well,
         and its rollback would become impossible."""
-        if self.current is not None and self.current.held:
+        if self.current.held:
             raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "campaign '
                           'resume", "campaign rollback" or "campaign finish --keep" first'
                           % self.current.id)
@@ -177,7 +177,7 @@ class Campaigns:
               plan_token: str = '') -> Campaign:
         """The campaign is not journalled yet: `put` does that, or the turn before it sends
         commands. Not while `removing`."""
-        last = max(self.history.last_id, self.current.id if self.current else 0)
+        last = max(self.history.last_id, self.current.id)
         self._context.store.acknowledge_losses()
         self._begun()
         self._remember_crush(observation)
@@ -204,7 +204,6 @@ class Campaigns:
     def store(self, pins: Mapping[str, PinRecord], observation: Observation) -> Campaign:
         """Store the pins that the campaign begins with, or as many as are stored in one turn. `put`
         journals whether these are all."""
-        assert self.current is not None
         self._parts = list(parts(pins, self.pins))
         return self._store_some(self.current, self._parts, observation)
 
@@ -215,15 +214,14 @@ class Campaigns:
             self.pins.tidy()
             if self.pins.is_tidy:
                 self._remove(self._abandoned)
-        campaign = self.current
-        if campaign is None or not self.storing:
+        if not self.storing:
             self._parts = None  # of pins that an abort may change
             return
         if not self._may_write():
             return
         if self._parts is None:
             self._parts = list(parts(without_goals(self.pins), self.pins))
-        self.put(self._store_some(campaign, self._parts, observation))
+        self.put(self._store_some(self.current, self._parts, observation))
 
     def tidy(self) -> None:
         """Remove more documents that no campaign needs."""
@@ -250,7 +248,7 @@ class Campaigns:
         """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
         before the aborted one."""
         last = self.current
-        if last is not None and last.held and last.crush.is_own(observation):
+        if last.held and last.crush.is_own(observation):
             return
         why_not = self._crush_orders.remember(observation)
         if why_not:
@@ -258,7 +256,7 @@ class Campaigns:
 
     def _holds_left(self) -> Holds:
         """Settings that an aborted campaign still borrows, which the next one gives back."""
-        if self.current is None or not self.current.held:
+        if not self.current.held:
             return Holds()
         return self.current.holds.taken_over()
 
@@ -266,7 +264,7 @@ class Campaigns:
         """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,
         and so empties them, unless it gives them a weight."""
         last, weights = self.current, observation.crush.weights()
-        if last is None or not last.held:
+        if not last.held:
             return ()
         changes = (last.change, last.rollback.undone)
         drained = {*last.crush.draining, *(osd for change in changes if change is not None
@@ -274,17 +272,16 @@ class Campaigns:
         return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
 
     def _emptied(self) -> OsdSet:
-        return self.current.crush.emptied if self.current is not None and self.current.held else ()
+        return self.current.crush.emptied if self.current.held else ()
 
     def _incomplete(self) -> Mapping[str, Unpinnable]:
         """Pinning.incomplete of an aborted campaign, which has kept it up to date."""
-        last = self.current
-        return last.pinning.incomplete if last is not None and last.held else {}
+        return self.current.pinning.incomplete if self.current.held else {}
 
     def file_ended(self) -> None:
         """File a finished campaign; repeated if the last attempt failed."""
         campaign = self.current
-        if campaign is None or campaign.active or not self.stored.known:
+        if not campaign.id or campaign.active or not self.stored.known:
             return
         row = report.summary(campaign)
         filed = row in self.history.rows

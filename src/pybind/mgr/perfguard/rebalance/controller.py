@@ -19,7 +19,7 @@ from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
 from .awaiting import Awaiting
-from .campaign import Campaign
+from .campaign import NO_CAMPAIGN, Campaign
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
@@ -112,14 +112,14 @@ class RebalanceController:
     def resumed(self) -> None:
         """This mgr has become active: log that the campaign continues."""
         campaign = self.campaign
-        if campaign is not None and campaign.active:
+        if campaign.active:
             self._note(Event('start', 'campaign %d continues: %s' % (
                 campaign.id, campaign.phase.value), 'this mgr became active'))
 
     # ---- the present state
 
     @property
-    def campaign(self) -> Optional[Campaign]:
+    def campaign(self) -> Campaign:
         return self.campaigns.current
 
     @campaign.setter
@@ -133,7 +133,7 @@ class RebalanceController:
     def overridden(self, options: Options) -> Options:
         """The options with the settings of the campaign that is active."""
         campaign = self.campaign
-        if campaign is None or not campaign.active:
+        if not campaign.active:
             return options
         return overridden(options, campaign.orders.settings)
 
@@ -155,7 +155,7 @@ class RebalanceController:
     def in_flight(self) -> int:
         """PGs that an active campaign moves."""
         campaign = self.campaign
-        return len(campaign.flights.in_flight) if campaign is not None and campaign.active else 0
+        return len(campaign.flights.in_flight) if campaign.active else 0
 
     def held(self, osdmap: OsdMap) -> List[Row]:
         """Borrowed settings."""
@@ -171,7 +171,7 @@ class RebalanceController:
         Reading the configuration database costs a mon command, so it is not done in every turn.
         """
         preparing = any(request.verb == 'prepare' for request in requests)
-        return preparing or self.campaign is not None and needs_stored_options(
+        return preparing or needs_stored_options(
             self.campaign, bool(self.pins), osdmap, self._context.options(), bool(requests))
 
     # ---- requests and orders
@@ -222,7 +222,6 @@ class RebalanceController:
         if request.verb == 'abort' and not self.active:
             self.awaiting.end('"campaign abort" was ordered')
             return
-        assert self.campaign is not None
         if request.verb == 'abort' and self.campaigns.abandon():
             self.plans.withdraw_all('the campaign was aborted')
         else:
@@ -249,7 +248,9 @@ class RebalanceController:
     def _arriving(self, observation: Observation) -> int:
         """PGs in flight that an abort lets arrive."""
         campaign, options = self.campaign, self.overridden(self._context.options())
-        return 0 if campaign is None or not campaign.active else len(of_last_step(Draft.of(
+        if not campaign.active:
+            return 0
+        return len(of_last_step(Draft.of(
             campaign, self.pins, self.release_moves.moves, observation, options)))
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
@@ -281,8 +282,8 @@ class RebalanceController:
         """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
         computed."""
         self._orders.forget_computed(observation.now)
-        self._crush_orders.forget_drains(observation, self.campaign if self.open else None,
-                                         self._may_write)
+        self._crush_orders.forget_drains(
+            observation, self.campaign if self.open else NO_CAMPAIGN, self._may_write)
         self._catch_unannounced(observation, options)
         if self.plans.due(observation.now) and self._may_write():
             self._start_next_plan(observation)
@@ -294,7 +295,6 @@ class RebalanceController:
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:
-            assert self.campaign is not None
             if self._may_write():
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
@@ -307,7 +307,6 @@ class RebalanceController:
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
                 observation = _with_stop(observation, 'computing the rollback')
-            assert self.campaign is not None
             observation = replace(observation, same_drive=self.replacing.withheld)
             observation = self._with_goals(self._inputs.with_balancer(observation), view)
             self.release_moves.update_moves(self.pins, observation,
@@ -334,7 +333,7 @@ class RebalanceController:
         if not why or not may_begin or unfit(observation.osdmap):
             return
         decided_by_operators = self._context.store.interrupted
-        if self.campaign is not None and self.campaign.held:
+        if self.campaign.held:
             # Its pins would be released, and its rollback would become impossible.
             decided_by_operators = 'campaign %d is aborted and keeps PGs pinned' % self.campaign.id
         if decided_by_operators:
@@ -379,13 +378,12 @@ class RebalanceController:
     def left_intermediate(self, osdmap: OsdMap) -> List[str]:
         """The intermediate change that the end of the campaign would leave in force; at most
         one."""
-        change = self.campaign.change if self.campaign is not None and self.campaign.open else None
+        change = self.campaign.change if self.campaign.open else None
         text = '' if change is None else change.left_intermediate(osdmap)
         return [text] if text else []
 
     def _with_goals(self, observation: Observation, view: View) -> Observation:
         """`observation`, extended by whether the pins have goals for the OSDMap and the phase."""
-        assert self.campaign is not None
         if not self._pin_goals.refresh_raws(self.campaign, observation):
             return replace(
                 _with_stop(observation, 'computing where CRUSH places PGs with a pg_upmap entry'),
@@ -400,7 +398,6 @@ class RebalanceController:
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:
-        assert self.campaign is not None
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.new_pins or decision.actions)
@@ -455,7 +452,6 @@ class RebalanceController:
         self.campaigns.store_more(observation)
         self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
-            assert self.campaign is not None
             self.plans.saved.remove(self.campaign.origin.plan)
         self.campaigns.file_ended()
 
@@ -468,8 +464,8 @@ class RebalanceController:
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
                                  options, observation.wall),
-            preview=ReleasePreview(moves, self.release_moves.unheld, {} if self.campaign is None
-                                   else self.campaign.pinning.unpinnable),
+            preview=ReleasePreview(moves, self.release_moves.unheld,
+                                   self.campaign.pinning.unpinnable),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
             loose=self._loose(observation),

@@ -23,7 +23,7 @@ from ..options import Options
 from ..store import Store
 from ..tables import listed
 from .balancing import balance_ordered, check_balance
-from .campaign import AnyChange, Campaign, Rollback
+from .campaign import AnyChange, Campaign
 from .change import Change, Details
 from .what_if import growth, loss_of, lost_osds
 from .join_plan import bases_of, entries_with, plan_join
@@ -414,7 +414,7 @@ class CrushOrders:
         self._put_added({osd: record for osd, record in self._added.items()
                          if osd not in osds})
 
-    def forget_drains(self, observation: Observation, campaign: Optional[Campaign],
+    def forget_drains(self, observation: Observation, campaign: Campaign,
                       may_write: Callable[[], bool]) -> None:
         """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
         weight, which `undrain` must not replace by the earlier one. So is that of a new OSD after
@@ -429,15 +429,14 @@ class CrushOrders:
             return
         weights, changing = observation.crush.weights(), _changing(campaign)
         # Weight 0 for the OSDs of an earlier drain replaces the change of an expansion at its end.
-        ending = campaign is not None and campaign.change is not None and campaign.change.closing
+        ending = campaign.change is not None and campaign.change.closing
 
         def is_empty(osd: int) -> bool:
             return osd in observation.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
 
         remaining = {osd: record for osd, record in records.items()
                      if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
-        rollback = campaign.rollback if campaign is not None else Rollback()
-        going_back = rollback.begun or rollback.wanted is not None
+        going_back = campaign.rollback.begun or campaign.rollback.wanted is not None
         new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
                for osd, record in added.items()
                if osd in changing or ending or record.undone and is_empty(osd)}
@@ -524,10 +523,9 @@ def _nothing_to_restore(observation: Observation) -> Refused:
                    '"campaign abort" or "finish --keep" ends it' % observation.crush_version)
 
 
-def _changing(campaign: Optional[Campaign]) -> Set[int]:
+def _changing(campaign: Campaign) -> Set[int]:
     """OSDs whose weights the campaign changes, or restores."""
-    return set() if campaign is None else {
-        osd for change in campaign.changes if change is not None for osd in change.weights}
+    return {osd for change in campaign.changes if change is not None for osd in change.weights}
 
 
 class Drained(NamedTuple):

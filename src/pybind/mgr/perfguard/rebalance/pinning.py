@@ -414,11 +414,11 @@ def loose_pgs(campaign: Campaign, observation: Observation) -> Iterator[str]:
             and campaign.pinning.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
 
 
-def unpinned_warning(campaign: Optional[Campaign], pins: int, observation: Observation,
+def unpinned_warning(campaign: Campaign, pins: int, observation: Observation,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
-    if campaign is None or campaign.holds.flag is None:
+    if campaign.holds.flag is None:
         return ''
     number = sum(1 for _ in loose_pgs(campaign, observation))
     if not are_many(number, pins + campaign.progress.released + campaign.progress.kept, options):

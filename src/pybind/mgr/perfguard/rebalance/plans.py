@@ -277,11 +277,9 @@ class Plans:
         self._store.put(PLANS_PREFIX + plan.name, encode(plan))
         self._plans[plan.name] = plan
 
-    def was_begun(self, campaign: Optional[Campaign]) -> bool:
+    def was_begun(self, campaign: Campaign) -> bool:
         """Whether the campaign executes a saved plan that should have been removed: the mgr failed
         in between. A plan that was saved later may have the same name."""
-        if campaign is None:
-            return False
         plan = self._plans.get(campaign.origin.plan)
         return plan is not None and plan.token == campaign.origin.plan_token
 
@@ -382,7 +380,7 @@ class PlanQueue:
         waiting.order.refuse_codes()
         self._campaigns.refuse_held()
         plan.refuse_changed(ground_of(observation))
-        if campaign is not None and campaign.active:
+        if campaign.active:
             if waiting.order.accept:
                 raise Refused(errno.EINVAL, 'plan %s begins after campaign %d: the state of the '
                               'cluster at that time cannot be accepted now (omit --accept)' % (

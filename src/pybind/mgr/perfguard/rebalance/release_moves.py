@@ -9,7 +9,7 @@ from typing import AbstractSet, Dict, Iterable, Mapping, Optional, Sequence, Tup
 from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..options import Options
-from .campaign import Campaign
+from .campaign import NO_CAMPAIGN, Campaign
 from .moves import Move, MoveIndex, Movement, move_between, movement_of, release_move
 from .pin_index import PinIndex
 from .throttle import caps
@@ -132,7 +132,7 @@ class ReleaseMoves:
         """The releases of pins have changed, and so has the movement."""
         self._epoch, self._due = -1, 0.0
 
-    def update_movement(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
+    def update_movement(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                         observation: Observation, options: Options) -> None:
         """Compute the remaining moves if the OSDMap has changed."""
         if (observation.osdmap.epoch == self._epoch
@@ -140,30 +140,28 @@ class ReleaseMoves:
                     and 0.0 < self._due - observation.now <= PLAN_SECONDS)):
             return
         self._epoch, self._due = observation.osdmap.epoch, observation.now + PLAN_SECONDS
-        active = campaign is not None and campaign.active
-        remapped = [pgid for pgid in observation.osdmap.pg_temp if pgid not in pins
-                    and (campaign is None or pgid not in campaign.flights.in_flight)]
+        remapped = [pgid for pgid in observation.osdmap.pg_temp
+                    if pgid not in pins and pgid not in campaign.flights.in_flight]
         self.unheld = len(remapped)
         unpinned_moves = _moves_of_remapped(remapped, observation) \
             if len(remapped) <= PREVIEW_PGS else {}
         self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in observation.evacuation
                                           or pgid in unpinned_moves
                                           and not unpinned_moves[pgid].targets)
-        self.movement = preview(campaign if active else None, self.moves if active else MoveIndex(),
-                                unpinned_moves, options)
+        self.movement = preview(campaign, self.moves, unpinned_moves, options) \
+            if campaign.active else preview(NO_CAMPAIGN, MoveIndex(), unpinned_moves, options)
 
 
-def preview(campaign: Optional[Campaign], moves: MoveIndex, unpinned_moves: Mapping[str, Move],
+def preview(campaign: Campaign, moves: MoveIndex, unpinned_moves: Mapping[str, Move],
             options: Options) -> Movement:
     """The movement of the remaining `moves`, without PGs in flight, and of `unpinned_moves`."""
     all_caps = caps(options)
-    rate = campaign.progress.rate if campaign is not None else None
-    flights = campaign.flights.in_flight if campaign is not None else {}
+    flights = campaign.flights.in_flight
     sums = moves.sums(without={*flights, *unpinned_moves})
     for pgid, move in unpinned_moves.items():
         if pgid not in flights:
             sums.count(move)
-    return sums.movement(all_caps.pgs, all_caps.target, rate)
+    return sums.movement(all_caps.pgs, all_caps.target, campaign.progress.rate)
 
 
 def _placing(pool: Pool) -> Tuple[int, ...]:

@@ -22,7 +22,7 @@ from ..store import Store
 from ..tables import osds_text, pgs
 from ..upmap.pins import stays
 from .auto_expand import REMAP_SECONDS
-from .campaign import Campaign
+from .campaign import NO_CAMPAIGN, Campaign
 from .crush_orders import CrushOrders
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
                      serves)
@@ -101,14 +101,14 @@ class ReplaceFacts:
     complete: bool = False
     #: OSDs that have stopped serving a moment ago: the reports of their PGs may be older.
     stopped: FrozenSet[int] = frozenset()
-    campaign: Optional[Campaign] = None
+    campaign: Campaign = NO_CAMPAIGN
     weights: Mapping[int, float] = field(default_factory=dict)
     #: The drives of the OSDs that were created again, as Reader.drive_ids.
     drives: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
-        return self.campaign is not None and self.campaign.active
+        return self.campaign.active
 
     def weight(self, osd: int) -> float:
         return self.weights.get(osd, 0.0)
@@ -126,7 +126,7 @@ class ReplaceFacts:
         return None if row is None else row.pgs
 
 
-def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Campaign],
+def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
              records: Mapping[int, Replacement], drives: Mapping[int, str],
              stopped: FrozenSet[int]) -> ReplaceFacts:
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
@@ -187,20 +187,20 @@ def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
 
 def is_ordered(osd: int, facts: ReplaceFacts) -> bool:
     """Whether the campaign fills the OSD by order."""
-    change = facts.campaign.change if facts.campaign is not None else None
+    change = facts.campaign.change
     return change is not None and change.weights.get(osd, 0.0) > DRAINED_WEIGHT
 
 
-def is_emptied_by(campaign: Optional[Campaign], osd: int) -> bool:
+def is_emptied_by(campaign: Campaign, osd: int) -> bool:
     """Whether a campaign empties the OSD, and a rollback may still fill it again."""
-    return campaign is not None and campaign.open and campaign.change is not None \
+    return campaign.open and campaign.change is not None \
         and osd in campaign.change.weights
 
 
 def is_accepted(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
     """Whether an operator has ordered since that the OSD is filled, whatever its drive."""
     campaign = facts.campaign
-    return campaign is not None and campaign.origin.started >= record.since \
+    return campaign.origin.started >= record.since \
         and (is_ordered(osd, facts) or Code.SAME_DRIVE in campaign.orders.acknowledged)
 
 
@@ -231,7 +231,7 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     """Why no other campaign fills a new device: its campaign is being aborted, by the operator or
     for a lasting reason; '' to continue."""
     campaign = facts.campaign
-    if campaign is None or campaign.phase is not Phase.ABORTING \
+    if campaign.phase is not Phase.ABORTING \
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
         return ''
     caught = campaign.origin.trigger == 'auto' and osd in facts.entering
@@ -249,9 +249,8 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
-        is_held = facts.campaign is not None and facts.campaign.held
         return ('campaign %d is aborted: "campaign resume" continues' % facts.campaign.id
-                if is_held and facts.campaign is not None else
+                if facts.campaign.held else
                 'waiting until it has deleted its PGs ("adopt" moves those that upmaps '
                 'keep on it)' if facts.pgs_on(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
@@ -404,7 +403,7 @@ class Replacing:
             self.remarks = ()
 
     def _facts(self, observation: Observation, orders: OrderFacts,
-               campaign: Optional[Campaign]) -> ReplaceFacts:
+               campaign: Campaign) -> ReplaceFacts:
         now = observation.now
         self._stopped = {osd: self._stopped.get(osd, now) for osd in (*self._known, *orders.drained)
                          if not serves(osd, observation.osdmap)}
@@ -414,7 +413,7 @@ class Replacing:
 
     # ---- orders
 
-    def carry_out(self, order: Order, observation: Observation, campaign: Optional[Campaign],
+    def carry_out(self, order: Order, observation: Observation, campaign: Campaign,
                   change: Callable[[Order, Callable[[], None]], Optional[Document]]
                   ) -> Optional[Document]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
@@ -453,7 +452,7 @@ class Replacing:
                                         dry_run=order.dry_run) if drain else None
 
     def draining(self, order: Order, observation: Observation,
-                 campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
+                 campaign: Campaign) -> Tuple[Order, Callable[[], None]]:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
         facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
@@ -517,7 +516,7 @@ class Replacing:
 
     # ---- one turn
 
-    def turn(self, observation: Observation, campaign: Optional[Campaign], settle: float,
+    def turn(self, observation: Observation, campaign: Campaign, settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]],
              catch: Callable[[str], None], remove: Callable[[int], Reply]) -> None:
         """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
@@ -542,7 +541,7 @@ class Replacing:
         self._remove(phases, observation, campaign, remove)
         self.withheld = frozenset(osd for osd, record in self._known.items()
                                   if is_withheld(osd, record, facts))
-        if not facts.active and not (campaign is not None and campaign.held):
+        if not facts.active and not campaign.held:
             self._go_on(observation, facts, phases, settle, fill, catch)
 
     def _accept_drives(self, facts: ReplaceFacts) -> None:
@@ -553,7 +552,7 @@ class Replacing:
             self._put({**self._known, **accepted})
 
     def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
-                campaign: Optional[Campaign], remove: Callable[[int], Reply]) -> None:
+                campaign: Campaign, remove: Callable[[int], Reply]) -> None:
         """The orchestrator itself waits until no PG needs the OSD, whatever happens meanwhile."""
         empty = {osd for osd, phase in phases.items() if phase is ReplacePhase.EMPTY
                  and self._known[osd].remove and not is_emptied_by(campaign, osd)}

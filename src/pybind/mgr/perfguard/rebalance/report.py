@@ -15,7 +15,7 @@ from ..watch.next_steps import limits_json
 from ..watch.op_counts import OpLevels
 from ..window import BadWindow, is_open, seconds_until_done
 from .bill import AUTOSCALERS, READ_KIND, WRITE_KIND, Bill
-from .campaign import Campaign, Origin
+from .campaign import NO_CAMPAIGN, Campaign
 from .copying import NAMES
 from .epochs import MIN_WAIT, PROPOSE_INTERVAL
 from .executor import commands_of
@@ -29,7 +29,6 @@ from .types import (AUTOSCALE_MODE, FLAG, RELEASING_PHASES, Action, Phase, PinRe
 
 #: The plain command.
 BALANCER_ON_COMMAND = 'ceph balancer on'
-_NO_CAMPAIGN = Campaign(0, Origin(0.0), Phase.IDLE)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class ReleasePreview:
 @dataclass(frozen=True)
 class Rebalanced:
     """The state of the rebalance for commands."""
-    campaign: Optional[Campaign] = None
+    campaign: Campaign = NO_CAMPAIGN
     status: CampaignStatus = CampaignStatus()
     preview: ReleasePreview = ReleasePreview()
     #: Stored summaries of finished campaigns.
@@ -117,39 +116,40 @@ class Rebalanced:
     withdrawn_plans: Tuple[str, ...] = ()
 
 
-def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
+def status(campaign: Campaign, pins: Mapping[str, PinRecord],
            waiting: Movement, reasons: Sequence[Reason], options: Options,
            wall: float) -> CampaignStatus:
     """`waiting`: the moves of PGs that are not in flight yet; `wall`: Observation.wall."""
-    shown = campaign or _NO_CAMPAIGN
-    phase = shown.phase
-    if phase is Phase.PREPARED and not shown.holds.prepared:
+    phase = campaign.phase
+    if phase is Phase.PREPARED and not campaign.holds.prepared:
         phase = Phase.IDLE
-    flights = shown.flights.in_flight
+    flights = campaign.flights.in_flight
     bytes_left = 0
-    if shown.active:
+    if campaign.active:
         bytes_left = waiting.bytes + sum(flight.bytes for flight in flights.values())
-    tranche, tranches = tranche_of(shown)
-    if shown.active and tranche:
+    tranche, tranches = tranche_of(campaign)
+    if campaign.active and tranche:
         # As much for each tranche that is still to come as for those so far.
-        bytes_left += (shown.progress.bytes_done + bytes_left) * (tranches - tranche) // tranche
-    progress = shown.progress
+        bytes_left += (campaign.progress.bytes_done + bytes_left) * (tranches - tranche) // tranche
+    progress = campaign.progress
     return CampaignStatus(
-        id=shown.id, phase=phase, paused=shown.orders.paused,
-        paused_until=shown.orders.paused_until if shown.orders.paused else 0.0,
-        settings=dict(shown.orders.settings), target=shown.target, total=progress.total,
-        trigger=shown.origin.trigger if campaign else None,
-        moving=_moving(shown), done_ratio=progress_share(shown), pinned=held_back(shown, pins),
-        in_flight=len(flights), released=progress.released, kept=shown.kept_now,
-        unpinnable=shown.pinning.unpinnable, bytes_total=progress.bytes_done + bytes_left,
-        bytes_done=progress.bytes_done, eta=eta(shown, bytes_left, waiting.osds, options, wall),
-        rolled_back=shown.rollback.begun, held=shown.held,
-        limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
-        stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, wall),
-        started=shown.origin.started, ended=shown.ended,
-        epochs=epochs_of(shown), reasons=tuple(reasons),
-        limit_shares=shares(progress.limits), acknowledged=shown.orders.acknowledged,
-        tranche=tranche, tranches=tranches, bill=bill_json(campaign) if campaign else None)
+        id=campaign.id, phase=phase, paused=campaign.orders.paused,
+        paused_until=campaign.orders.paused_until if campaign.orders.paused else 0.0,
+        settings=dict(campaign.orders.settings), target=campaign.target, total=progress.total,
+        trigger=campaign.origin.trigger if campaign.id else None,
+        moving=_moving(campaign), done_ratio=progress_share(campaign),
+        pinned=held_back(campaign, pins), in_flight=len(flights),
+        released=progress.released, kept=campaign.kept_now,
+        unpinnable=campaign.pinning.unpinnable, bytes_total=progress.bytes_done + bytes_left,
+        bytes_done=progress.bytes_done, eta=eta(campaign, bytes_left, waiting.osds, options, wall),
+        rolled_back=campaign.rollback.begun, held=campaign.held,
+        limit=0 if phase is Phase.HOLDING else limit(campaign.pace, options).caps.pgs,
+        stall_seconds=campaign.stalls.seconds,
+        waits_for_window=waits_for_window(campaign, options, wall),
+        started=campaign.origin.started, ended=campaign.ended,
+        epochs=epochs_of(campaign), reasons=tuple(reasons),
+        limit_shares=shares(progress.limits), acknowledged=campaign.orders.acknowledged,
+        tranche=tranche, tranches=tranches, bill=bill_json(campaign) if campaign.id else None)
 
 
 def tranche_of(campaign: Campaign) -> Tuple[int, int]:
@@ -185,10 +185,9 @@ def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
     return [unpinnable[pgid].as_json(pgid) for pgid in sorted(unpinnable)]
 
 
-def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
+def held_back(campaign: Campaign, pins: Mapping[str, PinRecord]) -> int:
     """PGs that are pinned and not in flight; the pins of those in flight are still known."""
-    flights = campaign.flights.in_flight if campaign is not None else {}
-    return len(pins) - sum(1 for pgid in flights if pgid in pins)
+    return len(pins) - sum(1 for pgid in campaign.flights.in_flight if pgid in pins)
 
 
 def waits_for_window(campaign: Campaign, options: Options, wall: float) -> bool:
@@ -201,10 +200,10 @@ def waits_for_window(campaign: Campaign, options: Options, wall: float) -> bool:
         return False
 
 
-def stalled(campaign: Optional[Campaign], observation: Observation,
+def stalled(campaign: Campaign, observation: Observation,
             options: Options) -> Optional[str]:
     """Why the campaign is making no progress, if that is so for stalled_after seconds."""
-    if campaign is None or not campaign.active or campaign.orders.paused \
+    if not campaign.active or campaign.orders.paused \
             or _waits_for_operator(campaign):
         return None
     if waits_for_window(campaign, options, observation.wall) and not campaign.flights.in_flight:
@@ -389,12 +388,12 @@ def _settings_text(bill: Bill) -> str:
         (borrowed, 'still borrowed'), (left, 'changed by others and left alone')) if keys)
 
 
-def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
+def idle_reasons(campaign: Campaign, remapped: int) -> List[Reason]:
     """`campaign`: the last one, if this mgr knows it; `remapped`: as ReleaseMoves.moving."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]
-    if campaign is not None:
+    if campaign.id:
         return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d kept as upmaps' % (
             campaign.id, campaign.phase.value, pgs(campaign.progress.released), campaign.kept_now))]
     return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
@@ -411,9 +410,9 @@ def progress_text(campaign: Campaign) -> str:
         campaign.id, campaign.phase.value, campaign.progress.released, pgs(_moving(campaign)))
 
 
-def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> List[Row]:
+def campaign_rows(campaign: Campaign, osdmap: OsdMap, pins: int) -> List[Row]:
     """Of a campaign that is active, or aborted with pins left."""
-    if campaign is None or not campaign.open:
+    if not campaign.open:
         return []
     since, holds = campaign.origin.started, campaign.holds
     owned = partial(Row, Owner.CAMPAIGN)

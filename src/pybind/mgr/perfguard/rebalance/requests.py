@@ -106,7 +106,7 @@ _MEANWHILE = {
                     'is approved begins then), or abort it first')}
 
 
-def check(campaign: Optional[Campaign], request: Request, pins: int,
+def check(campaign: Campaign, request: Request, pins: int,
           unhealthy: Sequence[Reason], unfit: str = '', loose: str = '',
           awaiting: bool = False) -> None:
     """Raise Refused if `request` cannot be met now.
@@ -115,7 +115,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     begin at all; `loose`: why norebalance must not be given back; `awaiting`: OSDs are awaited.
     """
     verb = request.verb
-    running = campaign is not None and campaign.active
+    running = campaign.active
     if verb == 'prepare':
         _check_new(campaign, request, unhealthy, unfit)
         return
@@ -126,18 +126,17 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'abort' and awaiting:
         return
     # Of an aborted campaign that keeps PGs pinned, an operator decides on these.
-    decides = campaign is not None and campaign.held and verb in ('resume', 'finish')
+    decides = campaign.held and verb in ('resume', 'finish')
     if not running and not decides:
-        if campaign is not None and campaign.held:
+        if campaign.held:
             raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
                           '"campaign resume"%s or "campaign finish --keep"' % (
                               campaign.id,
                               '' if campaign.rolls_back else ', "campaign rollback"'))
-        if campaign is not None and campaign.phase is not Phase.IDLE:
+        if campaign.phase is not Phase.IDLE:
             raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: %s' % (
                 campaign.id, campaign.phase.value, _BEGINS))
         raise Refused(errno.ENOENT, 'no campaign is active: %s' % _BEGINS)
-    assert campaign is not None
     if verb in ('abort', 'accept', 'set'):
         return
     if verb == 'pin' and not campaign.holds.prepared:
@@ -160,14 +159,14 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                       'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
 
 
-def _check_new(campaign: Optional[Campaign], request: Request, unhealthy: Sequence[Reason],
+def _check_new(campaign: Campaign, request: Request, unhealthy: Sequence[Reason],
                unfit: str) -> None:
     """Refuse a request that would begin a campaign, if none may begin."""
-    if campaign is not None and campaign.active:
+    if campaign.active:
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value,
             _MEANWHILE.get(campaign.phase, '"campaign finish" or "campaign abort" first')))
-    if campaign is not None and campaign.held and not request.sure:
+    if campaign.held and not request.sure:
         _refuse_intermediate(campaign)
     if unfit:
         raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
@@ -288,13 +287,13 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
     """Texts, the phase first. `rows`: all borrowed settings; `options`: those in force; `arriving`:
     PGs in flight that an abort cannot pin back, and lets arrive."""
     campaign = rebalanced.campaign
-    if request.verb == 'abort' and (campaign is None or not campaign.active):
+    if request.verb == 'abort' and not campaign.active:
         return ['OSDs would not be awaited any longer: those that boot later get data at once']
     if request.verb == 'set':
         moved = ['%s is %s now and would be %s' % (
             request.option, getattr(options, request.option) or 'empty',
             request.value or 'the value of the module option')]
-    elif request.verb == 'abort' and campaign is not None:
+    elif request.verb == 'abort':
         moved = _abort(campaign, rebalanced, arriving)
     else:
         moved = _EFFECTS[request.verb](request, rebalanced)
@@ -305,8 +304,8 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
     return [_phase_text(request, campaign), *moved]
 
 
-def _phase_text(request: Request, campaign: Optional[Campaign]) -> str:
-    if request.verb == 'prepare' or campaign is None:
+def _phase_text(request: Request, campaign: Campaign) -> str:
+    if request.verb == 'prepare':
         return 'a campaign would begin and become PREPARED, which borrows: %s' \
             % STATES[Phase.PREPARED].borrows
     after = STATES[campaign.phase].verbs.get(request.verb, campaign.phase)
@@ -346,7 +345,7 @@ def _pause(request: Request, rebalanced: Rebalanced) -> List[str]:
 def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
     resumed = ['%s would be released, and %s in flight continue' % (
         pgs(rebalanced.pins), pgs(rebalanced.status.in_flight))]
-    if rebalanced.preview.remapped and rebalanced.campaign and rebalanced.campaign.held:
+    if rebalanced.preview.remapped and rebalanced.campaign.held:
         resumed.insert(0, '%s that became remapped meanwhile would be pinned'
                        % pgs(rebalanced.preview.remapped))
     return resumed

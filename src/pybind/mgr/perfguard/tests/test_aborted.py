@@ -215,7 +215,6 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     driver.run(10)
     assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     waiting = sum(1 for why in campaign.pinning.unpinnable.values() if why == DEGRADED)
     assert waiting and '%d of them must recover first' % waiting in driver.status['reasons'][0]
     detail = driver.cluster.checks[HELD]['detail']
@@ -276,7 +275,6 @@ def test_a_pg_that_has_just_arrived_stays_there(given_up: bool) -> None:
 
 def flights(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.published.rebalanced.campaign
-    assert campaign is not None
     return campaign.flights.in_flight
 
 

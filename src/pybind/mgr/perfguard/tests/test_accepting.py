@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from perfguard.errors import Code, Refused
+from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import PlanOrder, SavedPlan
 from perfguard.rebalance.requests import Request, check
@@ -150,7 +151,7 @@ def test_a_code_of_another_command_is_refused_with_that_command(cli: Cli, code: 
         assert ordered(cli, 'ceph perfguard ' + accept) == Request('accept', code=code)
     else:
         with pytest.raises(Refused, match='as "--accept %s"' % code) as refused:
-            check(None, ordered(cli, 'ceph perfguard ' + accept), 0, ())
+            check(NO_CAMPAIGN, ordered(cli, 'ceph perfguard ' + accept), 0, ())
         assert refused.value.errno == errno.EINVAL
     if code in RISKS:
         assert ordered(cli, 'ceph perfguard ' + change).accept == (code,)
@@ -207,5 +208,5 @@ def test_what_exists_is_refused_for_the_active_campaign(releasing: Driver) -> No
     Request('accept', code='DEGRADET'), Request('set', option='latency_facto', value='2')])
 def test_so_is_one_without_a_campaign(request_: Request) -> None:
     with pytest.raises(Refused) as refused:
-        check(None, request_, 0, ())
+        check(NO_CAMPAIGN, request_, 0, ())
     assert refused.value.errno == errno.EINVAL

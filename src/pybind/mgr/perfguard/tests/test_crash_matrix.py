@@ -96,8 +96,7 @@ def remapped(driver: Driver) -> bool:
 
 def rolling_back(driver: Driver) -> bool:
     campaign = driver.loop.rebalance.campaign
-    return ended()(driver) or campaign is not None and (
-        campaign.rollback.begun or campaign.rollback.wanted is not None)
+    return ended()(driver) or campaign.rollback.begun or campaign.rollback.wanted is not None
 
 
 def boot(driver: Driver) -> None:
@@ -380,8 +379,7 @@ def test_the_mons_do_not_say_once_that_they_have_the_pins_of_a_burst(
     cluster, stored, bursts = driver.cluster, driver.cluster.stored, [0]
 
     def unsaid(keys: Sequence[str]) -> Mapping[str, Optional[str]]:
-        campaign = driver.loop.rebalance.campaign
-        change = campaign.change if campaign is not None else None
+        change = driver.loop.rebalance.campaign.change
         if change is not None and change.stage is ChangeStage.SENT \
                 and any(key.startswith('pins/') for key in keys):
             bursts[0] += 1

@@ -80,7 +80,7 @@ def test_copying_is_not_slowed_for_long_without_evidence_on_latency() -> None:
     objects to 40 objects per second, for the whole campaign."""
     driver = releasing(max_pgs_in_flight=40)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.pace.code == 'NO_BASELINE'
+    assert campaign.pace.code == 'NO_BASELINE'
     # As after some stop conditions.
     driver.loop.rebalance.campaign = replace(campaign, pace=replace(campaign.pace, pgs=1.0))
     began = driver.cluster.now
@@ -88,7 +88,7 @@ def test_copying_is_not_slowed_for_long_without_evidence_on_latency() -> None:
     driver.run_until(lambda: not driver.cluster.osd_config, 200)
     assert driver.cluster.now - began > (FIRST_STEP - 1) * FASTER_SECONDS
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.phase == 'RELEASING'
+    assert campaign.phase == 'RELEASING'
 
 
 @pytest.mark.parametrize('option', [SLEEP, 'paxos_propose_interval'])
@@ -112,7 +112,6 @@ def test_an_option_whose_next_value_is_refused_is_given_back() -> None:
     cluster = driver.cluster
     cluster.refuse['config set ' + SLEEP] = 'EINVAL'
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     driver.loop.rebalance.campaign = replace(
         campaign, copying=replace(campaign.copying, step=campaign.copying.step + 1))
     driver.run_until(lambda: ('osd', SLEEP) not in cluster.osd_config, 6)
@@ -127,7 +126,7 @@ def test_an_option_that_cannot_be_given_back_is_tried_again() -> None:
     driver.ask('pause')
     driver.run(20)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.holds.given_up
+    assert not campaign.holds.given_up
     del cluster.refuse['config set ' + SLEEP]
     driver.run_until(lambda: cluster.osd_config == {('osd', SLEEP): '0.001'}, 6)
 
@@ -220,7 +219,6 @@ def test_the_database_is_not_read_in_every_turn_where_nothing_is_released() -> N
     driver.to_pinned()
     driver.run(2)
     rebalance = driver.loop.rebalance
-    assert rebalance.campaign is not None
     rebalance.campaign = replace(rebalance.campaign, copying=Copying(basis='auto wpq 0.025',
                                                                      due=True))
     reads = driver.cluster.stored_reads

@@ -234,7 +234,7 @@ class Stories(RuleBasedStateMachine):
     def settled(self) -> bool:
         """No setting is on its way: what is changed now is seen to be changed by others."""
         campaign = self.driver.loop.published.rebalanced.campaign
-        if campaign is None or not campaign.active:
+        if not campaign.active:
             return True
         holds = campaign.holds
         return (campaign.holds.prepared and campaign.phase.value == 'RELEASING'

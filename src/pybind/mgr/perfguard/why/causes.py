@@ -7,7 +7,7 @@ from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from ..cluster.types import Json, Osd, PgCounts, Signals, pool_of
 from ..errors import Code, Reason, Refused
-from ..rebalance.campaign import Campaign
+from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.draft import Draft
 from ..rebalance.latency import slow_read_stops
 from ..rebalance.moves import Move, Obstacle
@@ -85,9 +85,9 @@ def as_json(order: Why, causes: Sequence[Cause]) -> Json:
 LEAST_CAUSE_SHARE = 0.001
 
 
-def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
+def campaign_causes(campaign: Campaign, reasons: Sequence[Reason]) -> List[Cause]:
     """The current limit first, then earlier ones by share of time; never empty."""
-    if campaign is None:
+    if not campaign.id:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
     share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
@@ -234,7 +234,7 @@ class OsdCase:
     suspect: Optional[Suspect] = None
     counts: PgCounts = PgCounts()
     signals: Signals = Signals(PgCounts())
-    campaign: Optional[Campaign] = None
+    campaign: Campaign = NO_CAMPAIGN
 
 
 def osd_causes(case: OsdCase) -> List[Cause]:
@@ -322,7 +322,7 @@ def _busy(case: OsdCase) -> List[Cause]:
 def _moving(case: OsdCase) -> Dict[str, List[str]]:
     """PGs in flight by the role of the OSD."""
     pgids: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
-    if case.campaign is None or not case.campaign.active:
+    if not case.campaign.active:
         return pgids
     for pgid, flight in sorted(case.campaign.flights.in_flight.items()):
         for role in _roles(case.osd.id, flight):

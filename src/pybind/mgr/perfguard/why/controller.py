@@ -51,7 +51,7 @@ class LoopState:
     """The state of the loop in this turn."""
     seen: Observation
     options: Options
-    campaign: Optional[Campaign]
+    campaign: Campaign
     pins: Mapping[str, PinRecord]
     moves: Mapping[str, Move]
     #: Of the campaign's last turn.
@@ -206,12 +206,11 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
     observation, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
-    flags = frozenset() if campaign is None else campaign.holds.flags
     case = pgs.PgCase(
         pgid, place, pgid in observation.osdmap.pg_temp, observation.osdmap.osds,
-        observation.osdmap.flags, flags | observation.settings.taken, campaign, state.reasons, pin,
-        move, leaves=observation.evacuation.get(pgid, ()), answers=answers)
-    if campaign is None or pin is None or move is None:
+        observation.osdmap.flags, campaign.holds.flags | observation.settings.taken, campaign,
+        state.reasons, pin, move, leaves=observation.evacuation.get(pgid, ()), answers=answers)
+    if pin is None or move is None:
         return case
     draft = Draft.of(campaign, state.pins, state.moves, observation, state.options)
     return replace(case, gate=gate(draft, move))

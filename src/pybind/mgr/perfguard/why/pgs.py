@@ -5,7 +5,7 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Option
 
 from ..cluster.types import NO_OSD, Osd, Placement
 from ..errors import Code, Reason
-from ..rebalance.campaign import Campaign
+from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import RELEASING_PHASES, Flight, Phase, PinRecord
 from ..tables import listed, osds_text
@@ -55,7 +55,7 @@ class PgCase:
     #: Of the OSDMap, and those of them that perfguard has set.
     flags: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
-    campaign: Optional[Campaign] = None
+    campaign: Campaign = NO_CAMPAIGN
     #: The reasons of the campaign's last turn.
     reasons: Tuple[Reason, ...] = ()
     pin: Optional[PinRecord] = None
@@ -68,7 +68,7 @@ class PgCase:
 
     @property
     def flight(self) -> Optional[Flight]:
-        return None if self.campaign is None else self.campaign.flights.in_flight.get(self.pgid)
+        return self.campaign.flights.in_flight.get(self.pgid)
 
     @property
     def primary(self) -> int:
@@ -86,7 +86,7 @@ def causes(case: PgCase) -> List[Cause]:
     campaign = case.campaign
     if case.flight is not None or case.remapped:
         return _on_its_way(case)
-    if campaign is not None and campaign.open and case.pin is not None:
+    if campaign.open and case.pin is not None:
         return _held_back(case, campaign, case.pin) + _condition(case)
     condition = _condition(case)
     if not condition and case.answers.silent and not case.answers.state:
@@ -258,11 +258,11 @@ def _unpinned(case: PgCase) -> List[Cause]:
     if case.leaves:
         return [Cause(Code.EVACUATING, 'it leaves OSDs that are to be emptied: %s'
                       % osds_text(case.leaves), {'osds': list(case.leaves)})]
-    why = None if campaign is None else campaign.pinning.unpinnable.get(case.pgid)
-    if campaign is not None and why:
+    why = campaign.pinning.unpinnable.get(case.pgid)
+    if why:
         return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why.reason,
                       {'campaign': campaign.id})]
-    if campaign is not None and campaign.active:
+    if campaign.active:
         return [Cause(Code.UNPINNED, 'it is remapped and still to be pinned',
                       {'campaign': campaign.id, 'phase': campaign.phase.value})]
     return [Cause(Code.REMAPPED, 'it is remapped, and no campaign has pinned it',

@@ -965,7 +965,7 @@ def test_a_turn_waits_until_the_osds_have_handled_the_osdmap(
     if releasing:
         driver.to_releasing()
         campaign = driver.loop.published.rebalanced.campaign
-        assert campaign is not None and campaign.flights.in_flight
+        assert campaign.flights.in_flight
 
     class Recorded(threading.Event):
         def wait(self, timeout: Optional[float] = None) -> bool:

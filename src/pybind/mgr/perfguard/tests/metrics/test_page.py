@@ -192,7 +192,6 @@ def test_a_campaign_under_way(moving: Published) -> None:
     assert found[key('campaign_size_bytes')] == status.bytes_total > 0
     assert found[key('campaign_limit_pgs')] == status.limit
     campaign = moving.rebalanced.campaign
-    assert campaign is not None
     assert found[key('campaign_progress_timestamp_seconds')] == max(
         campaign.progress.progressed, campaign.phase_since)
     assert found[key('last_loop_timestamp_seconds')] == moving.turned > 0

@@ -12,6 +12,7 @@ from perfguard import tables
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import PgCounts, PgReads, Readings
 from perfguard.errors import Refused
+from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
 from perfguard.watch.slow_osds import SlowOsds
@@ -412,7 +413,8 @@ def test_an_affinity_is_not_lowered_before_the_osd_is_compared() -> None:
         rows = [row._replace(score=score) for row in watched.osds]
         seen = driver.loop.jobs.mitigating._seen(
             observed, replace(watched, osds=tuple(rows), slow_osds={7: 'chronic'},
-                              osd_reads={7: OsdReads(led=100)}), None, Policy('act', 30.0))
+                              osd_reads={7: OsdReads(led=100)}),
+            NO_CAMPAIGN, Policy('act', 30.0))
         assert seen.unread == (set() if score else {7})
 
 
@@ -422,7 +424,7 @@ def test_osds_that_are_down_do_not_count_as_primaries() -> None:
     driver.turn(PERIOD)
     observed, _ = driver.loop._observing.observe()
     seen = driver.loop.jobs.mitigating._seen(
-        observed, driver.loop.published.watched, None, Policy('act', 30.0))
+        observed, driver.loop.published.watched, NO_CAMPAIGN, Policy('act', 30.0))
     assert 0 in driver.loop.published.watched.hosts
     assert seen.hosts == {osd: 'h%d' % osd for osd in range(1, 12)}
 

@@ -70,7 +70,7 @@ def ends(driver: Driver) -> List[str]:
 def filled_by(driver: Driver) -> Set[int]:
     """The OSDs of the campaign."""
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.change is not None
+    assert campaign.change is not None
     return set(campaign.change.weights)
 
 

@@ -48,7 +48,6 @@ def lacking_pgs() -> Tuple[Watcher, Driver]:
 
 def flying(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.rebalance.campaigns.current
-    assert campaign is not None
     return campaign.flights.in_flight
 
 

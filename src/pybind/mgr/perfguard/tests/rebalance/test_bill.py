@@ -373,7 +373,6 @@ def test_slow_operations_in_a_campaign() -> None:
     driver = expanding()
     cluster = driver.cluster
     campaign = driver.loop.published.rebalanced.campaign
-    assert campaign is not None
     flight = next(iter(campaign.flights.in_flight.values()))
     moving, still = flight.targets[0], 4
 
@@ -425,7 +424,6 @@ def test_an_option_that_the_mons_refuse_was_not_borrowed() -> None:
 
 def test_the_event_says_what_is_unknown_and_not_counted() -> None:
     current = expanding().loop.published.rebalanced.campaign
-    assert current is not None
     campaign: Campaign = current
     account = Account().moving(1).turn(sample(1, 900, 100))
 
@@ -442,13 +440,12 @@ def test_a_move_that_ended_between_two_turns_counts_until_the_second() -> None:
 
     def moving() -> bool:
         campaign = driver.loop.published.rebalanced.campaign
-        assert campaign is not None
         return bool(campaign.flights.in_flight)
     while moving():
         now = driver.cluster.now
         driver.turn(30.0)
     campaign = driver.loop.published.rebalanced.campaign
-    assert campaign is not None and campaign.bill.causes.moving == now
+    assert campaign.bill.causes.moving == now
     assert now in campaign.bill.causes.moved.values()
 
 

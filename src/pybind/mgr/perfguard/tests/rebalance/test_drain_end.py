@@ -63,12 +63,12 @@ def next_steps(driver: Driver) -> Mapping[int, str]:
 
 def closing(driver: Driver) -> bool:
     campaign = driver.loop.rebalance.campaign
-    return campaign is not None and campaign.change is not None and campaign.change.closing
+    return campaign.change is not None and campaign.change.closing
 
 
 def sent(driver: Driver) -> bool:
     campaign = driver.loop.rebalance.campaign
-    return closing(driver) and campaign is not None and campaign.change is not None \
+    return closing(driver) and campaign.change is not None \
         and campaign.change.stage is ChangeStage.SENT
 
 
@@ -347,7 +347,7 @@ def test_an_osd_that_is_purged_between_the_bursts(
 
     def change() -> WeightChange:
         campaign = driver.loop.rebalance.campaign
-        assert campaign is not None and isinstance(campaign.change, WeightChange)
+        assert isinstance(campaign.change, WeightChange)
         return campaign.change
 
     driver.run_until(lambda: change().stage is ChangeStage.WANTED and change().done == (3,))

@@ -51,7 +51,6 @@ class Writes:
 
 def goals(driver: Driver) -> GoalsMark:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     return campaign.pinning.goals
 
 
@@ -152,13 +151,12 @@ def test_a_pause_acts_while_goals_are_stored_and_nothing_is_released() -> None:
 
 def flights(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     return campaign.flights.in_flight
 
 
 def mark(kv: MemoryKv) -> GoalsMark:
     campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
-    assert campaign is not None and not lost
+    assert not lost
     return campaign.pinning.goals
 
 

@@ -61,7 +61,6 @@ def test_a_restart_of_an_osd_leaves_the_goals_as_they_are() -> None:
     driver.cluster.restart_osd()
     driver.run(20)
     after = driver.loop.jobs.rebalance.campaign
-    assert campaign is not None and after is not None
     assert campaign.pinning.goals.basis and after.pinning.goals == campaign.pinning.goals
 
 
@@ -87,7 +86,7 @@ class Merging(FakeCluster):
 
 def goals_of(driver: Driver) -> GoalsMark:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.pinning.goals.number
+    assert campaign.pinning.goals.number
     return campaign.pinning.goals
 
 

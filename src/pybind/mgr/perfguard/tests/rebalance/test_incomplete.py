@@ -76,7 +76,6 @@ def stuck(driver: Driver) -> List[str]:
 
 def unpinnable(driver: Driver) -> Mapping[str, Unpinnable]:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     return campaign.pinning.unpinnable
 
 
@@ -368,13 +367,12 @@ def test_a_flight_whose_target_is_down_for_a_while_is_not_given_up() -> None:
     cluster = driver.cluster
     driver.run_until(lambda: bool([pgid for pgid in cluster.remapped() if pgid[0] == '2']))
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     pgid = next(pgid for pgid in cluster.remapped() if pgid[0] == '2')
     target = campaign.flights.in_flight[pgid].targets[0]
     cluster.take_down(target)
     driver.run(20)
     campaign = driver.loop.rebalance.campaign
-    assert NO_OSD in cluster.pg[pgid].up and campaign is not None
+    assert NO_OSD in cluster.pg[pgid].up
     assert pgid in campaign.flights.in_flight
     cluster.revive(target)
     driver.run_to('DONE')

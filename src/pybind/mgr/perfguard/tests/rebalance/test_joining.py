@@ -781,11 +781,11 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
                 asked = True
             driver.turn()
             # An order that fails is answered, and the operator gives it again.
-            asked = order.refused is None or driver.loop.rebalance.campaign is not None
+            asked = order.refused is None or bool(driver.loop.rebalance.campaign.id)
         except (Crash, RuntimeError):
             if isinstance(error, Crash):
                 driver.restart()
-            asked = driver.loop.rebalance.campaign is not None
+            asked = bool(driver.loop.rebalance.campaign.id)
             cluster.tick()
         if asked and driver.phase in ('DONE', 'ABORTED') or driver.history:
             break
@@ -865,7 +865,7 @@ def late(verb: str) -> Tuple[Driver, Late]:
 
 def change_of(driver: Driver) -> AnyChange:
     campaign = driver.loop.published.rebalanced.campaign
-    assert campaign is not None and campaign.change is not None
+    assert campaign.change is not None
     return campaign.change
 
 
@@ -1226,7 +1226,6 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     driver.run(5)
     driver.order('expand', weight='1.0', accept=RISKS)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     forced = len(campaign.pinning.undersized_pgs) + campaign.pinning.undersized
     assert forced > 2 and len(campaign.pinning.undersized_pgs) == min(listed, forced)
     driver.tools.late = True
@@ -1240,7 +1239,7 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     driver.tools.work()
     driver.run(40)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.pinning.undersized_pgs == ()
+    assert campaign.pinning.undersized_pgs == ()
     if listed:
         assert codes(driver.status) == ['DEGRADED']
         restore(driver, 5)

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.codec import encode
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.campaign_store import MOST_LED, SMALL_LED, CampaignStore, LedStore
 from perfguard.rebalance.change import Led
 from perfguard.rebalance.types import Phase
@@ -63,7 +63,7 @@ def test_documents_of_an_ended_campaign_are_removed_over_several_turns() -> None
     assert len(Store(kv).names('led/')) == 3 and not stored.is_tidy
     later = CampaignStore(Store(kv), lambda: now[0])
     # The next campaign begins meanwhile.
-    assert later.load() == (None, []) and not later.is_tidy
+    assert later.load() == (NO_CAMPAIGN, []) and not later.is_tidy
     campaign = with_ahead(campaign_of(2, Phase.PINNED, 1.7e9), {'2.1': led(1)})
     later.save(campaign)
     reread = CampaignStore(Store(kv), lambda: now[0])
@@ -87,7 +87,7 @@ def test_a_campaign_without_a_list_for_each_change_is_set_aside(lists: Any) -> N
     Store(kv).put('campaign', {'led': lists, **encode(campaign_of(1, Phase.PINNED, 1.7e9))})
     store = Store(kv)
     campaign, (lost,) = CampaignStore(store, lambda: 0.0).load()
-    assert campaign is None and lost.startswith('the campaign (')
+    assert campaign == NO_CAMPAIGN and lost.startswith('the campaign (')
     assert 'campaign' in store.unreadable
 
 
@@ -98,7 +98,7 @@ def test_a_document_that_cannot_be_read_loses_its_pgs_only() -> None:
     stored.save(with_ahead(campaign_of(1, Phase.PINNED, 1.7e9), ahead))
     Store(kv).put('led/000001', ['nonsense'])
     campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
-    assert lost == ['led/000001'] and campaign is not None
+    assert lost == ['led/000001'] and campaign.id
     assert campaign.ahead == dict(list(ahead.items())[MOST_LED:])
 
 
@@ -111,7 +111,7 @@ def test_documents_of_a_newer_version_stay() -> None:
         kv.data[key] = kv.data[key].replace(
             '"version": %d' % STORE_VERSION, '"version": %d' % (STORE_VERSION + 1))
     newer, store = dict(kv.data), Store(kv)
-    assert CampaignStore(store, lambda: 0.0).load() == (None, [])
+    assert CampaignStore(store, lambda: 0.0).load() == (NO_CAMPAIGN, [])
     assert kv.data == newer and {'campaign', 'led/000001'} <= store.foreign
 
 
@@ -122,7 +122,7 @@ def test_a_document_that_is_missing_is_reported() -> None:
     Store(kv).remove('led/000001')
     campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
     assert lost == ['led/000001, which is missing']
-    assert campaign is not None and not campaign.ahead
+    assert not campaign.ahead
 
 
 def test_documents_stay_until_the_mons_have_a_campaign_that_lists_others() -> None:
@@ -155,7 +155,7 @@ def test_documents_are_set_aside_with_a_campaign_that_cannot_be_read(head: str) 
     document = kv.data['led/000001/head']
     kv.data['campaign/head'] = head
     again = CampaignStore(Store(kv), lambda: 0.0)
-    assert again.load()[0] is None
+    assert again.load()[0] == NO_CAMPAIGN
     again.tidy()
     assert kv.data['damaged/led/000001/head'] == document
 

@@ -85,7 +85,7 @@ def test_a_setting_is_accepted_beside_module_options_that_contradict_each_other(
     driver.ask('set', option=option, value=value)
     driver.turn()
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.orders.settings == {option: value}
+    assert campaign.orders.settings == {option: value}
     with pytest.raises(Refused, match='end_time is .26.'):
         driver.ask('set', option='end_time', value='26')
     with pytest.raises(Refused, match='must not exceed'):
@@ -103,7 +103,6 @@ def test_a_campaign_goes_on_without_the_limit_of_a_pool_that_was_deleted() -> No
     limit = driver.status['limits'][-1]
     assert driver.phase == 'RELEASING' and (limit['code'], limit['text']) == (
         'BAD_OPTIONS', "latency_limits_ms: pool 'gone' does not exist; this limit is ignored")
-    assert driver.loop.rebalance.campaign is not None
     assert 'BAD_OPTIONS' not in driver.loop.rebalance.campaign.progress.limits.seconds
     driver.ask('pause')
     driver.run_to('HOLDING')

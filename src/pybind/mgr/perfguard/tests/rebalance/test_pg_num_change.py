@@ -354,7 +354,7 @@ def test_commands_quote_the_name_of_a_pool() -> None:
     osdmap = driver.cluster.map_view().osdmap
     pool = replace(osdmap.pools[1], name='a; $(b)', autoscale_mode='on')
     osdmap = replace(osdmap, pools={1: pool})
-    change = driver.loop.rebalance.campaign.change  # type: ignore[union-attr]
+    change = driver.loop.rebalance.campaign.change
     assert change is not None and change.way_back(osdmap) == "pg_num 'a; $(b)' 8"
     assert RuleChange(rule=PoolRule(1, 0), via='both', moves_first=True, found_rule='hdd') \
         .way_back(osdmap) == "rule 'a; $(b)' hdd"
@@ -399,7 +399,7 @@ def test_mons_that_refuse_a_split() -> None:
     driver.order('pg_num', 'rep', '16')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.held
+    assert not campaign.held
     assert cluster.numbers[1] == PoolPgs(1, 8, 8) and cluster.clean()
 
 

@@ -261,7 +261,7 @@ def test_the_stall_of_a_release_is_measured_on_the_osds_that_may_lead_its_pg() -
     while len(released) < len(moves):
         driver.turn()
         campaign = driver.loop.rebalance.campaign
-        assert campaign is not None and campaign.active
+        assert campaign.active
         for change in campaign.stalls.changes:
             released.setdefault(change.pgid, set(change.primaries))
     assert {move.moves_primary for move in moves.values()} == {False, True}

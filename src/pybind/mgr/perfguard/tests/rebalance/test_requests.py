@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every verb in every phase."""
 import errno
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
 from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.requests import Request, VERBS, apply, check
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import Phase
@@ -37,7 +37,7 @@ def campaign(phase: Phase, **changes: Any) -> Campaign:
     return campaign_of(7, phase, 1.0, **{'prepared': True, **changes})
 
 
-def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
+def refusal(subject: Campaign, request: Request, pins: int = 0,
             unhealthy: tuple = ()) -> Refused:
     with pytest.raises(Refused) as raised:
         check(subject, request, pins, unhealthy)
@@ -101,16 +101,17 @@ def test_what_cannot_be_acknowledged(code: str) -> None:
 
 
 def test_without_any_campaign() -> None:
-    check(None, Request('prepare'), 0, ())
+    check(NO_CAMPAIGN, Request('prepare'), 0, ())
     for verb in TABLE:
-        assert refusal(None, Request(verb)).errno == errno.ENOENT
+        assert refusal(NO_CAMPAIGN, Request(verb)).errno == errno.ENOENT
 
 
 def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
-    refused = refusal(None, Request('prepare'), 0, (DEGRADED, Reason(Code.OSD_DOWN, 'OSDs down')))
+    refused = refusal(NO_CAMPAIGN, Request('prepare'), 0,
+                      (DEGRADED, Reason(Code.OSD_DOWN, 'OSDs down')))
     assert refused.errno == errno.EPERM
     assert '3 PGs are degraded (DEGRADED); OSDs down (OSD_DOWN)' in str(refused)
-    check(None, Request('prepare', accept=RISKS), 0, (DEGRADED,))
+    check(NO_CAMPAIGN, Request('prepare', accept=RISKS), 0, (DEGRADED,))
 
 
 def test_pin_waits_until_the_settings_are_in_force() -> None:

@@ -153,7 +153,6 @@ def test_an_upmap_that_others_set_on_a_pg_in_flight_stays_if_it_fits_the_earlier
     flying: List[str] = []
     while not flying:
         driver.turn()
-        assert rebalance.campaign is not None
         flying = sorted(set(cluster.remapped()) & set(rebalance.campaign.flights.in_flight))
     pg = cluster.pg[flying[0]]
     data, raw = pg.data, pg.mon.raw
@@ -436,7 +435,7 @@ def test_a_refused_rollback_may_be_asked_for_again_and_resume_does_not_repeat_it
     driver.order('rollback')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.rollback.begun
+    assert not campaign.rollback.begun
     assert stage(driver) is ChangeStage.LANDED and set(change(driver).weights) == set(cluster.new)
     cluster.refuse.clear()
     assert driver.order('rollback', dry_run=True)['pins_removed'] == 12
@@ -463,7 +462,7 @@ def test_a_rollback_that_was_carried_out_in_part_remains_one(
     driver.run_to('ABORTED')
     assert change(driver).done == (8, 9) and cluster.moved == []
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.rollback.begun
+    assert campaign.rollback.begun
 
 
 def test_a_rollback_that_continues_one_empties_its_osds_under_the_caps(
@@ -619,7 +618,7 @@ def test_an_expansion_aborted_between_its_bursts_is_rolled_back(
     monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 4)
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
+    driver.run_until(lambda: bool(driver.loop.rebalance.campaign.change and change(driver).done))
     driver.ask('abort')
     driver.run_until(lambda: driver.phase == 'ABORTING')
     driver.order('rollback')
@@ -644,18 +643,18 @@ def test_a_rollback_that_is_taken_back_keeps_the_target() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.target == 'balanced'
+    assert campaign.target == 'balanced'
 
 
 def change(driver: Driver) -> WeightChange:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and isinstance(campaign.change, WeightChange)
+    assert isinstance(campaign.change, WeightChange)
     return campaign.change
 
 
 def stage(driver: Driver) -> ChangeStage:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.change is not None
+    assert campaign.change is not None
     return campaign.change.stage
 
 
@@ -666,7 +665,7 @@ def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.rollback.begun
+    assert not campaign.rollback.begun
     assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [1.0] * 3
 
 
@@ -895,7 +894,7 @@ def play(fault_at: Any, error: BaseException) -> int:
     for _ in range(300):
         try:
             campaign = driver.loop.rebalance.campaign
-            wanted = campaign is not None and campaign.rollback == Rollback()
+            wanted = campaign.id and campaign.rollback == Rollback()
             if wanted and driver.phase not in ('FINISHING', 'DONE'):
                 asked.append(driver.loop.requests.submit(Order('rollback')))
             driver.turn()
@@ -935,7 +934,7 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     driver = Driver(waiting())
     cluster = driver.cluster
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
+    driver.run_until(lambda: bool(driver.loop.rebalance.campaign.change and change(driver).done))
     data = cluster.pg['1.3'].data
     cluster.degraded.add('1.3')
     monkeypatch.setattr('perfguard.rebalance.pinning.plan_partial_pin',

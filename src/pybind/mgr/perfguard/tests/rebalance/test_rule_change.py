@@ -372,4 +372,4 @@ def test_a_pool_that_is_removed_holds_nothing() -> None:
     cluster._view = without_pool  # type: ignore
     driver.run(60)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.held and rows(driver) == []
+    assert not campaign.held and rows(driver) == []

@@ -38,13 +38,11 @@ def test_commands_json_and_the_progress_event_agree(moving: Driver) -> None:
     assert 's (' in text and moving.status['eta_low_seconds'] < moving.status['eta_high_seconds']
     assert 'time left %s' % text in ' '.join(tables.rebalance_status(moving.status).split())
     assert '%s left' % text in tables.watched(moving.status)
-    assert shown.campaign is not None
     assert progress_message(shown.campaign, shown.status).endswith('%s left' % text)
 
 
 def test_an_osd_with_most_to_send_or_to_receive_bounds_the_time(moving: Driver) -> None:
     campaign = moving.loop.rebalance.campaign
-    assert campaign is not None
     assert campaign.progress.arrivals.flown > campaign.progress.arrivals.busy > 0
     size = 8 * campaign.progress.bytes_done
     found = [eta(campaign, size, waiting, OPTIONS, moving.cluster.now) for waiting in (

@@ -208,7 +208,7 @@ def most_held(driver: Driver, done: Callable[[], bool]) -> int:
             return most
         driver.turn()
         rebalance = driver.loop.rebalance
-        flights = rebalance.campaign.flights.in_flight if rebalance.campaign is not None else {}
+        flights = rebalance.campaign.flights.in_flight
         entries = driver.cluster.entries()
         held = [pgid for pgid, pin in rebalance.pins.items()
                 if pgid not in flights and entries.get(pgid) == pin.entry]
@@ -275,7 +275,7 @@ def test_status_shows_the_tranche_and_counts_those_to_come() -> None:
     status = driver.status
     assert status['tranches'] >= 4 and status['bytes_total'] > 1.5 * status['bytes_done']
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and 0.1 < progress_share(campaign) < 0.6
+    assert 0.1 < progress_share(campaign) < 0.6
     shown = tables.rebalance_status(status)
     assert re.search('tranche +2 of about %d' % status['tranches'], shown)
     driver.run_to('DONE', turns=1500)
@@ -385,7 +385,7 @@ def after_a_tranche() -> Any:
     driver.order('expand')
     driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.change is not None
+    assert campaign.change is not None
     return driver, next(pgid for pgid in campaign.change.ahead if pgid.startswith('2.')
                         and pgid not in driver.loop.rebalance.pins
                         and driver.cluster.entries().get(pgid))

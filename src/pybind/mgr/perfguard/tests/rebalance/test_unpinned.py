@@ -513,7 +513,6 @@ def test_what_cannot_be_pinned_does_not_move_while_releases_are_held(
     ends(driver)
     driver.run_until(lambda: 'norebalance' not in cluster.flags)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     assert len(campaign.flights.in_flight) >= 3, 'counted from the first moment'
     driver.run_to('DONE')
     assert cluster.clean()
@@ -562,7 +561,7 @@ def test_pgs_with_a_hole_wait_for_recovery() -> None:
     while any(HOLE in place.acting for place in placed(cluster)):
         driver.turn()
         campaign = driver.loop.rebalance.campaign
-        assert campaign is not None and driver.phase != 'PINNED'
+        assert driver.phase != 'PINNED'
         assert all(waits(campaign, pgid) for pgid in campaign.pinning.unpinnable)
     driver.run_to('DONE')
 

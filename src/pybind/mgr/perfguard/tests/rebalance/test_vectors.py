@@ -21,7 +21,6 @@ def charged(driver: Driver) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
 
     def note() -> bool:
         campaign = driver.loop.published.rebalanced.campaign
-        assert campaign is not None
         if PGID in campaign.flights.in_flight and campaign.flights.in_flight[PGID].targets:
             found[PGID] = campaign.flights.in_flight[PGID].targets
         return driver.phase == 'DONE'
@@ -74,7 +73,7 @@ def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -
     driver.run(80)
     campaign = driver.loop.published.rebalanced.campaign
     assert driver.loop.rebalance.pins[PGID].raw == (first, third, second)
-    assert goals is not None and campaign is not None and goals.pinning.goals
+    assert goals is not None and goals.pinning.goals
     assert campaign.pinning.goals.number == goals.pinning.goals.number + 1
 
 
@@ -90,7 +89,6 @@ def test_a_release_whose_way_is_not_known_goes_alone() -> None:
     for _ in range(200):
         driver.turn()
         campaign = driver.loop.published.rebalanced.campaign
-        assert campaign is not None
         released = campaign.flights.in_flight.get(PGID)
         if released is not None and released.confirmed is None:
             alone = True

@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.campaign_orders import check_rollback
 from perfguard.rebalance.report import ReleasePreview, status
 from perfguard.rebalance.requests import Request, check
@@ -30,9 +30,9 @@ OMITTED = {('IDLE', 'rollback'), ('PREPARED', 'rollback'), ('PINNING', 'rollback
 State = Tuple[str, Optional[int], bool, bool]
 
 
-def campaigns() -> Iterator[Optional[Campaign]]:
+def campaigns() -> Iterator[Campaign]:
     """Every state that the actions depend on. The time window is none: it delays releases only."""
-    yield None
+    yield NO_CAMPAIGN
     for phase in Phase:
         if phase is not Phase.IDLE:
             yield campaign_of(7, phase, 1.0, prepared=True, own=5)
@@ -42,7 +42,7 @@ def campaigns() -> Iterator[Optional[Campaign]]:
     yield campaign_of(7, Phase.ABORTED, 1.0, prepared=True, own=5, held=True)
 
 
-def is_accepted(campaign: Optional[Campaign], verb: str) -> bool:
+def is_accepted(campaign: Campaign, verb: str) -> bool:
     seen: Any = SimpleNamespace(crush_version=5)
     try:
         if verb == 'rollback':
@@ -54,7 +54,7 @@ def is_accepted(campaign: Optional[Campaign], verb: str) -> bool:
     return True
 
 
-def shown(campaign: Optional[Campaign]) -> State:
+def shown(campaign: Campaign) -> State:
     found = status(campaign, {}, ReleasePreview().moves, (), DEFAULTS, 9.0)
     return found.phase.value, found.id or None, found.paused, found.held
 

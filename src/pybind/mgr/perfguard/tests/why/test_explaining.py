@@ -69,7 +69,6 @@ def explain(driver: Driver, what: str, turns: int = 20) -> Any:
 
 def flights(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None
     return campaign.flights.in_flight
 
 
