@@ -267,8 +267,10 @@ class CampaignOrders:
             return None
         all_risks: List[Risk] = risks(result)
         if order.dry_run:
-            return {**result.as_json(None), 'risks': risks_json(
-                [*_acceptable(not_fit(observation)), *all_risks], order.accept)}
+            return {**result.as_json(None),
+                    'warnings': self._refusal(Request('prepare'), observation),
+                    'risks': risks_json([*_acceptable(not_fit(observation)), *all_risks],
+                                        order.accept)}
         refuse([*of_health(not_fit(observation)), *all_risks], order.accept, order.command)
         still_valid = result.still_there(observation.osdmap)
         self.reopen()

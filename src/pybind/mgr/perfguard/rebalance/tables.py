@@ -87,7 +87,7 @@ def adoption(data: Json) -> str:
         ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
-        ('upmaps left alone', data['left_out_pgs'])]), *_refusals(data)]
+        ('upmaps left alone', data['left_out_pgs'])]), *_remarks(data)]
     # All OSDs: one that was emptied by hand must not be overlooked among many new ones.
     lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
@@ -105,7 +105,7 @@ def importing(data: Json) -> str:
         ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
         ('primaries that move', data['primaries_moving']),
         ('PGs whose mappings are in force', data['in_force_pgs']),
-        ('PGs left out', data['left_out_pgs'])]), *_refusals(data)]
+        ('PGs left out', data['left_out_pgs'])]), *_remarks(data)]
     if data['left_out']:
         lines.append(_reasons(data['left_out'], 'why it is left out'))
     return '\n'.join(lines)
@@ -433,8 +433,7 @@ def order(data: Json) -> str:
     if data.get('verb') == AWAIT:
         return str(data['message'])
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
-               for row in data.get('left_out', ())] + list(data.get('warnings', ()))
-    remarks += _refusals(data)
+               for row in data.get('left_out', ())] + _remarks(data)
     lines = _begun(data)
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
@@ -522,7 +521,7 @@ def measured_text(data: Json) -> str:
 
 
 def _remarks(data: Json) -> List[str]:
-    return [*data['warnings'], *_refusals(data)]
+    return [*data.get('warnings', ()), *_refusals(data)]
 
 
 # ---- Following a campaign: `campaign watch`

@@ -12,11 +12,14 @@ from perfguard.holds import Held
 from perfguard.mitigation.report import listing, reverted_texts
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage)
+from perfguard.rebalance import tables
 from perfguard.rebalance.plans import PlanOrder
 from perfguard.rebalance.requests import Request, effects
 from perfguard.requests import ShutdownOrder
 
 from .fakes.driver import Driver
+from .rebalance.test_adopting import expanded
+from .rebalance.test_mappings import a_pair, text
 from .rebalance.test_plans import approve, plans, save, waiting
 from .test_cli import Shell
 
@@ -170,15 +173,27 @@ def test_approving_a_plan_that_would_be_queued() -> None:
 
 @pytest.mark.parametrize('verb, names', [('drain', ('osd.7',)), ('expand', ())])
 def test_a_change_that_would_be_refused_now(verb: str, names: Tuple[str, ...]) -> None:
-    driver = waiting()
-    assert driver.order(verb, *names, dry_run=True)['warnings'] == []
+    warns_of_its_refusal(waiting(), tables.order, verb, *names)
+
+
+def test_upmaps_that_would_not_be_taken_over_now() -> None:
+    cluster, _, _ = expanded()
+    warns_of_its_refusal(Driver(cluster), tables.adoption, 'adopt')
+    mappings = text([a_pair(cluster, '1.2')])
+    warns_of_its_refusal(Driver(cluster), tables.importing, 'import', mappings=mappings)
+
+
+def warns_of_its_refusal(driver: Driver, table: Callable[[Any], str], verb: str, *names: str,
+                         **given: Any) -> None:
+    assert driver.order(verb, *names, dry_run=True, **given)['warnings'] == []
     driver.ask('prepare')
     driver.turn()
-    (warning,) = driver.order(verb, *names, dry_run=True)['warnings']
+    shown = driver.order(verb, *names, dry_run=True, **given)
     with pytest.raises(Refused) as refused:
-        driver.order(verb, *names)
+        driver.order(verb, *names, **given)
+    (warning,) = shown['warnings']
     assert warning == 'the order would be refused now: %s' % refused.value
-    assert 'campaign 1 is ' in warning
+    assert 'campaign 1 is ' in warning and warning in table(shown)
 
 
 def test_what_is_withdrawn(mgr_stub: types.ModuleType) -> None:
