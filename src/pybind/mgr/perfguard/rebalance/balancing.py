@@ -21,12 +21,12 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..tables import listed, osds_text, plural
+from ..tables import listed, plural
 from ..upmap.balance import PlacedPg, is_merging
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason
 from ..upmap.shares import backfill_bytes, weights_of
-from .capacity import Stand, max_avail
+from .capacity import Stand, max_avail, unreported
 from .change import Change, Details, Planned
 from .moves import Move, release_move
 from .orders import Order
@@ -42,7 +42,7 @@ DEFAULT_MOVEMENT = 0.05
 DEFAULT_DEVIATION = 1.0
 MOST_DEVIATION = 1000.0
 _PERCENT = re.compile(r'(\d{1,3}(?:\.\d{1,6})?)%')
-#: Number of pools or OSDs that a text names.
+#: Number of pools that a text names.
 NAMED_POOLS = 10
 
 
@@ -290,8 +290,11 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
     """The change, and its effects on the present mapping of all PGs. Raises Refused."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
-    if change.by_bytes:
-        _refuse_unreported(pools, observation, space)
+    missing = unreported(observation.osdmap, space, {
+        osd for pool in pools
+        for osd in observation.crush.spread(pool.crush_rule, pool.size).domain})
+    if change.by_bytes and missing:
+        raise Refused(errno.EAGAIN, missing, not_fit=True)
     evened = change.evened(future, observation, space)
     if not evened.moved:
         _refuse_nothing(change, evened, pools)
@@ -321,18 +324,6 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
     return replace(change, shards=evened.moved), Details(
         'balance', shown, moves_first=True, follows_change=True, upmaps=len(after),
         risks=(Risk(Code.BALANCER_UNDOES, undone),) if undone else ()), moves
-
-
-def _refuse_unreported(pools: Sequence[Pool], observation: Observation,
-                       space: Mapping[int, Space]) -> None:
-    """Raise Refused if OSDs are not known to be full or empty, as after a failover of the mgr."""
-    osds = {osd for pool in pools
-            for osd in observation.crush.spread(pool.crush_rule, pool.size).domain}
-    unreported = [osd for osd in osds - space.keys() if osd in observation.osdmap.osds
-                  and observation.osdmap.osds[osd].is_up_and_in]
-    if unreported:
-        raise Refused(errno.EAGAIN, 'not known yet: the size of %s (try again in a few seconds)'
-                      % osds_text(unreported, NAMED_POOLS), not_fit=True)
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:

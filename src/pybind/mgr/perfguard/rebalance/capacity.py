@@ -5,10 +5,11 @@ store: before a change and after it. Pure.
 Nothing is limited by the sum of the space of a class, but by its fullest OSD, so both are shown.
 """
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import Document, OsdMap, Pool, Space
+from ..tables import osds_text
 from .orders import DRAINED_WEIGHT
 
 
@@ -63,6 +64,15 @@ class CapacityChange:
                              'after': dict(vars(after))}
                             for name, (before, after) in self.classes.items()],
                 'pools': [dict(vars(row)) for row in self.pools]}
+
+
+def unreported(osdmap: OsdMap, space: Mapping[int, Space], osds: AbstractSet[int]) -> str:
+    """Text on those of these OSDs that have not reported their size, as after a failover of the
+    mgr; '' if all have that are in service."""
+    missing = [osd for osd in osds & osdmap.osds.keys() - space.keys()
+               if osdmap.osds[osd].is_up_and_in]
+    return 'not known yet: the size of %s (try again in a few seconds)' % osds_text(missing) \
+        if missing else ''
 
 
 def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:

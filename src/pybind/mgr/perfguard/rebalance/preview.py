@@ -20,7 +20,7 @@ from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import AnyChange, Campaign, Origin
-from .capacity import CapacityChange, Stand, compared
+from .capacity import CapacityChange, Stand, compared, unreported
 from .change import Details, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
@@ -290,7 +290,9 @@ class Preview:
         if isinstance(self.change, WeightChange) and self.outlook is not None:
             capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
                                 Stand(self.outlook.crush, on_osds.space))
-        return replace(self, effects=on_osds, capacity=capacity)
+        missing = unreported(observation.osdmap, facts.space, observation.osdmap.osds.keys())
+        return replace(self, effects=on_osds, capacity=capacity,
+                       warnings=(*self.warnings, missing) if missing else self.warnings)
 
     @property
     def measured_eta(self) -> Document:

@@ -27,7 +27,7 @@ from ..observation import Observation
 from ..tables import listed, osds_text
 from ..upmap.pins import after_commit
 from ..upmap.semantics import apply_entry
-from .capacity import CapacityChange, Stand, compared
+from .capacity import CapacityChange, Stand, compared, unreported
 from .orders import (DRAINED_WEIGHT, TIB, TINY_WEIGHT, Order, OrderFacts, named_osds, weight_of,
                      words)
 from .preview import EARLIER_CAMPAIGNS, eta_of
@@ -272,7 +272,7 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
         shards, recovered, moved, eta_of(recovered, facts.rates) if facts.rates else None,
         affected, capacity,
         _osds_above(osdmap.nearfull_ratio, after), _osds_above(osdmap.full_ratio, after),
-        tuple(_warnings(lost, observation)))
+        tuple(_warnings(lost, observation, facts.space)))
 
 
 def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: FrozenSet[int],
@@ -317,8 +317,10 @@ def _osds_above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
                         key=lambda osd: (-fills[osd], osd)))
 
 
-def _warnings(lost: AbstractSet[int], observation: Observation) -> List[str]:
-    warnings, crush = [], observation.crush
+def _warnings(lost: AbstractSet[int], observation: Observation,
+              space: Mapping[int, Space]) -> List[str]:
+    missing = unreported(observation.osdmap, space, observation.osdmap.osds.keys())
+    warnings, crush = [missing] if missing else [], observation.crush
     serving = {osd for osd, row in observation.osdmap.osds.items() if row.up}
     whole = crush.whole_subtrees(SUBTREE_LIMIT, (crush.weights().keys() - serving) | lost)
     hit = [row for row in whole if lost & (crush.osds_below(row[1]) or frozenset())]

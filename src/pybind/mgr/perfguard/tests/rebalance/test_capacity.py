@@ -39,6 +39,20 @@ def test_previews_of_weights_show_how_osds_end(verb: str, names: Any) -> None:
     assert '%(osds)d -> ' % row['before'] in shown and 'MAX AVAIL' in shown
 
 
+@pytest.mark.parametrize('verb, names', [('drain', ('h3',)), ('lose', ('h3',))])
+def test_previews_name_osds_that_have_not_reported(verb: str, names: Any) -> None:
+    """The OSDs report to a new mgr one after the other."""
+    cluster = StrawCluster(hosts=6, pgs=64)
+    driver = Driver(cluster)
+    driver.run(3)
+    assert driver.order(verb, *names, dry_run=True)['warnings'] == []
+    reports = cluster.osd_space()
+    setattr(cluster, 'osd_space', lambda: {osd: reports[osd] for osd in (0, 1, 2, 3)})
+    cluster.toys[5] = cluster.toys[5]._replace(up=False)
+    assert 'not known yet: the size of osd.4 (try again in a few seconds)' in driver.order(
+        verb, *names, dry_run=True)['warnings']
+
+
 def crush_of(weights: Dict[int, float]) -> CrushRules:
     return CrushRules.from_dump(ToyMon({osd: ToyOsd(osd, weight)
                                         for osd, weight in weights.items()}, 3, ()).crush_dump())
