@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of each OSD between its reports, and their history."""
+from bisect import bisect_left
 from collections import deque
+from math import inf
 from operator import add, attrgetter
 from statistics import median
 from typing import (AbstractSet, Any, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
@@ -263,7 +265,7 @@ NOISE_SHARE = 0.2
 MOST_PRIMARY = 1.25
 
 
-class _Pg:
+class PgLatency:
     """Writes of one PG, with the part of the latency that is not explained yet."""
     __slots__ = ('group', 'replicas', 'ops', 'ms', 'base')
 
@@ -285,9 +287,9 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     base latency of pools is that of all OSDs of a kind. With one pool, this is the median of the
     base latencies of its PGs.
     """
-    pgs = [_Pg(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
+    pgs = [PgLatency(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
-    of_replica: Dict[int, List[_Pg]] = {}
+    of_replica: Dict[int, List[PgLatency]] = {}
     for pg in pgs:
         for osd in pg.replicas:
             if osd != NO_OSD:
@@ -311,7 +313,8 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     return flows
 
 
-def _by_pool(pgs: Iterable[_Pg], value: Callable[[_Pg], float]) -> Dict[int, List[float]]:
+def _by_pool(pgs: Iterable[PgLatency],
+             value: Callable[[PgLatency], float]) -> Dict[int, List[float]]:
     values: Dict[int, List[float]] = {}
     for pg in pgs:
         values.setdefault(pg.group[0], []).append(value(pg))
@@ -327,43 +330,86 @@ def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, F
             for osd, flow in after.items() if osd in before}
 
 
-def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[int, float]:
+class Unexplained:
+    """PGs with the part of their latency that is not explained yet, and how much of it each replica
+    may add. A replica that is peeled off changes few of them."""
+
+    def __init__(self, pgs: Sequence[PgLatency],
+                 of_replica: Mapping[int, Sequence[PgLatency]]) -> None:
+        self._of_replica = of_replica
+        #: Pool and primary -> its PGs.
+        self._groups: Dict[Tuple[int, int], List[PgLatency]] = {}
+        for pg in pgs:
+            self._groups.setdefault(pg.group, []).append(pg)
+        #: Pool -> the latencies of its PGs in ascending order.
+        self._sorted = {pool: sorted(values)
+                        for pool, values in _by_pool(pgs, lambda pg: pg.ms).items()}
+        self._set_bases(self._groups)
+        #: Replica -> ms that it adds to nearly all of its PGs; 0: what is noise.
+        self.excess = {osd: self._excess_of(osd) for osd in of_replica}
+
+    def peel(self, osd: int) -> float:
+        """Take away what a replica adds, and return that (ms)."""
+        affected = self._of_replica[osd]
+        ms = quantile([pg.ms - pg.base for pg in affected], 0.5)
+        changed = {pg.group for pg in affected}
+        for pool in {pg.group[0] for pg in affected}:
+            with_osd = [pg for pg in affected if pg.group[0] == pool]
+            before = self._sorted[pool]
+            others = _without(before, with_osd)
+            independent = _without(others, self._groups.get((pool, osd), ()))
+            # What it adds varies. What is left of a PG is not below what PGs of the pool have
+            # without this OSD; where there are none, its part is not known.
+            least = quantile(independent, QUANTILE) if independent else inf
+            for pg in with_osd:
+                pg.ms = max(min(pg.ms, least), pg.ms - ms)
+            self._sorted[pool] = now = sorted(others + [pg.ms for pg in with_osd])
+            if quantile(now, QUANTILE) != quantile(before, QUANTILE):
+                changed.update(group for group in self._groups if group[0] == pool)
+        self._set_bases(changed)
+        for replica in {replica for group in changed for pg in self._groups[group]
+                        for replica in pg.replicas}:
+            if replica in self.excess:
+                self.excess[replica] = self._excess_of(replica)
+        del self.excess[osd]
+        return ms
+
+    def _set_bases(self, groups: Iterable[Tuple[int, int]]) -> None:
+        """Set the base latency: of the primary in the pool, or of the pool if that has too few PGs.
+        """
+        of_pool = {pool: quantile(values, QUANTILE) for pool, values in self._sorted.items()}
+        for group in groups:
+            of_group = self._groups[group]
+            base = quantile([pg.ms for pg in of_group], QUANTILE) \
+                if len(of_group) >= LEAST_REPLICA_PGS else of_pool[group[0]]
+            for pg in of_group:
+                pg.base = base
+
+    def _excess_of(self, osd: int) -> float:
+        of_osd = self._of_replica[osd]
+        low = quantile([pg.ms - pg.base for pg in of_osd], QUANTILE)
+        return low if low > NOISE_SHARE * quantile([pg.base for pg in of_osd], 0.5) else 0.0
+
+
+def _without(latencies: Sequence[float], pgs: Iterable[PgLatency]) -> List[float]:
+    """Ascending latencies, less those of these PGs."""
+    rest = list(latencies)
+    for pg in pgs:
+        del rest[bisect_left(rest, pg.ms)]
+    return rest
+
+
+def _peel(pgs: Sequence[PgLatency],
+          of_replica: Mapping[int, Sequence[PgLatency]]) -> Dict[int, float]:
     """The latency in ms that each slow replica adds: the slowest first, then from the rest."""
+    unexplained = Unexplained(pgs, of_replica)
     added: Dict[int, float] = {}
-    while len(added) < MOST_SLOW:
-        _set_bases(pgs)
-        worst, most_added = -1, 0.0
-        for osd, writes in of_replica.items():
-            if osd in added:
-                continue
-            low = quantile([pg.ms - pg.base for pg in writes], QUANTILE)
-            if low > max(most_added, NOISE_SHARE * quantile([pg.base for pg in writes], 0.5)):
-                worst, most_added = osd, low
-        if worst < 0:
+    while len(added) < MOST_SLOW and unexplained.excess:
+        worst = max(unexplained.excess, key=unexplained.excess.__getitem__)
+        if unexplained.excess[worst] <= 0.0:
             break
-        added[worst] = quantile([pg.ms - pg.base for pg in of_replica[worst]], 0.5)
-        # What it adds varies. What is left of a PG is not below what PGs of the pool have without
-        # this OSD; where there are none, its part is not known.
-        without = {pool: quantile(values, QUANTILE) for pool, values in _by_pool(
-            [pg for pg in pgs if worst not in (pg.group[1], *pg.replicas)],
-            lambda pg: pg.ms).items()}
-        for pg in of_replica[worst]:
-            least = min(pg.ms, without.get(pg.group[0], pg.ms))
-            pg.ms = max(least, pg.ms - added[worst])
+        added[worst] = unexplained.peel(worst)
     return added
-
-
-def _set_bases(pgs: Sequence[_Pg]) -> None:
-    """Set the base latency: of the primary in the pool, or of the pool if that has too few PGs."""
-    groups: Dict[Tuple[int, int], List[float]] = {}
-    for pg in pgs:
-        groups.setdefault(pg.group, []).append(pg.ms)
-    of_pool = {pool: quantile(values, QUANTILE)
-               for pool, values in _by_pool(pgs, lambda pg: pg.ms).items()}
-    of_group = {group: quantile(values, QUANTILE) for group, values in groups.items()
-                if len(values) >= LEAST_REPLICA_PGS}
-    for pg in pgs:
-        pg.base = of_group.get(pg.group, of_pool[pg.group[0]])
 
 
 def quantile(values: Sequence[float], share: float) -> float:

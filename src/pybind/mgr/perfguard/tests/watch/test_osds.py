@@ -6,8 +6,8 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import NO_OSD, Ops, OsdCounters, PgCounts, PgWrites
-from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, busy, flow, replica_flows, sample,
-                                  steady)
+from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, PgLatency, Unexplained, busy, flow,
+                                  replica_flows, sample, steady)
 from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow
 
 MS = 1000000
@@ -239,6 +239,23 @@ def test_what_a_slow_replica_adds_varies_and_makes_no_suspect(seed: int) -> None
     for osd in (2, 5):
         rows = delayed(rng, rows, osd, 30 * USUAL)
     assert slow(rows) == [2, 5]
+
+
+@pytest.mark.parametrize('seed', range(10))
+def test_what_remains_without_a_replica_is_what_the_other_pgs_show(seed: int) -> None:
+    """Only what a peeled replica changes is worked out again."""
+    rng = random.Random(seed)
+    other = {osd: 9 * USUAL for osd in range(24)}
+    rows = (written(rng, placed(rng, 24, 6, 200), {3: 20 * USUAL, 9: 5 * USUAL})
+            + written(rng, placed(rng, 24, 6, 60, pool=2), other))
+    pgs = [PgLatency(row) for row in rows]
+    of_replica = {osd: [pg for pg in pgs if osd in pg.replicas] for osd in range(24)}
+    unexplained = Unexplained(pgs, of_replica)
+    for _ in range(3):
+        worst = max(unexplained.excess, key=unexplained.excess.__getitem__)
+        assert unexplained.peel(worst) > 0.0 and worst not in unexplained.excess
+        afresh = Unexplained(pgs, of_replica).excess
+        assert unexplained.excess == {osd: afresh[osd] for osd in unexplained.excess}
 
 
 def test_osds_that_cannot_be_distinguished_are_not_suspected() -> None:
