@@ -41,7 +41,6 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
             return handler(self, {**{parameter.name: parameter.default for parameter in parameters},
                                   **arguments})
 
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         setattr(command, '__signature__', Signature([Parameter('self', kind), *parameters]))
         return command
 

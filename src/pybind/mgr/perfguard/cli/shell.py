@@ -77,9 +77,6 @@ def _command(handler: Callable[..., Any],
         signature = signature.replace(parameters=[*parameters.values(), FORMAT],
                                       return_annotation=CommandResult)
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {
-        **{name.rstrip('_'): hint for name, hint in handler.__annotations__.items()},
-        'format': FORMAT.annotation, 'return': CommandResult}
     return wrapper
 
 
