@@ -32,6 +32,7 @@ from perfguard.upmap.pins import without
 from ..cluster.test_crush import DUMP
 from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply, FakeView
 from ..fakes.driver import Driver, codes
+from ..fakes.instants import instants
 from ..fakes.straw_cluster import StrawCluster
 from .test_phases import Machine
 
@@ -759,7 +760,7 @@ def test_fingerprints_differ_by_weights_and_rules() -> None:
 @pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
 def test_a_fault_at_any_point_of_the_join(error: BaseException) -> None:
     total, wrong = play(None, error), []
-    for fault_at in range(1, total + 1):
+    for fault_at in instants(total, error):
         try:
             play(fault_at, error)
         except AssertionError as assertion:
