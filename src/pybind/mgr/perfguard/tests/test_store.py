@@ -128,7 +128,9 @@ def test_what_is_not_readable_is_set_aside_and_reported(
     assert before.items() <= kv.data.items()
     # Set aside once: nothing is reported again, and writing goes on.
     again = Store(kv)
-    assert again.get('x') is None and again.damaged == []
+    assert again.get('x') is None and again.damaged == [] and again.lost_earlier() == ['x']
+    again.acknowledge_losses()
+    assert again.lost_earlier() == [] and not kv.data
     again.put('x', [3])
     assert Store(kv).get('x') == [3]
 

@@ -137,6 +137,16 @@ def test_pools() -> None:
         'reads slower than the baseline; client.4 (10.0.0.7:0/1) sends most operations; 3 laggy')
 
 
+def test_a_note_of_a_mitigation_stands_below_its_settings() -> None:
+    rung = {'id': 3, 'rung': 'slow recovery', 'subject': '', 'state': 'held', 'since': 0,
+            'why': 'slow', 'note': 'osd.0 shows 3', 'settings': [
+                {'what': 'osd_max_backfills', 'who': 'osd', 'found': None, 'put': '1'}]}
+    text = tables.mitigation({'mode': 'act', 'rungs': [rung]})
+    assert 'osd_max_backfills of osd: not set -> 1\n' in text and text.endswith('osd.0 shows 3')
+    quiet = tables.mitigation({'mode': 'act', 'rungs': [{**rung, 'note': ''}]})
+    assert quiet.endswith('osd_max_backfills of osd: not set -> 1')
+
+
 def test_laggy() -> None:
     data: Dict[str, Any] = {'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [],
                             'suspects': []}

@@ -237,7 +237,8 @@ TEXT = b'device %d osd.%d\ntype 0 osd\nroot default {\n id %d\n item osd.%d weig
 
 
 @pytest.mark.parametrize('given, text', [
-    ('crush map', 'osd.4000000'), ('text', 'IDs'), ('bucket', 'IDs'), ('on two lines', 'IDs'),
+    ('crush map', 'osd.4000000, but the highest OSD ID in the cluster is 5'), ('text', 'IDs'),
+    ('bucket', 'IDs'), ('on two lines', 'IDs'),
     ('loop', 'contains itself'), ('diamonds', 'too many buckets'), ('large', 'MiB'),
     ('large text', 'MiB'), ('nonsense', 'no compiled CRUSH map'),
     ('short', 'no compiled CRUSH map')])

@@ -916,7 +916,7 @@ def test_those_that_share_pgs_with_the_culprit_are_asked_for_heartbeats() -> Non
 
 
 def test_untrimmed_epochs() -> None:
-    from perfguard.cluster.sensors import untrimmed_epochs
+    from perfguard.cluster.sensors import EPOCHS_SECONDS, untrimmed_epochs
     assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 509}') == 500
     # The mons have trimmed; the OSD removes its maps later, 30 with each new one.
     assert untrimmed_epochs('{"oldest_map": 10, "cluster_osdmap_trim_lower_bound": 4000, '
@@ -928,8 +928,9 @@ def test_untrimmed_epochs() -> None:
     assert reader().untrimmed_epochs is None and reader.mgr.asked(STATUS) == [0]
     reader.mgr.answer(STATUS, {'oldest_map': 1, 'newest_map': 3})
     assert reader().untrimmed_epochs == 3 and reader().untrimmed_epochs is None
-    for _ in range(12):
-        reader()
+    reader(seconds=EPOCHS_SECONDS - 11.0)
+    assert reader.mgr.asked(STATUS) == [0]
+    reader(seconds=2.0)
     assert reader.mgr.asked(STATUS) == [0, 0]
 
 

@@ -2,7 +2,7 @@
 """What is kept of all pins from turn to turn, and that a turn does not look at each of them."""
 import json
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -211,6 +211,24 @@ def test_a_restart_of_an_osd_changes_no_move(monkeypatch: pytest.MonkeyPatch) ->
         big.release_moves.update_moves(big.pins, seen)
         assert looks.number < 100
     assert {pgid: move.since for pgid, move in big.release_moves.moves.items()} == began
+
+
+@pytest.mark.parametrize('before, after', [(1.0, 0.5), (0.5, 0.3), (0.3, 1.0)])
+def test_another_reweight_of_an_osd_computes_the_moves_again(before: float, after: float) -> None:
+    big = Big(4)
+
+    def updated_at(seconds: float, reweight: float) -> Set[float]:
+        """When the moves were computed, after that time."""
+        seen = big.observe(7)
+        osds = {**seen.osdmap.osds, 5: replace(seen.osdmap.osds[5], reweight=reweight)}
+        seen = replace(seen, now=seen.now + seconds, settings=replace(
+            seen.settings, osdmap=replace(seen.osdmap, osds=osds)))
+        big.release_moves.update_moves(big.pins, seen)
+        return {move.since - seen.now for move in big.release_moves.moves.values()}
+
+    assert updated_at(0.0, before) == {0.0}
+    assert updated_at(60.0, before) == {-60.0}
+    assert updated_at(120.0, after) == {0.0}
 
 
 def test_a_burst_of_a_change_does_not_work_out_the_moves_of_earlier_ones(

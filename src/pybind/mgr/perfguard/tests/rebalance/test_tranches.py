@@ -358,10 +358,12 @@ def test_aborted_between_tranches(when: str, then: str) -> None:
     driver.order('expand')
     driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == when
                      and (when == 'PINNING' or driver.status['released'] > 25))
+    tranches = driver.status['tranches']
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.turn()
     assert cluster.clean() and driver.status['held']
+    assert driver.status['tranches'] == tranches
     assert 'CRUSH weights are changed in part' in ' '.join(driver.status['reasons'])
     if then == 'rollback':
         driver.order('rollback', accept=RISKS)
