@@ -99,7 +99,9 @@ class _Finder:
                                    if node.value + change >= 0 else b'(%r)' % (node.value + change))
         elif isinstance(node, ast.Return) and node.value is not None and not (
                 isinstance(node.value, ast.Constant) and node.value.value is None):
-            yield self._mutant('return None', node, b'return None')
+            # To most callers, None is the same as False.
+            false = isinstance(node.value, ast.Constant) and node.value.value is False
+            yield self._mutant('return', node, b'return True' if false else b'return None')
         elif _is_effect(node):
             yield self._mutant('removal', node, b'pass')
 

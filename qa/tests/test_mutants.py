@@ -16,7 +16,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 #: One line of a function, the operators that apply to it, and what each makes of it.
 CHANGES = [
     ('return a < b', {'swap': 'return a > b', 'boundary': 'return a <= b',
-                      'return None': 'return None'}),
+                      'return': 'return None'}),
+    ('return False', {'return': 'return True'}),
     ('x = a in b', {'swap': 'x = a not in b'}), ('x = a is not  None', {'swap': 'x = a is  None'}),
     ('x = a and b or c', {'and/or': 'x = a and b and c'}),
     ('x = (a and\n     b)', {'and/or': 'x = (a or\n     b)'}),
@@ -132,7 +133,7 @@ def test_a_mutant_is_killed_by_a_test_that_passes_without_it(runner: Runner, tmp
         fates.setdefault(mutant.operator, []).append(
             'survives' if killer is None else killer.rpartition('::')[2])
     assert fates == {'swap': ['test_value'], 'boundary': ['survives'],
-                     'constant': ['test_value', 'survives'], 'return None': ['test_value']}
+                     'constant': ['test_value', 'survives'], 'return': ['test_value']}
     assert before == {name: (tmp_path / name / path).read_bytes()
                       for name in ('tree', 'clean', 'broken')}
 
