@@ -27,8 +27,8 @@ Handler = Callable[[Any, Mapping[str, Any]], Json]
 
 
 def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
-    """Gives a handler the signature of a probe, from which Ceph reads the arguments of a command.
-    The handler takes them as one mapping."""
+    """A decorator for a handler that takes the arguments of a probe as one mapping: it makes the
+    command, whose signature shows Ceph each of these arguments."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     parameters = [Parameter(name, kind, default=None, annotation=Optional[str])
                   for name in (*_TARGETS, *FIO_WORDS, *_JOB_WORDS, 'inbuf')]

@@ -374,6 +374,8 @@ class Observing:
                        untrimmed_epochs=jobs.untrimmed_epochs)
 
     def mitigate(self, observation: Observation, view: View, options: Options) -> Observation:
+        """Carry out mitigations and rescues. The observation then shows the campaign what these
+        require of it, and which settings others than the campaign have borrowed."""
         jobs = self._jobs
         jobs.mitigating.turn(observation, view, jobs.watching.watched, jobs.rebalance.campaign,
                              options, jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))

@@ -186,28 +186,41 @@ class ProbeDraft:
         return self.osds_at_work if len(self.osds_at_work) <= MOST_COUNTED else self.target.osds
 
 
-def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
-          moving: bool) -> ProbeDraft:
-    """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
+def _measuring(order: RunOrder) -> Tuple[str, Tuple[Job, ...], int]:
+    """The profile, the jobs, and the number of repetitions. Raises Refused or BadJob."""
     jobs: Tuple[Job, ...] = ()
-    if not order.store:
+    if order.store:
+        if order.words or order.profile or order.job_file:
+            raise Refused(errno.EINVAL, "--store runs the OSDs' own bench and accepts "
+                          'neither profile nor jobs')
+        profile, repeat = 'store', STORE_REPEAT
+    else:
         jobs = parse_jobs(order.profile, order.words, order.job_file)
-    elif order.words or order.profile or order.job_file:
-        raise Refused(errno.EINVAL, "--store runs the OSDs' own bench and accepts "
-                      'neither profile nor jobs')
-    profile = 'store' if order.store else profile_of(order.profile, order.words, order.job_file)
-    usual = STORE_REPEAT if order.store else default_repeat(profile)
-    repeat = usual if order.repeat is None else number_between(
-        'repeat', order.repeat, 1, MAX_REPEAT)
+        profile = profile_of(order.profile, order.words, order.job_file)
+        repeat = default_repeat(profile)
+    if order.repeat is not None:
+        repeat = number_between('repeat', order.repeat, 1, MAX_REPEAT)
+    return profile, jobs, repeat
+
+
+def _check_ways(order: RunOrder) -> None:
+    """Raise Refused if the switches of the order contradict each other."""
     if order.by_host and not order.scale:
         raise Refused(errno.EINVAL, '--by_host applies only to --scale')
-    pool = _pool(order, view)
-    target = _target(order, observation, pool)
     if order.store and order.hold_scrub:
         raise Refused(errno.EINVAL, '--hold_scrub does not apply to --store: the bench of an OSD '
                       'continues if the mgr fails')
     if order.store + order.interference + order.scale > 1:
         raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
+
+
+def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
+          moving: bool) -> ProbeDraft:
+    """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
+    profile, jobs, repeat = _measuring(order)
+    _check_ways(order)
+    pool = _pool(order, view)
+    target = _target(order, observation, pool)
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
                       '%s uses object_hash %d (%s)' % (

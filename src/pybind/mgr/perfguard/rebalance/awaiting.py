@@ -350,13 +350,15 @@ class Awaiting:
     def _ordered(self, order: Order, observation: Observation, facts: OrderFacts,
                  options: Options) -> Await:
         """The record of an order. Raises Refused."""
-        if self:
+        if self.waits and self._record is not None and self._record.campaign:
             raise Refused(errno.EALREADY, 'campaign %d fills the OSDs of the previous order: wait '
-                          'until it has ended' % self._record.campaign
-                          if self.waits and self._record and self._record.campaign else
-                          'new OSDs are awaited already: "campaign abort" ends '
-                          'that' if self.waits else '%s is being given back: try again in a few '
-                          'seconds' % INITIAL_WEIGHT)
+                          'until it has ended' % self._record.campaign)
+        if self.waits:
+            raise Refused(errno.EALREADY, 'new OSDs are awaited already: "campaign abort" ends '
+                          'that')
+        if self:
+            raise Refused(errno.EALREADY, '%s is being given back: try again in a few seconds'
+                          % INITIAL_WEIGHT)
         refuse_bad_options(Request('prepare'), options,
                            {pool.name for pool in observation.osdmap.pools.values()})
         if unfit(observation.osdmap):

@@ -73,7 +73,7 @@ class BalanceChange(Change):
     def evened(self, future: Future, observation: Observation,
                space: Mapping[int, Space]) -> Evened:
         """The end state, from the present mapping of all PGs. Those that are remapped stay, and
-        count where they go."""
+        count where they go. At most as many shards move as in the preview, if there was one."""
         pools = _even_pools(self.pools, future, observation)
         budget = math.floor(self.max_movement * sum(pool.shards for pool in pools))
         arriving, leaving = backfill_bytes(observation.osdmap, observation.placement,
@@ -83,10 +83,11 @@ class BalanceChange(Change):
                 osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
                 for osd, row in space.items()},
             observation.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
+        # The preview had this budget; another one from the start might lead to other moves.
         evened = even_out(pools, ground, budget)
-        # The same limit from the start might lead to other moves than those of the preview.
-        return evened if evened.moved <= (self.shards or budget) \
-            else even_out(pools, ground, self.shards)
+        if self.shards and evened.moved > self.shards:
+            return even_out(pools, ground, self.shards)
+        return evened
 
     def same_as(self, other: Change) -> bool:
         """Others may have moved PGs since: then it may move fewer shards."""

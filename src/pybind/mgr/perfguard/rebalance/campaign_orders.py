@@ -355,8 +355,9 @@ class CampaignOrders:
             self._computed = None
 
     def _computed_before(self, order: object, observation: Observation) -> Optional[AnyJob]:
-        """The job of the same order, which was a preview, or accepted less: Ceph's tools may take
-        longer than a command waits for them. The same words again ask for new numbers."""
+        """The job of an earlier order that was the same but for --dry-run and --accept: Ceph's
+        tools may take longer than a command waits for them. None if it does not serve this order,
+        such as one in the same words, which asks for new numbers."""
         self.forget_computed(observation.now)
         last = self._computed
         if last is None or not isinstance(order, Order) or order.verb == 'rollback' \

@@ -175,8 +175,9 @@ class Campaigns:
 
     def begin(self, observation: Observation, trigger: str = 'operator', plan: str = '',
               plan_token: str = '') -> Campaign:
-        """The campaign is not journalled yet: `put` does that, or the turn before it sends
-        commands. Not while `removing`."""
+        """Begin the next campaign, which takes over the pins, the borrowed settings and the drained
+        OSDs of an aborted one. It is not journalled yet: `put` does that, or the turn before it
+        sends commands. Not while `removing`."""
         last = max(self.history.last_id, self.current.id)
         self._context.store.acknowledge_losses()
         self._begun()

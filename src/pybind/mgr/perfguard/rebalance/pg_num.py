@@ -278,7 +278,8 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
 
 
 def check_pg_num(names: Sequence[str], osdmap: OsdMap) -> Pool:
-    """The pool of an order. Raises Refused for a pool that does not exist, or for no number."""
+    """The pool of an order, `names`: its name, and perhaps a pg_num. Raises Refused if the pool
+    does not exist, or pg_num is no number."""
     name, *numbers = names
     pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
     if pool is None:

@@ -426,22 +426,30 @@ def unpinned_warning(campaign: Campaign, pins: int, observation: Observation,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
+def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[Unpinnable]:
+    """Why a remapped PG must not be pinned, whether or not that is possible; None if it may be."""
+    merging = merge_reason(pool, pgid)
+    if merging is not None:
+        return Unpinnable(merging)
+    if draft.stays(pgid, pool, place):
+        return INCOMPLETE
+    if draft.campaign.phase in RELEASING_PHASES and stays(pool, place.up, place.acting):
+        # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
+        # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
+        # nothing may move, also not to a new OSD that is down.
+        return DEGRADED
+    return None
+
+
 def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDecision:
     """`sent`: the entry of an earlier pin that the mons may still have in their queue."""
     pool = draft.pool(pgid)
     place = draft.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
         return PinDecision(pgid)
-    reason = merge_reason(pool, pgid)
-    if reason is not None:
-        return PinDecision(pgid, Unpinnable(reason))
-    if draft.stays(pgid, pool, place):
-        return PinDecision(pgid, INCOMPLETE)
-    if draft.campaign.phase in RELEASING_PHASES and stays(pool, place.up, place.acting):
-        # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
-        # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
-        # nothing may move, also not to a new OSD that is down.
-        return PinDecision(pgid, DEGRADED)
+    why_not = _why_not(draft, pgid, pool, place)
+    if why_not is not None:
+        return PinDecision(pgid, why_not)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
                               draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))

@@ -10,6 +10,7 @@ single shards move between the OSDs of a bucket.
 """
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice, product
 from typing import (AbstractSet, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional,
@@ -215,14 +216,15 @@ class Shards(ShardLevel):
         return shards, pgs
 
     def share_within_buckets(self) -> None:
-        """The OSDs of a bucket share what it has too much or lacks: they have nothing to exchange
-        with others."""
+        """Widen the targets of the OSDs in a bucket that has too many or too few shards for them,
+        so that its OSDs share these evenly: they have nothing to exchange with other buckets."""
         for take in self.takes:
-            for group in take.groups[-1:] if take.even else ():
-                self.near, self.wide = (
-                    within_buckets(bounds, self.weights, group, self.domain, self.count, within,
-                                   self.most)
-                    for bounds, within in ((self.near, 1.0), (self.wide, self.deviation)))
+            if not take.even or not take.groups:
+                continue
+            for_bucket = partial(within_buckets, weights=self.weights, group=take.groups[-1],
+                                 domain=self.domain, count=self.count, limits=self.most)
+            self.near = for_bucket(self.near, within=1.0)
+            self.wide = for_bucket(self.wide, within=self.deviation)
         self.filled = self.wide.filled(self.count, self.most)
 
     def legal(self, number: int, place: int, osd: int) -> bool:
@@ -473,19 +475,20 @@ class _Exchange:
         self._groups = groups
         #: Bucket -> another one -> (PG, place) of the groups that may move there.
         self._ways: Dict[int, Dict[int, Set[Tuple[int, int]]]] = {}
-        #: PG -> those of its groups.
+        #: PG -> the sets in `_ways` that contain its groups, and the place of each.
         self._noted: Dict[int, List[Tuple[Set[Tuple[int, int]], int]]] = {}
         for number in groups.free:
             self._note(number)
 
     def _note(self, number: int) -> None:
-        for groups, place in self._noted.pop(number, ()):
-            groups.discard((number, place))
+        """Note where the groups of a PG may move now, in place of where they could before."""
+        for on_the_way, place in self._noted.pop(number, ()):
+            on_the_way.discard((number, place))
         for place, bucket in self._groups.returns(number):
-            groups = self._ways.setdefault(self._groups.here[number][place], {}).setdefault(
-                bucket, set())
-            groups.add((number, place))
-            self._noted.setdefault(number, []).append((groups, place))
+            ways_from = self._ways.setdefault(self._groups.here[number][place], {})
+            on_the_way = ways_from.setdefault(bucket, set())
+            on_the_way.add((number, place))
+            self._noted.setdefault(number, []).append((on_the_way, place))
 
     def even_out(self) -> None:
         """Bring the buckets with too many, and those with too few, closer to their share."""

@@ -204,20 +204,27 @@ class GroupedSets:
     # ---- What is new
 
     def _completed(self, members: Sequence[int], raw: Sequence[int], best: _Kept) -> Sequence[int]:
+        """The first set that the rules allow: with what can stay, the most first, and the best of
+        what can be new. `best`: the most that can stay, which still counts as placed."""
         self._tries = min(_TRIES, self._all_tries)
         self._all_tries -= self._tries
-        osds, new = next(((kept.osds, new) for kept in self._choices(members, best)
-                          for new in self._fillings(0, 0, range(self._size), kept, _Placing(
-                              raw, list(kept.osds.values())), {})), (best.osds, None))
+        sets = ((kept.osds, new) for kept in self._choices(members, best)
+                for new in self._fillings(0, 0, range(self._size), kept,
+                                          _Placing(raw, list(kept.osds.values())), {}))
+        chosen = next(sets, None)
         self._all_tries += self._tries
         self._add(list(best.osds.values()), -1)
-        if new is None:
-            self._add(raw, 1)
-            return raw
-        self._add([*osds.values(), *new.values()], 1)
+        completed = raw if chosen is None else self._in_order(*chosen, raw)
+        self._add(completed, 1)
+        return completed
+
+    def _in_order(self, staying: Mapping[int, int], new: _New, raw: Sequence[int]) -> List[int]:
+        """OSDs that stay keep their position; where positions have no meaning, new ones take that
+        of `raw` if they are in it."""
         if self._by_place:
-            return [osd for _, osd in sorted({**osds, **new}.items())]
-        places, entering = [osds.get(position) for position in range(self._size)], [*new.values()]
+            return [osd for _, osd in sorted({**staying, **new}.items())]
+        entering = list(new.values())
+        places = [staying.get(position) for position in range(self._size)]
         for position, osd in enumerate(raw):
             if places[position] is None and osd in entering:
                 places[position] = osd

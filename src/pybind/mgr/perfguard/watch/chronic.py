@@ -79,7 +79,7 @@ class _Count:
         self.seconds += seconds
         self.seen = now
         if finding is not None:
-            self._slow(now, seconds, finding)
+            self._count_slow(now, seconds, finding)
         elif self.episode:
             self.gap += seconds
             if self.gap >= max(EPISODE_SECONDS, min(1.0, scale) * GAP_SECONDS):
@@ -87,8 +87,11 @@ class _Count:
         else:
             self.quiet += seconds
 
-    def _slow(self, now: float, seconds: float, finding: PeerFinding) -> None:
+    def _count_slow(self, now: float, seconds: float, finding: PeerFinding) -> None:
+        """Count a slow interval, which begins an episode or prolongs it. One that is long enough
+        counts as such at once."""
         if not self.episodes and not self.episode:
+            # The first episode begins: forget what was counted since an earlier one was cleared.
             self.since, self.seconds, self.slow_seconds, self.logs = now - seconds, seconds, 0., 0.
         self.slow += seconds
         self.recent_slow += seconds

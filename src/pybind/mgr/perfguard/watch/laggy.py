@@ -79,15 +79,16 @@ class LaggyEpisode(NamedTuple):
 
 
 def noted(episode: Optional[LaggyEpisode], since: float, now: float,
-          first: Optional[Suspect]) -> Optional[LaggyEpisode]:
-    """The episode that began at `since`, or lasts, with the first suspect of this moment. Evidence
-    of a mechanism is not replaced by a moment without any."""
-    before = episode if episode is not None and not episode.until else None
-    had_evidence = before is not None and before.mechanism != NO_MECHANISM
-    if first is None or (had_evidence and first.mechanism == NO_MECHANISM):
+          suspect: Optional[Suspect]) -> Optional[LaggyEpisode]:
+    """The last episode, with the main suspect of this moment: `episode` continues if it lasts, and
+    otherwise another one has begun at `since`. A suspect without evidence of a mechanism does not
+    replace one with it."""
+    lasting = episode if episode is not None and not episode.until else None
+    had_evidence = lasting is not None and lasting.mechanism != NO_MECHANISM
+    if suspect is None or (had_evidence and suspect.mechanism == NO_MECHANISM):
         return episode
-    return LaggyEpisode(before.since if before is not None else since, 0.0, first.osd,
-                        first.mechanism, first.why, now)
+    return LaggyEpisode(since if lasting is None else lasting.since, 0.0, suspect.osd,
+                        suspect.mechanism, suspect.why, now)
 
 
 @dataclass(frozen=True)

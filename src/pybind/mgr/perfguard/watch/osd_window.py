@@ -73,17 +73,17 @@ class OsdWindow:
             number += 2
 
     def expire(self, now: float, seconds: float) -> bool:
-        """Drop data older than `seconds`, or than six slots if these are longer. Returns whether
-        recent data is left."""
-        ends = self._columns[_END]
-        if not ends:
+        """Drop slots older than `seconds`, or than six slots if these are longer. Returns whether
+        the last slot is from the last quarter of that time, or of the last two slots."""
+        slot_ends = self._columns[_END]
+        if not slot_ends:
             return False
-        beat = self._columns[_SECONDS][-1]
-        oldest = now - max(seconds, 6 * beat) - 0.5
-        while ends and (ends[0] < oldest or len(ends) > SLOTS):
+        slot_seconds = self._columns[_SECONDS][-1]
+        oldest = now - max(seconds, 6 * slot_seconds) - 0.5
+        while slot_ends and (slot_ends[0] < oldest or len(slot_ends) > SLOTS):
             for column in self._columns:
                 del column[0]
-        return bool(ends) and ends[-1] >= now - max(seconds / 4, 2 * beat)
+        return bool(slot_ends) and slot_ends[-1] >= now - max(seconds / 4, 2 * slot_seconds)
 
     def rate(self, channel: int) -> float:
         """Operations of a kind per second."""

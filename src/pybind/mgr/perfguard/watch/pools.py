@@ -502,25 +502,29 @@ class OpSpread:
     """
 
     def __init__(self) -> None:
+        #: Number of pairs of readings, and the sum of what they say of (s / mean)^2; both decay.
         self._pairs = 0.0
         self._sum = 0.0
-        self._last: Optional[List[float]] = None
+        #: Mean and number of operations of the last reading; None: it was not quiet.
+        self._last: Optional[Tuple[float, float]] = None
 
     def add(self, ops: float, total_ns: float) -> None:
-        """Add a quiet reading."""
+        """Add a quiet reading: with the one before it, it is a pair."""
         if ops < LEAST_PAIR_OPS or total_ns <= 0.0:
             self._last = None
             return
-        mean = total_ns / ops
+        mean_ns = total_ns / ops
         if self._last is not None:
-            before, number = self._last
-            middle = (mean * ops + before * number) / (ops + number)
-            square = (mean - before) ** 2 / (1.0 / ops + 1.0 / number) / middle ** 2
+            last_mean_ns, last_ops = self._last
+            mean_of_both_ns = (mean_ns * ops + last_mean_ns * last_ops) / (ops + last_ops)
+            # What this pair alone says of (s / mean)^2.
+            square = ((mean_ns - last_mean_ns) ** 2 / (1.0 / ops + 1.0 / last_ops)
+                      / mean_of_both_ns ** 2)
             if self._pairs >= LEAST_PAIRS:
                 square = min(square, OUTLIER * self._sum / self._pairs)
             self._pairs = MEMORY * self._pairs + 1.0
             self._sum = MEMORY * self._sum + square
-        self._last = [mean, ops]
+        self._last = mean_ns, ops
 
     def to_json(self) -> List[float]:
         return [round(self._pairs, 2), round(self._sum, 6)]

@@ -280,12 +280,13 @@ class SlowOsds:
 
     def _conclude(self, passed: float, states: Dict[int, _State], verdicts: Dict[int, OsdVerdict],
                   places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
-        """Publish states, parts and verdicts. `verdicts`: without slow OSDs."""
+        """Publish the states, the verdicts, and the parts of which all OSDs are slow. `passed`:
+        seconds since the last time; `verdicts`: as if no OSD were slow."""
         self._states = states
         judged_osds = self._known(settings)
-        named = self._named(passed, judged_osds, places, settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
-                                            why=states[osd].why) for osd in named}
+                                            why=states[osd].why)
+                for osd in self._named(passed, judged_osds, places, settings)}
         self._shared = shared_parts(slow, judged_osds, places)
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(

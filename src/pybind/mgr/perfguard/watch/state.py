@@ -212,16 +212,17 @@ class WatchState:
 
     def _note_places(self, context: WatchContext, readings: Readings,
                      ops: Mapping[int, PoolOps]) -> None:
+        """Note which kinds of OSDs (CRUSH root and device class) serve each pool, and forget those
+        that have not for SERVED_SECONDS: another rule may have moved a pool."""
         places = readings.places
         for pool_id, of_pool in ops.items():
-            noted = self._served.setdefault(pool_id, {})
-            age = context.now - max(noted.values(), default=-math.inf)
+            served_at = self._served.setdefault(pool_id, {})
+            age = context.now - max(served_at.values(), default=-math.inf)
             if 0.0 <= age < SERVED_SECONDS / SERVED_NOTES:
                 continue
-            noted.update(dict.fromkeys([places[row.osd].kind for row in of_pool.rows
-                                        if row.osd in places
-                                        and (row.read.number or row.write.number)], context.now))
-        # Another rule may have moved a pool.
+            serving = {places[row.osd].kind for row in of_pool.rows
+                       if row.osd in places and (row.read.number or row.write.number)}
+            served_at.update(dict.fromkeys(serving, context.now))
         self._served = {pool_id: {kind: at for kind, at in served.items()
                                   if max(served.values()) - at <= SERVED_SECONDS}
                         for pool_id, served in self._served.items()
