@@ -140,9 +140,6 @@ class Bill:
     def begun(cls, quiet: Optional[LatencyCounts]) -> 'Bill':
         return cls(quiet=OpLevels() if quiet is None else OpCounts().plus(quiet).levels)
 
-    def requiring(self, required_bytes: int) -> 'Bill':
-        return replace(self, required_bytes=required_bytes)
-
     def after(self, turn: BillTurn) -> 'Bill':
         bill = replace(self, causes=self.causes.after(turn),
                        phases=_added(self.phases, turn.phase.value, turn.seconds))

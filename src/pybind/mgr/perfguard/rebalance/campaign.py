@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state of a campaign, as frozen data.
 
-It consists of groups of fields. Each group is a type, and its fields change only by the methods of
-that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py, `Stalls`,
-`Copying` and `Bill` in the files of these names, the others here.
+It consists of groups of fields. Each group is a type, with methods for changes of several fields at
+once: `Holds` and `Pace` in types.py, `Progress`, `Stalls`, `Copying` and `Bill` in the files of
+these names, the others here.
 """
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
-                    Optional, Tuple, Union)
+from typing import (Annotated, Collection, FrozenSet, Iterable, List, Mapping, Optional, Tuple,
+                    Union)
 
 from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG, Time
@@ -80,16 +80,6 @@ class OwnCrush:
         return replace(self, own=observation.crush_version if is_ours else -1,
                        identity=observation.crush.identity)
 
-    def disowned(self) -> 'OwnCrush':
-        return replace(self, own=-1)
-
-    def without_version(self) -> 'OwnCrush':
-        """Of a campaign that begins after CRUSH has changed."""
-        return replace(self, version=-1)
-
-    def emptying(self, osds: Iterable[int]) -> 'OwnCrush':
-        return replace(self, emptied=tuple(sorted(osds)))
-
 
 @dataclass(frozen=True)
 class Rollback:
@@ -99,13 +89,6 @@ class Rollback:
     begun: bool = False
     #: The change that it undoes.
     undone: Optional[AnyChange] = None
-
-    def requested(self, change: Optional[AnyChange]) -> 'Rollback':
-        """None: an abort without a rollback."""
-        return replace(self, wanted=change)
-
-    def of(self, wanted: Optional[AnyChange], undone: Optional[AnyChange]) -> 'Rollback':
-        return replace(self, wanted=wanted, undone=undone)
 
     def started(self, change: Optional[AnyChange]) -> 'Rollback':
         """`change`: the one in force or on its way before."""
@@ -159,16 +142,10 @@ class Orders:
     def accepting(self, *codes: str) -> 'Orders':
         return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))))
 
-    def accepting_unpinnable(self, number: int) -> 'Orders':
-        return replace(self, accepted_unpinnable=number)
-
     def with_setting(self, name: str, value: str) -> 'Orders':
         """`value`: '' removes the setting."""
         settings = {**self.settings, name: value}
         return replace(self, settings={name: value for name, value in settings.items() if value})
-
-    def finishing(self, keep: bool) -> 'Orders':
-        return replace(self, keep=keep)
 
     def over(self) -> 'Orders':
         return replace(self, paused=False, acknowledged=())
@@ -205,7 +182,8 @@ class GoalsMark:
 @dataclass(frozen=True)
 class Pinning:
     """Pins that are on their way, and PGs that cannot be pinned."""
-    #: Pins that were sent and not read back yet; when pins were last sent.
+    #: Pins that were sent and not read back yet; when pins, or other commands that take effect like
+    #: them, were last sent.
     sent: Annotated[Mapping[str, Sent], BY_PG] = field(default_factory=dict)
     sent_at: Time = 0.0
     #: The CRUSH version in which the mons have refused pins.
@@ -236,50 +214,23 @@ class Pinning:
         return replace(self, sent=dict.fromkeys(pgids, Sent(now)),
                        sent_at=now if pgids else self.sent_at)
 
-    def awaiting(self, sent: Mapping[str, Sent]) -> 'Pinning':
-        """The pinning of which only these pins have not been read back."""
-        return replace(self, sent=sent)
-
-    def at(self, now: float) -> 'Pinning':
-        """Something other than pins was sent that takes effect like them."""
-        return replace(self, sent_at=now)
-
     def count_again(self, unanswered: Iterable[str]) -> 'Pinning':
         """Some pins were sent without an answer: these attempts do not count."""
-        return self.awaiting({**self.sent, **{
+        return replace(self, sent={**self.sent, **{
             pgid: replace(self.sent[pgid], times=self.sent[pgid].times - 1)
             for pgid in unanswered if pgid in self.sent}})
 
-    def with_unpinnable(self, unpinnable: Mapping[str, Unpinnable]) -> 'Pinning':
-        """The pinning with these PGs alone as those that cannot be pinned."""
-        return replace(self, unpinnable=unpinnable)
-
     def cannot(self, pgid: str, why: Unpinnable) -> 'Pinning':
-        return self.with_unpinnable({**self.unpinnable, pgid: why})
+        return replace(self, unpinnable={**self.unpinnable, pgid: why})
 
     def tried_again(self) -> 'Pinning':
         """PGs that could not be pinned are tried again."""
-        return self.with_unpinnable(self.incomplete)
-
-    def letting_go(self, pgids: AbstractSet[str]) -> 'Pinning':
-        return replace(self, let_go=frozenset(pgids))
-
-    def tried_under(self, crush_version: int) -> 'Pinning':
-        return replace(self, refused_crush=crush_version)
+        return replace(self, unpinnable=self.incomplete)
 
     def accepting_undersized(self, pgids: Collection[str]) -> 'Pinning':
         """An order accepts these PGs although they are undersized."""
         listed = tuple(pgids)[:LISTED_UNDERSIZED]
         return replace(self, undersized_pgs=listed, undersized=len(pgids) - len(listed))
-
-    def undersized_left(self, pgids: Iterable[str]) -> 'Pinning':
-        return replace(self, undersized_pgs=tuple(pgids))
-
-    def with_goals(self, mark: GoalsMark) -> 'Pinning':
-        return replace(self, goals=mark)
-
-    def kept(self, mark: Optional[GoalsMark]) -> 'Pinning':
-        return replace(self, kept_mark=mark)
 
     def known_later(self) -> 'Pinning':
         """Without the parts that have a document of their own, or are known to this mgr only."""
@@ -298,18 +249,8 @@ class Flights:
     copied: Time = 0.0
     misplaced: int = field(default=0, compare=False)
 
-    def now_flying(self, in_flight: Mapping[str, Flight]) -> 'Flights':
-        """Only these PGs are in flight."""
-        return replace(self, in_flight=in_flight)
-
     def joined_by(self, flights: Mapping[str, Flight]) -> 'Flights':
-        return self.now_flying({**self.in_flight, **flights})
-
-    def recalling(self, pgids: Iterable[str]) -> 'Flights':
-        return replace(self, recalled=tuple(pgids))
-
-    def followed(self, copied: float, misplaced: int) -> 'Flights':
-        return replace(self, copied=copied, misplaced=misplaced)
+        return replace(self, in_flight={**self.in_flight, **flights})
 
 
 @dataclass(frozen=True)
@@ -378,7 +319,8 @@ class Campaign:
         """With another `led_ahead`."""
         change, wanted, undone = (change and replace(change, ahead=ahead)
                                   for change, ahead in zip(self.changes, mappings))
-        return replace(self, change=change, rollback=self.rollback.of(wanted, undone))
+        return replace(self, change=change, rollback=replace(
+            self.rollback, wanted=wanted, undone=undone))
 
     def way_back(self, osdmap: OsdMap) -> str:
         """The command that undoes its change once it is aborted; '': there is none."""

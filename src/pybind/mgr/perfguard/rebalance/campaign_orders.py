@@ -144,7 +144,8 @@ class CampaignOrders:
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
         # Pins that it takes over move as well, for the change before.
         if preview.required_bytes is not None and not self._campaigns.pins:
-            campaign = replace(campaign, bill=campaign.bill.requiring(preview.required_bytes))
+            campaign = replace(campaign, bill=replace(
+                campaign.bill, required_bytes=preview.required_bytes))
         if preview.details.follows_change:
             campaign = replace(campaign, target='crush')
         if not preview.in_tranches(order, observation):
@@ -278,8 +279,8 @@ class CampaignOrders:
         campaign = self._campaigns.begin_after(observation, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was accepted.
         campaign = self._accepting_pins(campaign, len(still_valid.pins), observation)
-        campaign = replace(campaign, bill=campaign.bill.requiring(
-            sum(move.bytes for move in still_valid.moves)))
+        campaign = replace(campaign, bill=replace(
+            campaign.bill, required_bytes=sum(move.bytes for move in still_valid.moves)))
         self._campaigns.put(replace(adjust(campaign), storing=True))
         self._campaigns.put(self._campaigns.store(still_valid.pins, observation))
         self._storing = waiting, still_valid.as_json(campaign.id)
@@ -435,5 +436,5 @@ def begin_rollback(campaign: Campaign, change: AnyChange, now: float) -> Campaig
     """The campaign in which moving PGs are pinned where they are and then rolled back."""
     return replace(campaign.reopened(Phase.ABORTING, now), ended=None, automatic=True,
                    orders=campaign.orders.resumed(),
-                   rollback=campaign.rollback.requested(change),
-                   holds=campaign.holds.with_nothing_given_up().in_force())
+                   rollback=replace(campaign.rollback, wanted=change),
+                   holds=replace(campaign.holds.with_nothing_given_up(), prepared=True))

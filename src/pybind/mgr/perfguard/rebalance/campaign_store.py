@@ -90,8 +90,8 @@ class CampaignStore:
             self._unpinnable = {}
             errors.append('the unpinnable PGs (%s)' % error)
         pinning: Pinning = campaign.pinning
-        self._saved = replace(campaign, pinning=pinning.with_unpinnable(
-            {**pinning.unpinnable, **self._unpinnable}))
+        self._saved = replace(campaign, pinning=replace(
+            pinning, unpinnable={**pinning.unpinnable, **self._unpinnable}))
         return self._saved, errors
 
     def _load_no_campaign(self) -> None:
@@ -161,12 +161,12 @@ def _lasting(campaign: Campaign) -> Campaign:
     """The parts that must be stored: all except times and parts with a document of their own."""
     return replace(campaign, progress=campaign.progress.lasting(), pace=Pace(), stalls=Stalls(),
                    pinning=campaign.pinning.known_later(), holds=campaign.holds.lasting(),
-                   flights=campaign.flights.followed(0.0, 0), copying=campaign.copying.lasting(),
-                   bill=Bill())
+                   flights=replace(campaign.flights, copied=0.0, misplaced=0),
+                   copying=campaign.copying.lasting(), bill=Bill())
 
 
 def _without_flights(campaign: Campaign) -> Campaign:
-    return replace(campaign, flights=campaign.flights.now_flying({}),
+    return replace(campaign, flights=replace(campaign.flights, in_flight={}),
                    progress=campaign.progress.without_arrivals())
 
 
@@ -388,8 +388,8 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     document: Dict[str, Any] = encode(replace(
         campaign.with_ahead([{}] * len(campaign.changes)),
         pinning=campaign.pinning.known_later(),
-        flights=campaign.flights.now_flying(pinned),
-        orders=campaign.orders.accepting_unpinnable(max(
+        flights=replace(campaign.flights, in_flight=pinned),
+        orders=replace(campaign.orders, accepted_unpinnable=max(
             campaign.orders.accepted_unpinnable,
             len(campaign.flights.in_flight) - len(pinned)))))
     return document

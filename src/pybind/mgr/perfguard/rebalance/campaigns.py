@@ -94,8 +94,8 @@ class Campaigns:
             taken_over: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
             if lost:
                 # Some goals are missing: all are computed again.
-                taken_over = replace(taken_over, pinning=taken_over.pinning.with_goals(
-                    taken_over.pinning.goals.being_stored()))
+                taken_over = replace(taken_over, pinning=replace(
+                    taken_over.pinning, goals=taken_over.pinning.goals.being_stored()))
             self.current = taken_over
         self._adopt_pins()
         return lost + unread
@@ -197,7 +197,7 @@ class Campaigns:
     def begin_after(self, observation: Observation, trigger: str) -> Campaign:
         """Begin a campaign after CRUSH has changed, so that the map from before is unknown."""
         campaign = self.begin(observation, trigger)
-        campaign = replace(campaign, automatic=True, crush=campaign.crush.without_version())
+        campaign = replace(campaign, automatic=True, crush=replace(campaign.crush, version=-1))
         self._crush_orders.forget_before()
         self.current = campaign
         return campaign
@@ -319,6 +319,6 @@ def _taken_over(campaign: Campaign, now: float) -> Campaign:
     flights = {pgid: flight if flight.confirmed is not None
                else replace(flight, sent=max(1, flight.sent - 1))
                for pgid, flight in campaign.flights.in_flight.items()}
-    return replace(campaign, change=change, flights=campaign.flights.now_flying(flights),
+    return replace(campaign, change=change, flights=replace(campaign.flights, in_flight=flights),
                    orders=campaign.orders.taken_over(now),
                    pinning=campaign.pinning.count_again(campaign.pinning.sent))

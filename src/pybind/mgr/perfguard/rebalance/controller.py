@@ -392,7 +392,7 @@ class RebalanceController:
                                             self._context.options())
         if computed is not None:
             self.campaigns.put(replace(
-                self.campaign, pinning=self.campaign.pinning.with_goals(computed.mark)))
+                self.campaign, pinning=replace(self.campaign.pinning, goals=computed.mark)))
             if computed.event is not None:
                 self._note(computed.event)
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)

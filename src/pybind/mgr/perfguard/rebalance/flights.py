@@ -103,10 +103,11 @@ def _count(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Dra
         campaign.progress.bytes_done - before.progress.bytes_done,
         len(before.flights.in_flight)))
     if progress.released > before.progress.released:
-        progress = progress.at(draft.now)
+        progress = replace(progress, progressed=draft.now)
     copied = draft.now if _has_copied(before, draft.seen.signals) else before.flights.copied
-    return draft.set(progress=progress, flights=campaign.flights.now_flying(flights).followed(
-        copied, draft.seen.signals.misplaced_objects))
+    return draft.set(progress=progress, flights=replace(
+        campaign.flights, in_flight=flights, copied=copied,
+        misplaced=draft.seen.signals.misplaced_objects))
 
 
 def _has_copied(before: Campaign, signals: Signals) -> bool:
@@ -260,7 +261,7 @@ def follow_late_releases(draft: Draft) -> Draft:
         return draft
     # Once: operators may remove a pin themselves.
     remaining = tuple(pgid for pgid in draft.campaign.flights.recalled if pgid not in late)
-    flights = draft.campaign.flights.joined_by(late).recalling(remaining)
+    flights = replace(draft.campaign.flights.joined_by(late), recalled=tuple(remaining))
     return draft.set(flights=flights, held=False, ended=None).event(
         'release', '%s released after the abort: %s' % (pgs_are(len(late)), listed(sorted(late))),
         'commands from before the abort took effect, for example those of an mgr that was replaced'
@@ -308,7 +309,8 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
                       .send(*actions), pins, foreign, stuck)
     remaining = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
                  if pgid not in back}
-    return draft.set(flights=campaign.flights.now_flying(remaining).recalling(sorted(recalled)),
+    return draft.set(flights=replace(
+        campaign.flights, in_flight=remaining, recalled=tuple(sorted(recalled))),
                      pinning=campaign.pinning.sending(pins, draft.now),
                      progress=campaign.progress.landed(len(forgotten)))
 

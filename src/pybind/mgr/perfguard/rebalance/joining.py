@@ -251,7 +251,7 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
     settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
         on = basis(draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins)))
-        draft = draft.set(pinning=draft.campaign.pinning.with_goals(GoalsMark(1, on)))
+        draft = draft.set(pinning=replace(draft.campaign.pinning, goals=GoalsMark(1, on)))
     return draft.forget_pins(settled).note_pins(moves.pins).set(change=change.moves_noted()).event(
         'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.seen.osdmap)),
         'the current rule allows their new places')
@@ -311,7 +311,7 @@ def _forget_recovered(draft: Draft) -> Draft:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is not None and (place is None or not pool.is_complete(place.acting)):
             incomplete.append(pgid)
-    return draft.set(pinning=draft.campaign.pinning.undersized_left(incomplete))
+    return draft.set(pinning=replace(draft.campaign.pinning, undersized_pgs=tuple(incomplete)))
 
 
 def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
@@ -380,7 +380,7 @@ def _send(draft: Draft, change: Change) -> Draft:
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
                     draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
     if not draft.campaign.crush.is_own(draft.seen):
-        draft = draft.set(crush=draft.campaign.crush.disowned())
+        draft = draft.set(crush=replace(draft.campaign.crush, own=-1))
     draft = _lead_elsewhere(draft, change.drained)
     draft = draft.send(*change.commands(draft.seen))
     if isinstance(outlook, NoFuture):
@@ -393,7 +393,7 @@ def _send(draft: Draft, change: Change) -> Draft:
     return draft.set(change=replace(
         change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
         fingerprint=fingerprint, tunables=tunables, gathers=False),
-        pinning=draft.campaign.pinning.at(draft.now)).event(
+        pinning=replace(draft.campaign.pinning, sent_at=draft.now)).event(
             'join', 'changing %s and pinning %s in one OSDMap epoch' % (
                 change.subject, pgs(len(planned.pins))),
             '%d of them with pg_upmap' % planned.vectors)
@@ -404,8 +404,9 @@ def _accept_moving(draft: Draft, planned: Planned, future: Future) -> Draft:
     moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
     if moving > caps(draft.options).pgs or not is_divisible(draft.campaign, draft.seen.crush):
         return draft
-    return draft.set(orders=draft.campaign.orders.accepting_unpinnable(
-        max(moving, draft.campaign.orders.accepted_unpinnable)))
+    orders = draft.campaign.orders
+    return draft.set(orders=replace(
+        orders, accepted_unpinnable=max(moving, orders.accepted_unpinnable)))
 
 
 def _restores(draft: Draft, change: Change) -> bool:
@@ -511,7 +512,7 @@ def _unpin(draft: Draft, change: Change) -> Draft:
     return draft.forget_pins(needless).send(*[
         SetEntry(pgid, entry, osdmap.entry(pgid)) for pgid, entry in sorted(needless.items())
         if osdmap.entry(pgid) != entry
-    ]).set(pinning=draft.campaign.pinning.at(draft.now).awaiting({
+    ]).set(pinning=replace(draft.campaign.pinning, sent_at=draft.now, sent={
         pgid: sent for pgid, sent in draft.campaign.pinning.sent.items()
         if pgid not in needless and draft.pin_of(pgid) is not None})).event(
                'join', '%s removed' % plural(len(needless), 'pin'),
@@ -587,7 +588,7 @@ def _next_stage(draft: Draft, change: Change) -> Draft:
     text = 'CRUSH is changed' if change.tranches == 1 else \
         'tranche %d of %d of the CRUSH change is in force' % (change.tranche + 1, change.tranches)
     return draft.set(change=change.settled(), phase_since=draft.now,
-                     pinning=draft.campaign.pinning.undersized_left(())).event(
+                     pinning=replace(draft.campaign.pinning, undersized_pgs=())).event(
         'join', '%s, %s pinned, %d remapped' % (
             text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), _READ_BACK)
 

@@ -76,7 +76,7 @@ def _step(draft: Draft) -> Draft:
 
 def _note_blocked(draft: Draft) -> Draft:
     holds = draft.campaign.holds
-    return draft.set(holds=holds.blocked_since(blocked_since(
+    return draft.set(holds=replace(holds, blocked=blocked_since(
         holds.blocked, draft.seen.signals.counts, draft.now)))
 
 
@@ -88,7 +88,8 @@ def _count_turn(draft: Draft) -> Draft:
     total = _size_of_campaign(draft) if campaign.active \
         else campaign.progress.released + campaign.kept_now
     progress = campaign.progress.turn(draft.now, epoch, total, _limits(draft))
-    return draft.set(progress=progress.excused_at(draft.now) if _is_excused(draft) else progress)
+    return draft.set(progress=replace(progress, excused=draft.now)) \
+        if _is_excused(draft) else draft.set(progress=progress)
 
 
 def _account(before: Campaign, draft: Draft) -> Draft:
@@ -245,11 +246,11 @@ def _report_evacuation(draft: Draft) -> Draft:
     flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
     if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
         holds = draft.campaign.holds
-        return draft.set(holds=holds.evacuation_held_since(
-            holds.evacuation_held or draft.now)).because(
+        return draft.set(holds=replace(
+            holds, evacuation_held=holds.evacuation_held or draft.now)).because(
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
             % (pgs(len(kept)), osds_text(by_osd(kept))))
-    draft = draft.set(holds=draft.campaign.holds.evacuation_held_since(0.0))
+    draft = draft.set(holds=replace(draft.campaign.holds, evacuation_held=0.0))
     leaving = by_osd(draft.seen.evacuation)
     return draft.because(
         Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard does not set '
@@ -275,14 +276,14 @@ def _note_emptied(draft: Draft) -> Draft:
         served.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
     if len(served) == len(draft.campaign.crush.emptied):
         return draft
-    return draft.set(crush=draft.campaign.crush.emptying(served))
+    return draft.set(crush=replace(draft.campaign.crush, emptied=tuple(sorted(served))))
 
 
 def _prepared(draft: Draft) -> Draft:
     draft = _accept_own_crush(draft)
     draft = _borrow(_forget_others(draft, _still_incomplete(draft)), norebalance=True)
     if draft.in_force:
-        draft = draft.set(holds=draft.campaign.holds.in_force())
+        draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     elif not draft.campaign.holds.prepared:
         return draft.because(Code.SETTINGS, waiting_text(
             draft.seen.settings, 'norebalance is set and the balancer is off'))
@@ -320,7 +321,8 @@ def _pinning(draft: Draft) -> Draft:
     draft = _borrow(draft, norebalance=joining or not _yields(draft))
     ready = draft.in_force
     if ready and not draft.campaign.holds.prepared:
-        draft = draft.set(holds=draft.campaign.holds.in_force())  # resumed after an abort
+        # Resumed after an abort.
+        draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     if balancer_of_others(draft):
         draft, ready = draft.report(BALANCER_ON), False
     if joining:
@@ -527,7 +529,7 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
         if draft.campaign.phase is Phase.RELEASING:
             draft = draft.set(pace=stopped(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
-            progress=draft.campaign.progress.stopping(draft.now)).report(*obstacles.stops)
+            progress=replace(draft.campaign.progress, stopped=draft.now)).report(*obstacles.stops)
     if _is_shut(draft, obstacles):
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.shut))).report(
             *obstacles.shut)
@@ -608,7 +610,7 @@ def _hand_over(draft: Draft) -> Draft:
     draft = keep(draft, [pgid for pgid in draft.pins
                          if pgid not in draft.campaign.flights.in_flight
                          and pgid not in draft.unpins], None)
-    return draft.set(pinning=draft.campaign.pinning.awaiting({}))
+    return draft.set(pinning=replace(draft.campaign.pinning, sent={}))
 
 
 def _release_adopted(draft: Draft) -> Draft:
@@ -683,7 +685,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
             pins[pgid] = PinRecord(led.before, present)
     return draft.note_pins(pins).set(
         change=change, rollback=campaign.rollback.started(campaign.change), target='crush',
-        pinning=campaign.pinning.tried_again().with_goals(GoalsMark()))
+        pinning=replace(campaign.pinning.tried_again(), goals=GoalsMark()))
 
 
 def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
@@ -729,8 +731,8 @@ def _accept_last_step(draft: Draft) -> Draft:
     """They are no excess, neither now nor if the campaign is resumed before they have arrived. The
     releases had forgotten that once they were in flight."""
     orders = draft.campaign.orders
-    return draft.set(orders=orders.accepting_unpinnable(
-        max(orders.accepted_unpinnable, len(of_last_step(draft)))))
+    return draft.set(orders=replace(orders, accepted_unpinnable=max(
+        orders.accepted_unpinnable, len(of_last_step(draft)))))
 
 
 def _arriving_text(draft: Draft) -> str:
@@ -750,8 +752,8 @@ def _forget_others(draft: Draft, still_known: Sequence[str]) -> Draft:
     unpinnable = draft.campaign.pinning.unpinnable
     if len(still_known) == len(unpinnable):
         return draft
-    return draft.set(pinning=draft.campaign.pinning.with_unpinnable(
-        {pgid: unpinnable[pgid] for pgid in still_known}))
+    return draft.set(pinning=replace(
+        draft.campaign.pinning, unpinnable={pgid: unpinnable[pgid] for pgid in still_known}))
 
 
 def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:

@@ -71,7 +71,7 @@ def _confirm(draft: Draft) -> Draft:
             draft = _give_up(draft, pgid, pin)
     if pinning == draft.campaign.pinning.sent:
         return draft
-    return draft.set(pinning=draft.campaign.pinning.awaiting(pinning))
+    return draft.set(pinning=replace(draft.campaign.pinning, sent=pinning))
 
 
 def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
@@ -107,8 +107,8 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
     if pgid in draft.seen.evacuation:
-        return draft.set(pinning=campaign.pinning.letting_go(
-            campaign.pinning.let_go | {pgid}))
+        return draft.set(pinning=replace(
+            campaign.pinning, let_go=campaign.pinning.let_go | {pgid}))
     return draft.set(pinning=campaign.pinning.cannot(pgid, DROPPED_BY_MON))
 
 
@@ -232,7 +232,7 @@ def pin_remapped(draft: Draft) -> Draft:
             elif decision.action is not None:
                 decisions.append(decision)
     draft = _note_unpinnable(draft, unpinnable)
-    draft = draft.set(pinning=draft.campaign.pinning.letting_go(let_go))
+    draft = draft.set(pinning=replace(draft.campaign.pinning, let_go=frozenset(let_go)))
     if later and allowed <= min(room, len(decisions)):
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
@@ -240,7 +240,8 @@ def pin_remapped(draft: Draft) -> Draft:
                                       draft.pin_count + len(decisions) + later, draft.options,
                                       draft.seen.osdmap, draft.pin_count)))
     if other_crush:
-        draft = draft.set(pinning=draft.campaign.pinning.tried_under(draft.seen.crush_version))
+        draft = draft.set(pinning=replace(
+            draft.campaign.pinning, refused_crush=draft.seen.crush_version))
     # A PG that arrives before norebalance is in force would move back to its pin.
     if is_still(draft) or gives_way(campaign.holds.blocked, draft.now):
         draft = _pin(draft, decisions)
@@ -518,4 +519,4 @@ def _note_unpinnable(draft: Draft, unpinnable: Dict[str, Unpinnable]) -> Draft:
     if len(fresh) > 10:
         draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
     # Also if only details differ.
-    return draft.set(pinning=draft.campaign.pinning.with_unpinnable(unpinnable))
+    return draft.set(pinning=replace(draft.campaign.pinning, unpinnable=unpinnable))

@@ -266,16 +266,6 @@ class Progress:
     def keeping(self, pgs: int) -> 'Progress':
         return replace(self, kept=self.kept + pgs)
 
-    def at(self, now: float) -> 'Progress':
-        """A PG was released or has arrived."""
-        return replace(self, progressed=now)
-
-    def excused_at(self, now: float) -> 'Progress':
-        return replace(self, excused=now)
-
-    def stopping(self, now: float) -> 'Progress':
-        return replace(self, stopped=now)
-
     def timed(self, seconds: float, arrivals: Arrivals) -> 'Progress':
         """`seconds`: in which PGs were in flight, since the last turn."""
         return replace(self, moving_seconds=self.moving_seconds + seconds, arrivals=arrivals)

@@ -188,7 +188,7 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
                for pgid, move in moves.items()}
     # The operator accepted these PGs, but not PGs that become unpinnable later.
     return draft.set(flights=draft.campaign.flights.joined_by(adopted),
-                     orders=draft.campaign.orders.accepting_unpinnable(0))
+                     orders=replace(draft.campaign.orders, accepted_unpinnable=0))
 
 
 def drop_stale_goals(draft: Draft) -> Draft:
@@ -236,7 +236,7 @@ def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft
     if campaign.pinning.kept_mark == mark:
         return draft
     return draft.set(progress=campaign.progress.keeping(len(pgids)),
-                     pinning=campaign.pinning.kept(mark))
+                     pinning=replace(campaign.pinning, kept_mark=mark))
 
 
 def present_load(draft: Draft, limits: Caps) -> Load:
@@ -399,8 +399,8 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in moves for _ in range(1 if _is_primed(draft, move) else 2)]
     return draft.send(*actions).set(
-        flights=draft.campaign.flights.now_flying(flights),
-        progress=draft.campaign.progress.at(draft.now), stalls=replace(
+        flights=replace(draft.campaign.flights, in_flight=flights),
+        progress=replace(draft.campaign.progress, progressed=draft.now), stalls=replace(
             note(stalls, changes, draft.now, draft.seen.stats_period), released=draft.now))
 
 

@@ -232,13 +232,13 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         return replace(campaign, orders=_with_setting(campaign, request))
     phase, orders = STATES[campaign.phase].verbs[verb], campaign.orders.resumed()
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
-        return replace(campaign, rollback=campaign.rollback.requested(None))
+        return replace(campaign, rollback=replace(campaign.rollback, wanted=None))
     if verb == 'finish':
-        orders = orders.finishing(request.keep)
+        orders = replace(orders, keep=request.keep)
     elif verb == 'abort':
         campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
-        orders = orders.accepting_unpinnable(lastingly_unpinned(campaign))
+        orders = replace(orders, accepted_unpinnable=lastingly_unpinned(campaign))
     elif verb == 'pin':
         # The operator requests pins again: unpinnable PGs are tried again.
         campaign = replace(campaign, pinning=campaign.pinning.tried_again())
@@ -256,7 +256,7 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
     return replace(campaign.reopened(Phase.PINNING, now), automatic=True, ended=None,
                    pinning=campaign.pinning.tried_again(),
-                   holds=campaign.holds.with_nothing_given_up().in_force(False))
+                   holds=replace(campaign.holds.with_nothing_given_up(), prepared=False))
 
 
 #: "accept" and "set" are possible in every phase of an active campaign. A rollback is an

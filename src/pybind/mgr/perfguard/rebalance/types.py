@@ -248,18 +248,9 @@ class Holds:
     def give_up(self, *keys: str) -> 'Holds':
         return replace(self, given_up=self.given_up | set(keys))
 
-    def in_force(self, prepared: bool = True) -> 'Holds':
-        return replace(self, prepared=prepared)
-
     def taken_over(self) -> 'Holds':
         """The holds with which the next campaign begins."""
         return Holds(self.held)
-
-    def blocked_since(self, blocked: float) -> 'Holds':
-        return replace(self, blocked=blocked)
-
-    def evacuation_held_since(self, since: float) -> 'Holds':
-        return replace(self, evacuation_held=since)
 
     def lasting(self) -> 'Holds':
         """What must be stored at once: all except times."""
