@@ -4,6 +4,7 @@ import json
 import logging
 import math
 from array import array
+from bisect import bisect_right
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
@@ -194,6 +195,22 @@ def _by_latency(histogram: Mapping[str, Any]) -> Tuple['array[int]', 'array[int]
     return bounds, array('q', [sum(row) for row in rows])
 
 
+class InTurn:
+    """Chooses a few OSDs at a time, so that each one's turn comes."""
+
+    def __init__(self) -> None:
+        #: The last one that was chosen.
+        self._last = -1
+
+    def choose(self, osds: Sequence[int], number: int) -> List[int]:
+        """At most `number` of these, by their ids: those after the last one first."""
+        ordered = sorted(osds)
+        first = bisect_right(ordered, self._last)
+        chosen = (ordered[first:] + ordered[:first])[:max(0, number)]
+        self._last = chosen[-1] if chosen else self._last
+        return chosen
+
+
 class HistogramSampler:
     """Samples all OSDs in turn."""
 
@@ -205,8 +222,7 @@ class HistogramSampler:
         self._begun: Set[int] = set()
         #: What the last `take` has counted; see Readings.counted.
         self.counted: Tuple[LatencyCounts, ...] = ()
-        #: The last OSD whose sample was begun.
-        self._last = -1
+        self._in_turn = InTurn()
 
     def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
         """Returns completed samples and requests further dumps. `alive`: sorted OSDs."""
@@ -252,13 +268,8 @@ class HistogramSampler:
     def _next(self, alive: Sequence[int]) -> List[int]:
         busy = self._begun | self._asking.asked(LATENCY_TOPIC)
         at_once = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
-        room = at_once - len(busy)
-        waiting = [osd for osd in alive if osd > self._last] + \
-            [osd for osd in alive if osd <= self._last]
-        chosen = [osd for osd in waiting if osd not in busy][:max(0, room)]
-        if chosen:
-            self._last = chosen[-1]
-        return chosen
+        return self._in_turn.choose([osd for osd in alive if osd not in busy],
+                                    at_once - len(busy))
 
 
 # ---- Ping times
@@ -282,7 +293,7 @@ class PingTimes:
         #: OSD -> reporter -> (time, ms)
         self._times: Dict[int, Dict[int, Tuple[float, float]]] = {}
         self._asked_at = float('-inf')
-        self._last = -1
+        self._in_turn = InTurn()
 
     def take(self, now: float, alive: Sequence[int],
              laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
@@ -293,15 +304,10 @@ class PingTimes:
         fresh = self._collect()
         if now - self._asked_at >= (URGENT_SECONDS if laggy else ROUND_SECONDS):
             self._asked_at = now
-            self._asking.ask(PING_TOPIC, self._next(laggy or alive), PING_COMMAND)
+            osds = self._in_turn.choose(laggy or alive,
+                                        ASKED_OSDS - len(self._asking.asked(PING_TOPIC)))
+            self._asking.ask(PING_TOPIC, osds, PING_COMMAND)
         return self._medians(now) if fresh else None
-
-    def _next(self, osds: Sequence[int]) -> List[int]:
-        waiting = sorted(osds, key=lambda osd: (osd <= self._last, osd))
-        chosen = waiting[:max(0, ASKED_OSDS - len(self._asking.asked(PING_TOPIC)))]
-        if chosen:
-            self._last = chosen[-1]
-        return chosen
 
     def _collect(self) -> bool:
         fresh = False
