@@ -277,7 +277,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     planned = _batches(plan, maps, caps, args.command == 'release', progress)
     moves = [move for batch in planned for move in batch]
     movement = movement_of(moves, caps.pgs, caps.target)
-    _summarize_release(args.command, plan, maps, movement)
+    _summarize_release(args.command, plan, movement)
     _name_empty(maps.crush, maps.osdmap, pgs)
     entries = [plan.entries(move.pgid for move in batch) for batch in planned]
     return _printed(args, maps, {
@@ -473,7 +473,7 @@ def _movement_json(moves: Movement, maps: Maps) -> Dict[str, Any]:
     return document
 
 
-def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: Movement) -> None:
+def _summarize_release(command: str, plan: HeldBack, moves: Movement) -> None:
     say('%s pinned, %d in flight; %s moves %s' % (
         pgs_are(len(plan.pins)), len(plan.in_flight),
         'this batch' if command == 'release' else 'their release', _moved(moves)))

@@ -226,7 +226,7 @@ class Probing:
                 return None
             if order.dry_run:
                 return {**drafted.preview, 'dry_run': True}
-            return self._begin(drafted, observation, options)
+            return self._begin(drafted, observation)
         if isinstance(order, NewSchedule):
             return self._add_schedule(waiting, order, observation, view, options, moving)
         if isinstance(order, ImportedRun):
@@ -285,7 +285,7 @@ class Probing:
             (other_version(VERSION, installed) if installed else NO_FILES)
             + '; no probe begins until then',)
 
-    def _begin(self, drafted: ProbeDraft, observation: Observation, options: Options) -> Json:
+    def _begin(self, drafted: ProbeDraft, observation: Observation) -> Json:
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
                           'with "probe cancel %d"' % (self._record.id, self._record.id))
@@ -449,7 +449,7 @@ class Probing:
                     self._scheduled = waiting
                     self._attempts.again(name)
                     return
-                self._begin(drafted, observation, options)
+                self._begin(drafted, observation)
             except PerfguardError as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
