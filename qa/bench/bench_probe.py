@@ -124,7 +124,6 @@ class ProbeBench:
         names = self._twins[case.object_bytes]
         request = WorkerRequest(POOL, PROBE_PREFIX + 'bench-', 'client.%sbench' % PROBE_PREFIX,
                                 self._key, '', conf=str(self._cluster.conf_path),
-                                namespace=NAMESPACE,
                                 steps=(JobStep(job, (Stream('bench', names),)),), engine=engine,
                                 limit_seconds=self._seconds + SPARE_SECONDS)
         return worker_iops(self._cluster, request)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 import rados
 
 from ...cluster.types import Json
+from ..types import NAMESPACE
 from .protocol import Failed, WorkerRequest, words
 
 CONNECT_SECONDS_MAX = 15.0
@@ -50,7 +51,7 @@ class Connection:
             raise failed(e, 'no connection to the cluster as %s' % request.entity)
         self._pool = request.pool
         self.ioctx = self.open_pool()
-        self.ioctx.set_namespace(request.namespace)
+        self.ioctx.set_namespace(NAMESPACE)
 
     def open_pool(self) -> Any:
         """The pool's default namespace."""

@@ -8,7 +8,7 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_
 from typing import Any, Mapping, Optional
 
 from ..histogram import BUCKETS
-from ..types import RANDOM, Job, JobStep, Stream, StreamResult
+from ..types import NAMESPACE, RANDOM, Job, JobStep, Stream, StreamResult
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
 from .engine import ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
@@ -55,7 +55,7 @@ class Core:
         if on_image and self.library.core_load_rbd(RBD_LIBRARY.encode()) < 0:
             raise Failed(errno.ENOENT,
                          'no native engine: %s lacks required functions' % RBD_LIBRARY)
-        namespace = '' if on_image else request.namespace
+        namespace = '' if on_image else NAMESPACE
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
         returned = self.library.core_connect(

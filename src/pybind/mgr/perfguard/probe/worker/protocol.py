@@ -22,7 +22,7 @@ from ...cluster.types import Json
 from ...codec import Malformed, decode, encode
 from ...version import VERSION
 from ..placement import JournalledNaming, run_prefix
-from ..types import MEETING_PREFIX, NAMESPACE, BadJob, JobSteps, StepResult
+from ..types import MEETING_PREFIX, BadJob, JobSteps, StepResult
 
 RUN = 'run'
 SWEEP = 'sweep'
@@ -56,7 +56,6 @@ class WorkerRequest:
     mode: str = RUN
     #: Path of ceph.conf, '' for none.
     conf: str = ''
-    namespace: str = NAMESPACE
     steps: JobSteps = ()
     #: Wall time of the whole process, including connecting, prefill and cleaning up.
     limit_seconds: float = 60.0
@@ -103,9 +102,9 @@ def _what_is_wrong(request: WorkerRequest) -> Iterator[str]:
         yield 'mode %r' % request.mode
     if request.engine not in ENGINES:
         yield 'engine %r' % request.engine
-    if not prefix or not request.namespace:
-        # Both protect the objects of other clients.
-        yield 'prefix and namespace must not be empty'
+    if not prefix:
+        # It protects the objects of other runs.
+        yield 'prefix must not be empty'
     if naming is not None and run_prefix(naming.run) != prefix:
         yield 'objects of run %d lack the prefix %r' % (naming.run, prefix)
     if request.meeting and not request.meeting.startswith(MEETING_PREFIX):

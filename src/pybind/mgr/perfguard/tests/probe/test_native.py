@@ -38,7 +38,8 @@ int rados_conf_set(void *c, const char *n, const char *v) { return 0; }
 int rados_connect(void *c) { connected++; return 0; }
 int rados_ioctx_create(void *c, const char *p, void **i)
 { *i = &connected; return strcmp(p, "nowhere") ? 0 : -2; }
-void rados_ioctx_set_namespace(void *i, const char *n) { connected += 10 * !strcmp(n, "space"); }
+void rados_ioctx_set_namespace(void *i, const char *n)
+{ connected += 10 * !strcmp(n, "perfguard-probe"); }
 void rados_set_osdmap_full_try(void *i) { connected += 100; }
 int rados_aio_create_completion(void *arg, callback_t done, callback_t safe, void **c)
 {
@@ -121,7 +122,7 @@ def number(fake, name):
 
 def request(**fields):
     usual: Dict[str, Any] = {'pool': 'p', 'prefix': NAME, 'entity': 'client.x', 'key': 'AQ',
-                             'mon_host': 'm', 'namespace': 'space'}
+                             'mon_host': 'm'}
     return WorkerRequest(**{**usual, **fields})
 
 

@@ -19,7 +19,7 @@ import perfguard
 from perfguard import VERSION
 from perfguard.cluster.types import Json
 from perfguard.probe.placement import naming_of
-from perfguard.probe.types import MEETING_PREFIX, Job, JobStep, Stream, Target
+from perfguard.probe.types import MEETING_PREFIX, NAMESPACE, Job, JobStep, Stream, Target
 from perfguard.probe.worker.objects import LISTING_SECONDS
 from perfguard.probe.worker.protocol import (ALIVE, GONE, STEP_WAITS, SWEEP, Cancelled, Failed,
                                              Input, WorkerRequest, request_to_json)
@@ -170,7 +170,7 @@ def test_the_connection_is_the_probes_own(worker: Any, tmp_path: Any) -> None:
     assert handle.conf['key'] == 'secret' and handle.conf['mon_host'] == '127.0.0.1'
     # Nothing is looked for or written anywhere.
     assert {handle.conf[name] for name in ('keyring', 'log_file', 'admin_socket')} == {''}
-    assert made.ioctx.namespace == request().namespace and made.ioctx.full_try
+    assert made.ioctx.namespace == NAMESPACE and made.ioctx.full_try
 
 
 def test_without_a_readable_ceph_conf_the_request_has_all_that_is_needed(worker: Any) -> None:
