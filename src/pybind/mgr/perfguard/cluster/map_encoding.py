@@ -278,6 +278,7 @@ def _items_below(buckets: Mapping[int, OsdSet]) -> int:
 
 
 def _bucket_end(crush_map: bytes, at: int) -> int:
+    """Where the bucket that begins at `at` ends; an unused one is an algorithm of 0 alone."""
     if not struct.unpack_from('<I', crush_map, at)[0]:
         return at + 4
     _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)

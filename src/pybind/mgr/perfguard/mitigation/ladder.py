@@ -295,18 +295,21 @@ def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
     return draft, _with_held(setting, back.held)
 
 
+#: Why a step was undone that did not simply become unnecessary.
+_WHY_UNDONE: Mapping[Optional[StepStage], str] = {
+    StepStage.REVERTED: 'by command', StepStage.IN_VAIN: 'it was in vain'}
+
+
 def _undone(draft: _Draft, step: LadderStep) -> _Draft:
     """All settings of the rung are given back."""
     if step.then is not StepStage.GIVEN_UP:
-        draft = draft.event(
-            step_text(UNDONE_TEXT, step), 'by command' if step.then is StepStage.REVERTED
-            else 'it was in vain' if step.then is StepStage.IN_VAIN else '')
+        draft = draft.event(step_text(UNDONE_TEXT, step), _WHY_UNDONE.get(step.then, ''))
     if step.rung is Rung.AFFINITY:
         # An operator who changes an option and back has it judged anew.
         osd, allowed = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
-        before = [row for row in draft.state.returned if allowed or row[0] != osd]
+        earlier = [row for row in draft.state.returned if allowed or row[0] != osd]
         draft = replace(draft, state=replace(
-            draft.state, returned=(*before, (osd, draft.now))))
+            draft.state, returned=(*earlier, (osd, draft.now))))
     return draft.drop(step) if step.then is None else draft.put(
         replace(step, stage=step.then, pgs=()))
 

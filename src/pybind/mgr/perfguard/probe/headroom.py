@@ -102,7 +102,8 @@ class Headroom:
 # ---- One curve
 
 def capacity(points: Sequence[CurvePoint], p99_ms: float) -> Optional[ServedOps]:
-    """By depth; None: the lowest depth is above that p99 already."""
+    """The operations per second at which a curve, with its points by queue depth, reaches this
+    p99; None: the lowest depth is above it already."""
     limit_ns = 1e6 * p99_ms
     middle = _reached(points, limit_ns, _part('iops', 'median'), _part('p99_ns', 'median'))
     if middle is None:

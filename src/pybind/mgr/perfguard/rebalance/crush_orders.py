@@ -308,9 +308,11 @@ class CrushOrders:
         pins = dict(pins)  # the loop's own changes meanwhile
 
         def work() -> Preview:
-            preview = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
-                if undone is None or moves is None else Preview(
-                    replace(undone, ahead={}), moves, entries=0)
+            if undone is not None and moves is not None:
+                # Its upmaps lead back, and CRUSH stays as it is.
+                preview = Preview(replace(undone, ahead={}), moves, entries=0)
+            else:
+                preview = self._prepare_back(campaign, pins, observation, crush_map, inventory)
             return preview.with_effects(inventory, observation, options)
 
         return work
@@ -318,6 +320,7 @@ class CrushOrders:
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation,
                       crush_map: bytes, inventory: OrderFacts) -> Preview:
+        """The change to the weights, or else to the map, from before the campaign."""
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:

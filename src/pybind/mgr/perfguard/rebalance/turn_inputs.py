@@ -160,8 +160,9 @@ class ChangePreviews:
         self._given_up: Optional[NoFuture] = None
 
     def outlook(self, change: Change, observation: Observation) -> Optional[Outlook]:
-        """None: it is being computed, or will be computed again. A result is never used in the turn
-        that requested it, since the OSDMap may have changed meanwhile."""
+        """Where CRUSH places the PGs with the change; None: that is being computed, or will be
+        computed again. A result is never used in the turn that requested it, since the OSDMap may
+        have changed meanwhile."""
         change = replace(change, gathers=False)
         if change != self._change:
             self.forget()

@@ -222,7 +222,9 @@ class LatencyPercentiles:
 
     def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int],
                clients: Sequence[ClientOps] = (), sampling: AbstractSet[int] = frozenset()) -> None:
-        """`samples`: completed samples; `sampling`: OSDs whose sample is in progress."""
+        """Count the operations of each pool on OSDs while they are sampled, and keep the last
+        sample of each with the shares of the pools. `samples`: completed ones; `sampling`: OSDs
+        whose sample is in progress; `osds`: all that are not forgotten."""
         for osd in sampling - self._ops.keys():
             self._ops[osd] = {}
         for row in clients:
