@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import fnmatch
 import hashlib
+import importlib.util
 import json
 import os
 import queue
@@ -117,42 +118,44 @@ def hosts_of(spec: Json, hosts: Sequence[Json]) -> List[str]:
 
 # ---- The cluster and its hosts
 
-#: Runs commands of ceph where they are installed, and answers each line with one. cephadm's shell
-#: takes seconds to start, and also writes lines of its own.
+#: Gives commands to the cluster, and answers each line with one. The program ceph would take a
+#: second for each command, and cephadm's shell takes seconds to start; it also writes lines of its
+#: own.
 SESSION = '''
-import json, subprocess, sys
-print(sys.argv[1], flush=True)
-for line in iter(sys.stdin.readline, ""):
-    command, given, seconds = json.loads(line)
-    try:
-        done = subprocess.run(command, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True, timeout=seconds)
-        answer = [done.returncode, done.stdout, done.stderr]
-    except subprocess.TimeoutExpired:
-        answer = None
-    print(sys.argv[1] + json.dumps(answer), flush=True)
+import json, sys
+import rados
+with rados.Rados(conffile=rados.Rados.DEFAULT_CONF_FILES) as cluster:
+    print(sys.argv[1], flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        to_mgr, command, given = json.loads(line)
+        answer = (cluster.mgr_command if to_mgr else cluster.mon_command)(
+            json.dumps(command), given.encode())
+        print(sys.argv[1] + json.dumps([answer[0], answer[1].decode(), answer[2]]), flush=True)
 '''
+#: What the commands for mgrs begin with.
+OF_MGRS = ('orch', 'cephadm', 'perfguard')
 ANSWER = 'perfguard: '
 
 
 class Answer(NamedTuple):
-    """Of a command of ceph."""
-    returncode: int
-    stdout: str
-    stderr: str
+    """To a command. `status`: 0, or a negative errno."""
+    status: int
+    out: str
+    text: str
 
 
 class Ceph:
-    """The command ceph of this host, or that of cephadm's shell. Raises Refusal if there is none,
-    or none in time."""
+    """The cluster, through librados of this host or of cephadm's shell. A command is its prefix and
+    its arguments by name, as in "ceph -h". Raises Refusal if there is no answer, or none in
+    time."""
 
     def __init__(self) -> None:
-        if shutil.which('ceph'):
+        if importlib.util.find_spec('rados'):
             python = [sys.executable]
         elif shutil.which('cephadm'):
             python = ['cephadm', 'shell', '--', 'python3']
         else:
-            raise Refusal('neither ceph nor cephadm is installed on this host')
+            raise Refusal('neither python3-rados nor cephadm is installed on this host')
         # A group of its own, as cephadm's shell has children.
         self._shell = subprocess.Popen(
             [*python, '-c', SESSION, ANSWER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -161,8 +164,8 @@ class Ceph:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            self._answer(START_SECONDS, '"cephadm shell" did not start in %g seconds: start it by '
-                         'hand to see why' % START_SECONDS)
+            self._answer(START_SECONDS, 'no connection to the cluster in %g seconds; '
+                         '"cephadm shell -- ceph -s" may show why' % START_SECONDS)
         except Refusal:
             self.close()
             raise
@@ -195,34 +198,30 @@ class Ceph:
             except queue.Empty:
                 raise Refusal(refusal)
             if not line:
-                raise Refusal('"cephadm shell" has ended, and has said why')
+                raise Refusal('the connection to the cluster has ended, as said above')
             if line.startswith(ANSWER):
                 return line[len(ANSWER):]
 
-    def attempt(self, *words: str, given: str = '') -> Answer:
+    def attempt(self, prefix: str, given: str = '', **arguments: Any) -> Answer:
         assert self._shell.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            print(json.dumps([['ceph', *words], given, COMMAND_SECONDS]), file=self._shell.stdin,
-                  flush=True)
-        refusal = 'no answer to "ceph %s" in %g seconds' % (' '.join(words), COMMAND_SECONDS)
-        answer = json.loads(self._answer(COMMAND_SECONDS + END_SECONDS, refusal))
-        if answer is None:
-            raise Refusal(refusal)
-        return Answer(*answer)
+            print(json.dumps([prefix.split()[0] in OF_MGRS, {'prefix': prefix, **arguments},
+                              given]), file=self._shell.stdin, flush=True)
+        return Answer(*json.loads(self._answer(COMMAND_SECONDS, 'no answer to "ceph %s" in %g '
+                                               'seconds' % (prefix, COMMAND_SECONDS))))
 
-    def __call__(self, *words: str, given: str = '') -> str:
-        done = self.attempt(*words, given=given)
-        if done.returncode != 0:
-            raise Refusal('"ceph %s": %s' % (' '.join(words), last_line(done.stderr)))
-        return done.stdout
+    def __call__(self, prefix: str, given: str = '', **arguments: Any) -> str:
+        done = self.attempt(prefix, given, **arguments)
+        if done.status != 0:
+            raise Refusal('"ceph %s": %s' % (prefix, last_line(done.text)))
+        return done.out
 
-    def json(self, *words: str) -> Any:
-        text = self(*words, '--format', 'json')
+    def json(self, prefix: str, **arguments: Any) -> Any:
+        text = self(prefix, format='json', **arguments)
         try:
             return json.loads(text)
         except ValueError:
-            raise Refusal('unexpected answer to "ceph %s": %s' % (
-                ' '.join(words), last_line(text)))
+            raise Refusal('unexpected answer to "ceph %s": %s' % (prefix, last_line(text)))
 
 
 def last_line(text: str) -> str:
@@ -230,7 +229,7 @@ def last_line(text: str) -> str:
 
 
 def check_orchestrator(ceph: Ceph) -> None:
-    status = ceph.json('orch', 'status')
+    status = ceph.json('orch status')
     if status.get('backend') != 'cephadm' or not status.get('available'):
         raise Refusal('cephadm does not run this cluster, or is not available ("ceph orch '
                       'status")')
@@ -254,13 +253,13 @@ class Hosts:
 
     def __init__(self, ceph: Ceph, folder: str) -> None:
         config, key = os.path.join(folder, 'config'), os.path.join(folder, 'key')
-        for path, text in ((config, ceph('cephadm', 'get-ssh-config')),
-                           (key, ceph('config-key', 'get', 'mgr/cephadm/ssh_identity_key'))):
+        for path, text in ((config, ceph('cephadm get-ssh-config')),
+                           (key, ceph('config-key get', key='mgr/cephadm/ssh_identity_key'))):
             with open(path, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
                 f.write(text.rstrip('\n') + '\n')
-        self._user = ceph('cephadm', 'get-user').strip() or 'root'
+        self._user = ceph('cephadm get-user').strip() or 'root'
         self._options = ['-F', config, '-i', key, '-o', 'BatchMode=yes', '-o', 'LogLevel=ERROR']
-        self.rows: List[Json] = ceph.json('orch', 'host', 'ls')
+        self.rows: List[Json] = ceph.json('orch host ls')
 
     def online(self, names: Sequence[str]) -> List[str]:
         """Those on which cephadm runs daemons; the others are named."""
@@ -373,7 +372,7 @@ class Installer:
 
     def remove(self) -> None:
         self.check_cluster()
-        if 'perfguard' in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
+        if 'perfguard' in self.ceph.json('mgr module ls')['enabled_modules']:
             failure = self.failure()
             if failure and not self.args.force:
                 raise Refusal('perfguard cannot give back what it has borrowed: %s; "ceph mgr '
@@ -395,21 +394,20 @@ class Installer:
     def check_cluster(self) -> None:
         """Refuse a cluster that is not in order; read the specification of the mgrs."""
         # Later releases answer in words if there is none.
-        if re.search(r'"in_progress": *true', self.ceph('orch', 'upgrade', 'status', '--format',
-                                                        'json')):
+        if re.search(r'"in_progress": *true', self.ceph('orch upgrade status', format='json')):
             raise Refusal('an upgrade of Ceph is in progress: wait for its end')
         quorum = self.ceph.json('quorum_status')
         missing = ({mon['name'] for mon in quorum['monmap']['mons']}
                    - set(quorum['quorum_names']))
         if missing:
             raise Refusal('out of quorum: mon.%s' % ', mon.'.join(sorted(missing)))
-        if not self.ceph.json('mgr', 'dump')['standbys']:
+        if not self.ceph.json('mgr dump')['standbys']:
             raise Refusal('there is no standby mgr, and the active one has to restart: "ceph orch '
                           'apply mgr 2" first')
         self.read_spec()
 
     def read_spec(self) -> None:
-        specs = self.ceph.json('orch', 'ls', 'mgr', '--export')
+        specs = self.ceph.json('orch ls', service_type='mgr', export=True)
         if len(specs) != 1:
             raise Refusal('%d specifications of mgrs, expected one' % len(specs))
         self.spec = specs[0]
@@ -418,7 +416,7 @@ class Installer:
 
     def check_python(self) -> None:
         """Refuse an image whose Python is too old."""
-        daemons = [row for row in self.ceph.json('orch', 'ps', '--daemon_type', 'mgr')
+        daemons = [row for row in self.ceph.json('orch ps', daemon_type='mgr')
                    if row.get('container_id')]
         for daemon in daemons:
             text = self.hosts.run(daemon['hostname'], PYTHON, daemon['container_id']).strip()
@@ -462,10 +460,9 @@ class Installer:
         saved = os.path.join(os.getcwd(), 'mgr-spec-%s.json' % time.strftime('%Y%m%d-%H%M%S'))
         self.step('save the specification of the mgrs in %s' % saved,
                   lambda: write_json(saved, self.spec))
-        count = len(self.ceph.json('mgr', 'dump')['standbys']) + 1
-        # From standard input: cephadm's shell does not have the files of this host.
+        count = len(self.ceph.json('mgr dump')['standbys']) + 1
         self.step('apply this specification: %s' % json.dumps(spec), lambda: self.ceph(
-            'orch', 'apply', '-i', '-', given=json.dumps(spec)))
+            'orch apply', json.dumps(spec)))
         self.step('wait until cephadm has redeployed the mgrs, one after the other',
                   lambda: self.wait_redeployed(count, is_right, saved))
 
@@ -473,8 +470,8 @@ class Installer:
                         saved: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            done = self.ceph.attempt('mgr', 'dump', '--format', 'json')
-            versions = mgr_versions(json.loads(done.stdout)) if done.returncode == 0 else {}
+            done = self.ceph.attempt('mgr dump', format='json')
+            versions = mgr_versions(json.loads(done.out)) if done.status == 0 else {}
             if len(versions) >= count and all(map(is_right, versions.values())):
                 return
             if time.monotonic() > deadline:
@@ -486,49 +483,54 @@ class Installer:
             time.sleep(1)
 
     def enable(self) -> None:
-        if 'perfguard' not in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
-            self.step('enable the module', lambda: self.ceph('mgr', 'module', 'enable',
-                                                             'perfguard'))
+        if 'perfguard' not in self.ceph.json('mgr module ls')['enabled_modules']:
+            self.step('enable the module', lambda: self.ceph('mgr module enable',
+                                                             module='perfguard'))
         self.step('show "ceph perfguard status"', self.show_status)
 
     def show_status(self) -> None:
-        print(self.retried('perfguard', 'status'))
+        print(self.retried('perfguard status'))
 
     def failure(self) -> str:
         """Why the module of the active mgr answers no command; '' if it does."""
-        checks = self.ceph.json('health', 'detail').get('checks') or {}
+        checks = self.ceph.json('health', detail='detail').get('checks') or {}
         for code in ('MGR_MODULE_ERROR', 'MGR_MODULE_DEPENDENCY'):
             for line in checks.get(code, {}).get('detail', []):
                 if line['message'].startswith("Module 'perfguard' "):
                     return str(line['message'])
         # No health check names an enabled module whose files are missing.
-        done = self.ceph.attempt('perfguard', 'status')
+        done = self.ceph.attempt('perfguard status')
         return 'the active mgr has not loaded it' \
-            if done.returncode != 0 and 'no valid command' in done.stderr else ''
+            if done.status != 0 and 'No handler found' in done.text else ''
 
     def shut_down(self) -> None:
         """Until it reports that disabling is safe; refused if it would abort a campaign."""
         def is_safe() -> bool:
-            answer = self.ceph('perfguard', 'shutdown',
-                               *(['--yes-i-really-mean-it'] if self.args.force else []))
-            return 'is safe now' in answer
+            return 'is safe now' in self.ceph('perfguard shutdown',
+                                              yes_i_really_mean_it=self.args.force)
 
         wait(is_safe, 'perfguard to give back everything; see "ceph perfguard held"')
 
     def disable(self) -> None:
-        self.ceph('mgr', 'module', 'disable', 'perfguard')
-        # The mgr restarts.
-        wait(lambda: self.ceph.attempt('orch', 'status').returncode == 0, 'the mgr')
+        """All mgrs restart."""
+        def has_restarted() -> bool:
+            mgrs = self.ceph.json('mgr dump')
+            return bool(mgrs['available'] and mgrs['active_gid'] != before and mgrs['standbys']
+                        and self.ceph.attempt('orch status').status == 0)
 
-    def retried(self, *words: str) -> str:
+        before = self.ceph.json('mgr dump')['active_gid']
+        self.ceph('mgr module disable', module='perfguard')
+        wait(has_restarted, 'the mgrs to restart')
+
+    def retried(self, prefix: str) -> str:
         """The answer to a command of a mgr that may be restarting."""
         def answers() -> bool:
-            done.append(self.ceph.attempt(*words))
-            return done[-1].returncode == 0
+            done.append(self.ceph.attempt(prefix))
+            return done[-1].status == 0
 
         done: List[Answer] = []
-        wait(answers, '"ceph %s"' % ' '.join(words))
-        return done[-1].stdout.rstrip()
+        wait(answers, '"ceph %s"' % prefix)
+        return done[-1].out.rstrip()
 
 
 def mgr_versions(mgr_map: Json) -> Dict[str, Optional[str]]:
