@@ -10,7 +10,7 @@ from qa.cluster import releases
 from qa.cluster.errors import ClusterError
 
 #: Increase it when a recipe changes, so that everything is built again.
-RECIPE_VERSION = '3'
+RECIPE_VERSION = '4'
 
 #: Exists only in namespaces of the keeper, without a route to the machine's network.
 NETWORK = '10.77.1'
