@@ -32,7 +32,8 @@ LEFT_OUT, WITHOUT_RIG, BOOTS = (
 LONG = {'test_rule': 700, 'join': 500, 'campaign': 310, 'test_release': 140,
         'test_campaign_trouble': 250, 'test_probe_trouble': 240, 'test_probe': 160,
         'test_mitigation': 150, 'test_metrics': 150, 'test_advise': 150,
-        'test_dashboard_api': 120, 'test_dashboard_page': 110, 'test_soak': 1300}
+        'test_cephadm': 200, 'test_dashboard_api': 120, 'test_dashboard_page': 110,
+        'test_soak': 1300}
 USUAL = 60
 #: In the nightly tier, which check.sh ends after six hours, these begin first, in this order:
 #: they kill mgrs, mons and OSDs in many ways, or upgrade them, which the quick tier hardly does.

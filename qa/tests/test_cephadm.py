@@ -78,6 +78,7 @@ def through_the_dashboard(rig: Rig) -> None:
     assert status == 200 and b'page.js' in body, (status, body)
 
 
+@pytest.mark.releases('tentacle')
 def test_install_expand_fail_over_and_remove(admin: Admin) -> None:
     rig, begin = admin.rig, time.monotonic()
 
