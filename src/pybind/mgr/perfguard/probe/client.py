@@ -58,9 +58,6 @@ UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAIL
           'PG_DEGRADED', 'PG_RECOVERY_FULL', 'PG_BACKFILL_FULL', 'SLOW_OPS')
 #: Exit status for missing or invalid input; argparse uses it, too.
 BAD_INPUT = 2
-#: Only the removal of their pool certainly removes images, and this program creates no pools.
-NO_IMAGES = ('ioengine=rbd is not available here, because images need a pool of their own: run '
-             '"ceph perfguard probe run --ioengine rbd", or on this host fio with ioengine=rbd')
 #: As a shell reports a process that SIGINT has ended.
 INTERRUPTED = 130
 
@@ -370,8 +367,6 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
     jobs = parse_jobs(args.profile, words, job_file)
     for text in remarks(job_file):
         say(text)
-    if jobs[0].ioengine == RBD:
-        raise BadArguments(NO_IMAGES)
     profile = profile_of(args.profile, words, job_file)
     repeat = args.repeat if args.repeat is not None else default_repeat(profile)
     if not 1 <= repeat <= MAX_REPEAT:
@@ -385,7 +380,8 @@ def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
     return WorkerRequest(
         args.pool, run_prefix(run), args.name, _key(args), '', mode, args.conf, steps=steps,
         limit_seconds=limit, engine=args.engine, seed=run & 0x7fffffff,
-        naming=naming_of(run, jobs, target, None, -1, 0) if mode == RUN else None)
+        naming=naming_of(run, jobs, target, None, -1, 0) if mode == RUN else None,
+        removes_images=mode == SWEEP or jobs[0].ioengine == RBD)
 
 
 def _key(args: argparse.Namespace) -> str:

@@ -418,12 +418,10 @@ def _check_all(jobs: Sequence[Job], words: Words) -> None:
 # ---- The steps of a run: which job on which OSDs, in which order; objects: placement.py
 
 def check_target(jobs: Sequence[Job], target: Target) -> None:
-    """BadJob if OSDs that work together are too few, or would have too much in flight, or if an
-    image would not be in the probe's own pool."""
-    if jobs[0].ioengine == RBD and target.kind != 'cluster':
-        # The objects of an image have many names and no chosen primary: only the removal of their
-        # pool certainly removes all of them.
-        raise BadJob("ioengine=rbd measures an image in the probe's own pool: --pool, OSDs and "
+    """BadJob if OSDs that work together are too few, or would have too much in flight, or if the
+    objects of an image, which librbd names, would need a chosen primary."""
+    if jobs[0].ioengine == RBD and target.kind not in ('cluster', 'pool'):
+        raise BadJob('ioengine=rbd measures an image, which is on all OSDs of its pool: OSDs and '
                      '--interference or --scale do not apply')
     if target.kind not in ('interference', 'scale'):
         return

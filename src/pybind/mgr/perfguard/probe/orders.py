@@ -231,6 +231,10 @@ def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(osds))
     if not order.store:
         check_target(jobs, target)
+        if pool is not None and jobs[0].ioengine == RBD:
+            # The user of a probe cannot create the namespace that images require.
+            raise Refused(errno.EINVAL, "ioengine=rbd measures an image in the probe's own pool: "
+                          '--pool applies only to perfguard-probe')
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
     refusals = (*_blocked(order, observation, moving, pool, jobs, Touched(

@@ -29,9 +29,12 @@ def settings(request: WorkerRequest) -> Dict[str, str]:
         # A probe measures the cluster, not the memory of its client or a device of this host. The
         # worker does not close its image: a persistent cache would stay on this host.
         'rbd_cache': 'false', 'rbd_plugins': '', 'rbd_persistent_cache_mode': 'disabled',
-        # All objects of the image are removed with the probe's own pool, the only one that its
-        # user can write to.
+        # All objects of the image are in the pool of the probe, the only one that its user can
+        # write to.
         'rbd_default_data_pool': '', 'rbd_journal_pool': '',
+        # The user may neither write to the default namespace of a pool of others, nor ban clients:
+        # the owner of an image that is removed is a worker of the run, which has died.
+        'rbd_validate_pool': 'false', 'rbd_blocklist_on_break_lock': 'false',
     }
 
 

@@ -44,7 +44,7 @@ class _Stream(Structure):
 class Core:
     """The compiled core with its own connection. Raises Failed if it is not available.
 
-    `on_image`: ranges of an image of the pool's default namespace take the place of objects.
+    `on_image`: ranges of an image take the place of objects.
     """
 
     def __init__(self, request: WorkerRequest, on_image: bool = False) -> None:
@@ -55,7 +55,7 @@ class Core:
         if on_image and self.library.core_load_rbd(RBD_LIBRARY.encode()) < 0:
             raise Failed(errno.ENOENT,
                          'no native engine: %s lacks required functions' % RBD_LIBRARY)
-        namespace = '' if on_image else NAMESPACE
+        namespace = '' if on_image and not request.removes_images else NAMESPACE
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
         returned = self.library.core_connect(

@@ -162,13 +162,14 @@ def _raise_first(batch: Batch, subject: str) -> None:
 
 MISSING = ('ioengine=rbd requires the Python binding of librbd on the host of the worker: install '
            'the package python3-rbd there (%s)')
+NO_NAMESPACE = 'the pool has no namespace %s for images: create it with "rbd namespace create"'
 
 
 class Image:
     """Creates and opens an image for the objects of these steps. Raises Failed."""
 
     def __init__(self, ioctx: Any, name: str, steps: Iterable[JobStep]) -> None:
-        rbd = _librbd()
+        rbd = librbd()
         self._error = rbd.Error
         #: Where the range of each object begins.
         self.begins: Dict[str, int] = {}
@@ -183,8 +184,14 @@ class Image:
             # Features, order and striping are those of the cluster's other new images.
             rbd.RBD().create(ioctx, name, size, old_format=False)
             self._image = rbd.Image(ioctx, name)
+        except rbd.ImageNotFound:
+            raise Failed(errno.ENOENT, NO_NAMESPACE % ioctx.nspace)
         except rbd.Error as e:
             raise failed(e, 'image %s' % name)
+
+    def close(self) -> None:
+        """Only where nothing is in flight: it would wait for that."""
+        self._image.close()
 
     def prefill(self, names: Sequence[str], length: int, payload: Payload, deadline: float,
                 cancelled: Callable[[], bool]) -> None:
@@ -208,7 +215,8 @@ class Image:
             raise rados.OSError('librbd', errno=getattr(e, 'errno', errno.EIO)) from e
 
 
-def _librbd() -> Any:
+def librbd() -> Any:
+    """The binding. Raises Failed."""
     try:
         import rbd
     except ImportError as e:
@@ -229,6 +237,9 @@ class Cleaned(NamedTuple):
     left: int
     #: Number of the first names that are certainly gone.
     gone: int = 0
+
+    def plus(self, images: 'Cleaned') -> 'Cleaned':
+        return self._replace(removed=self.removed + images.removed, left=self.left + images.left)
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
@@ -272,6 +283,49 @@ def _finish(batch: Batch) -> None:
         batch.finish()
     except Failed:
         pass  # the caller checks which have no answer
+
+
+#: Seconds between two attempts to remove an image. One that is open in a worker that was killed can
+#: be removed when its watch expires, after 30 s.
+IMAGE_PAUSE_SECONDS = 1.0
+#: Exists where images were created.
+RBD_DIRECTORY = 'rbd_directory'
+
+
+def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
+    """Remove the images of the pool and namespace whose names begin so. Raises Failed."""
+    try:
+        ioctx.stat(RBD_DIRECTORY)
+    except rados.ObjectNotFound:
+        return Cleaned(0, 0)
+    rbd = librbd()
+    images, removed = rbd.RBD(), 0
+    while True:
+        outcomes: List[bool] = []
+        try:
+            for name in images.list(ioctx):
+                if name.startswith(prefix):
+                    outcomes.append(_gone(rbd, images.remove, ioctx, name))
+            # Those that a killed worker began to remove, or all (rbd_move_to_trash_on_remove).
+            for entry in images.trash_list(ioctx):
+                if entry['name'].startswith(prefix):
+                    outcomes.append(_gone(rbd, images.trash_remove, ioctx, entry['id'], True))
+        except (rados.Error, rbd.Error) as e:
+            raise failed(e, 'could not list the images')
+        removed, left = removed + outcomes.count(True), outcomes.count(False)
+        if not left or time.monotonic() >= deadline:
+            return Cleaned(removed, left)
+        time.sleep(IMAGE_PAUSE_SECONDS)
+
+
+def _gone(rbd: Any, remove_one: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        remove_one(*arguments)
+    except rbd.ImageNotFound:
+        return True
+    except rbd.Error:
+        return False
+    return True
 
 
 #: Seconds for each operation of a listing, which would wait without limit for an OSD that hangs.

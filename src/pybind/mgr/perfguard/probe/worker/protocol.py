@@ -73,6 +73,9 @@ class WorkerRequest:
     meeting: str = ''
     #: This host has created the meeting: the worker removes it if its sender has ended.
     leads: bool = False
+    #: Images are in NAMESPACE, and the worker removes those of the run. False: one is in the
+    #: default namespace of a pool that is removed with it.
+    removes_images: bool = False
 
 
 def request_to_json(request: WorkerRequest) -> Json:

@@ -7,10 +7,10 @@ import signal
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, TypeVar
 
 from ...codec import encode
 from ..placement import all_names, named
@@ -18,8 +18,8 @@ from ..types import RBD, BadJob, Direction, JobStep, StepResult
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
-from .objects import (LISTING_OPTIONS, OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, names_with,
-                      prefill, remove)
+from .objects import (LISTING_OPTIONS, OBJECTS_LOOK_SECONDS, Cleaned, Image, Payload, librbd,
+                      names_with, prefill, remove, remove_images)
 from .protocol import (GONE, STEP_WAITS, SWEEP, Cancelled, Failed, Input, Output, WorkerRequest,
                        finish, request_from_json)
 
@@ -167,6 +167,9 @@ class Work:
         self._core: Optional[Core] = None
         #: Streams of completed steps.
         self._over: List[Streams] = []
+        self._image: Optional[Image] = None
+        #: The last call of _unless_cancelled, which may continue after a cancellation.
+        self._calling: 'Future[Any]' = Future()
 
     def run(self) -> str:
         """Returns the final state. Raises Failed or Cancelled if nothing was written yet."""
@@ -175,6 +178,8 @@ class Work:
         connection = self._unless_cancelled(lambda: Connection(self._request, options))
         if sweeps:
             return self._sweep(connection.ioctx)
+        if _on_image(self._request):
+            librbd()
         self._core = self._unless_cancelled(lambda: _core(self._request))
         state = 'done'
         try:
@@ -192,7 +197,7 @@ class Work:
 
     def _unless_cancelled(self, call: Callable[[], T]) -> T:
         """Call librados, which blocks if the cluster does not answer. Raises Cancelled."""
-        calling = ThreadPoolExecutor().submit(call)
+        self._calling = calling = ThreadPoolExecutor().submit(call)
         while not calling.done():
             if self._input.cancelled.is_set():
                 raise Cancelled()
@@ -206,6 +211,8 @@ class Work:
             self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
         until = min(self._stop_at, time.monotonic() + REMOVING_SECONDS_MAX)
         cleaned = remove(ioctx, names[request.cursor:], until)
+        if request.removes_images:
+            cleaned = cleaned.plus(remove_images(ioctx, request.prefix, until))
         self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left,
                          cursor=request.cursor + cleaned.gone, total=len(names))
         return 'failed' if cleaned.left else 'done'
@@ -217,6 +224,8 @@ class Work:
         cleaned = remove(ioctx, names, until)
         if had_open and not cleaned.left:
             cleaned = self._clean_again(ioctx, names, until, cleaned)
+        if self._request.removes_images:
+            cleaned = cleaned.plus(self._remove_images(ioctx, until))
         self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left)
         return cleaned.left
 
@@ -233,6 +242,17 @@ class Work:
         later = remove(ioctx, names, until + SECOND_PASS_SECONDS)
         return Cleaned(cleaned.removed + later.removed, later.left)
 
+    def _remove_images(self, ioctx: Any, until: float) -> Cleaned:
+        wait([self._calling], max(0.0, until - time.monotonic()))
+        if self._open_operations() or not self._calling.done():
+            # To close the image would wait for these.
+            return Cleaned(0, 1)
+        if self._core is not None:
+            self._core.close_image()
+        if self._image is not None:
+            self._image.close()
+        return remove_images(ioctx, self._request.prefix, until)
+
     def _open_operations(self) -> int:
         return sum(streams.in_flight() for streams in self._over)
 
@@ -242,12 +262,7 @@ class Work:
             steps = named(steps, self._request.naming)
         ioctx = connection.ioctx
         if _on_image(self._request):
-            name = self._request.prefix + 'image'
-            image = self._unless_cancelled(lambda: Image(connection.open_pool(), name, steps))
-            if self._core is not None:
-                core = self._core
-                self._unless_cancelled(lambda: core.open_image(name, image.begins))
-            ioctx = image
+            ioctx = self._create_image(connection, steps)
         largest = max((step.job.object_bytes for step in steps), default=0)
         payload = Payload(self._request.seed, largest)
         try:
@@ -259,6 +274,22 @@ class Work:
         finally:
             if self._core is not None and not self._open_operations():
                 self._core.close_image()
+
+    def _create_image(self, connection: Connection, steps: Sequence[JobStep]) -> Image:
+        name = self._request.prefix + 'image'
+        ioctx = connection.ioctx if self._request.removes_images else connection.open_pool()
+
+        def create() -> Image:
+            self._image = Image(ioctx, name, steps)
+            return self._image
+
+        # If the worker is killed from here on, its sender removes the image.
+        self._output.say('step', index=0, state='prefill')
+        image = self._unless_cancelled(create)
+        if self._core is not None:
+            core = self._core
+            self._unless_cancelled(lambda: core.open_image(name, image.begins))
+        return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         object_bytes = step.job.object_bytes

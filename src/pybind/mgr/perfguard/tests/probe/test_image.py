@@ -2,6 +2,7 @@
 """An image in place of objects: which range each name stands for, and what librbd refuses."""
 import errno
 import sys
+import time
 import types
 from typing import Any, Dict, List, Tuple, cast
 
@@ -9,8 +10,9 @@ import pytest
 import rados
 
 from perfguard.probe.types import RBD
+from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import python_streams
-from perfguard.probe.worker.objects import Image, Payload
+from perfguard.probe.worker.objects import Image, Payload, remove_images
 from perfguard.probe.worker.protocol import Failed
 from perfguard.probe.worker.work import Stepping
 
@@ -21,22 +23,46 @@ class LibrbdError(Exception):
     errno = errno.ESHUTDOWN
 
 
+class NotFound(LibrbdError):
+    errno = errno.ENOENT
+
+
 class FakeLibrbd:
-    """One image in memory, whose operations complete at once."""
-    Error = LibrbdError
+    """One image in memory, whose operations complete at once, and names of others."""
+    Error, ImageNotFound = LibrbdError, NotFound
 
     def __init__(self) -> None:
         self.created: List[Tuple[str, int]] = []
         self.content = bytearray()
-        self.refuses = False
+        self.refuses = self.lacks_namespace = False
+        self.names: List[str] = []
+        #: Id -> name; and how often an image is still in use.
+        self.trash: Dict[str, str] = {}
+        self.busy = 0
 
     def RBD(self) -> Any:
         def create(ioctx: Any, name: str, size: int, old_format: bool) -> None:
-            if self.refuses:
-                raise LibrbdError('no')
+            if self.refuses or self.lacks_namespace:
+                raise NotFound('no') if self.lacks_namespace else LibrbdError('no')
             self.created.append((name, size))
             self.content = bytearray(size)
-        return types.SimpleNamespace(create=create)
+
+        def remove(ioctx: Any, name: str) -> None:
+            if self.busy:
+                self.busy -= 1
+                raise LibrbdError('busy')
+            self.names.remove(name)
+
+        def trash_remove(ioctx: Any, image_id: str, force: bool) -> None:
+            if image_id not in self.trash:
+                raise NotFound('no')
+            assert force
+            del self.trash[image_id]
+
+        return types.SimpleNamespace(
+            create=create, remove=remove, trash_remove=trash_remove,
+            list=lambda ioctx: list(self.names), trash_list=lambda ioctx: [
+                {'id': number, 'name': name} for number, name in self.trash.items()])
 
     def Image(self, ioctx: Any, name: str) -> 'FakeLibrbd':
         return self
@@ -116,3 +142,44 @@ def test_without_the_binding_the_error_names_its_package(monkeypatch: pytest.Mon
     with pytest.raises(Failed, match='install the package python3-rbd') as failed:
         Image(None, 'image', [step(job(ioengine=RBD))])
     assert failed.value.errno == -errno.ENOTSUP
+
+
+def test_a_namespace_without_images_is_named(librbd: FakeLibrbd) -> None:
+    librbd.lacks_namespace = True
+    with pytest.raises(Failed, match='namespace probes for images: .*rbd namespace create'):
+        Image(types.SimpleNamespace(nspace='probes'), 'image', [step(job(ioengine=RBD))])
+
+
+# ---- Removing images
+
+class Pool:
+    def __init__(self, has_images: bool = True) -> None:
+        self._has_images = has_images
+
+    def stat(self, name: str) -> None:
+        assert name == 'rbd_directory'
+        if not self._has_images:
+            raise rados.ObjectNotFound('no', errno.ENOENT)
+
+
+def test_only_images_of_the_run_are_removed(librbd: FakeLibrbd) -> None:
+    librbd.names = ['perfguard-probe-7-image', 'perfguard-probe-77-image', 'disk']
+    librbd.trash = {'a': 'perfguard-probe-7-image', 'b': 'disk'}
+    assert remove_images(Pool(), 'perfguard-probe-7-', time.monotonic()) == (2, 0, 0)
+    assert librbd.names == ['perfguard-probe-77-image', 'disk'] and librbd.trash == {'b': 'disk'}
+
+
+def test_an_image_in_use_is_removed_later(librbd: FakeLibrbd,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, 'IMAGE_PAUSE_SECONDS', 0.0)
+    librbd.names, librbd.busy = ['perfguard-probe-7-image'], 2
+    assert remove_images(Pool(), 'perfguard-probe-7-', time.monotonic() + 30) == (1, 0, 0)
+    librbd.names, librbd.busy = ['perfguard-probe-7-image'], 2
+    assert remove_images(Pool(), 'perfguard-probe-7-', time.monotonic()) == (0, 1, 0)
+
+
+def test_without_images_the_binding_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cast(Any, sys.modules), 'rbd', None)
+    assert remove_images(Pool(has_images=False), 'perfguard-probe-7-', 0.0) == (0, 0, 0)
+    with pytest.raises(Failed, match='python3-rbd'):
+        remove_images(Pool(), 'perfguard-probe-7-', 0.0)

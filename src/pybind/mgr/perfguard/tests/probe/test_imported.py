@@ -71,7 +71,7 @@ def change(*keys: Any, value: Any) -> Callable[[Dict[str, Any]], None]:
     change('perfguard_probe', value=2), change('pool', value=7), change('host', value='a\nb'),
     change('repeat', value=0), change('repeat', value=10 ** 9), change('jobs', value=[]),
     change('jobs', 0, 'rw', value='erase'), change('jobs', 0, 'bs', value=4096),
-    change('jobs', 0, 'ioengine', value='rbd'), change('jobs', 0, 'nosuch', value='1'),
+    change('jobs', 0, 'ioengine', value='libaio'), change('jobs', 0, 'nosuch', value='1'),
     change('profile', value='x' * 300), change('state', value='running'),
     change('created', value=-1), change('created', value='NaN'),
     # In units that no clock has: "probe ls" could not show it.
@@ -521,16 +521,17 @@ def test_names_and_numbers_of_hosts_are_checked(argv: List[str], words: List[str
     assert ended.value.code == client.BAD_INPUT
 
 
-def test_images_are_measured_by_the_mgr_or_by_fio(argv: List[str], capsys: Any) -> None:
-    assert client.main([*argv, '--rw', 'randread', '--ioengine', 'rbd']) == client.BAD_INPUT
-    error = capsys.readouterr().err
-    assert 'probe run --ioengine rbd' in error and 'fio' in error and '--pool' not in error
-    assert not FakeChild.requests
+def test_the_worker_removes_images_of_runs_that_have_them(argv: List[str]) -> None:
+    client.main([*argv, '--rw', 'randread', '--ioengine', 'rbd'])
+    client.main([*argv, '--rw', 'randread'])
+    client.main([*argv, '--clean', str(client.FIRST_RUN)])
+    assert [request.get('removes_images', False) for request in FakeChild.requests] == [
+        True, False, True]
 
 
 @pytest.mark.parametrize('words', [
     ['--rw', 'erase'], ['nosuch'], ['--repeat', '0'], ['--keyring', '/nonesuch'],
-    ['--name', 'client.other'], ['--job-file', '/nonesuch'], ['--rw', 'read', '--ioengine', 'rbd']])
+    ['--name', 'client.other'], ['--job-file', '/nonesuch']])
 def test_bad_input_is_one_line(argv: List[str], words: List[str], capsys: Any) -> None:
     assert client.main([*argv, *words]) == client.BAD_INPUT
     assert len(capsys.readouterr().err.splitlines()) == 1 and not FakeChild.requests

@@ -190,7 +190,8 @@ def test_no_image_is_cached_on_this_host_or_stored_in_other_pools(worker: Any) -
     found = worker.connection.settings(request())
     assert {name: value for name, value in found.items() if name.startswith('rbd_')} == {
         'rbd_cache': 'false', 'rbd_plugins': '', 'rbd_persistent_cache_mode': 'disabled',
-        'rbd_default_data_pool': '', 'rbd_journal_pool': ''}
+        'rbd_default_data_pool': '', 'rbd_journal_pool': '',
+        'rbd_validate_pool': 'false', 'rbd_blocklist_on_break_lock': 'false'}
 
 
 @pytest.mark.parametrize('where, error, code, word', [
