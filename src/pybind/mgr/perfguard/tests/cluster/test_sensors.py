@@ -873,10 +873,11 @@ def test_others_are_sampled_where_those_in_turn_die() -> None:
 
 # ---- heartbeats, epochs
 
-def pings(**last: Any) -> Any:
+def pings(**average: Any) -> Any:
     return {'entries': [{'from osd': 0, 'to osd': osd[1:], 'interface': interface,
-                         'last': ms if interface == 'front' else 0.1}
-                        for osd, ms in last.items() for interface in ('back', 'front')]}
+                         'average': {'1min': ms if interface == 'front' else 0.1, '5min': 3.0},
+                         'last': 30.0}
+                        for osd, ms in average.items() for interface in ('back', 'front')]}
 
 
 def test_ping_times_by_the_slower_interface() -> None:
@@ -943,9 +944,11 @@ NONSENSE = [
     *[json.dumps({'ops': [op('2.1', age)]}) for age in (NAN, float('inf'), 1e300, -5)],
     '{"newest_map": "x", "oldest_map": 1}', '{"newest_map": null}',
     '{"newest_map": Infinity, "oldest_map": 1}', '{"newest_map": 1, "oldest_map": 1e30}',
-    '{"entries": [{}]}', '{"entries": null}', '{"entries": [{"to osd": "x", "last": 1}]}',
+    '{"entries": [{}]}', '{"entries": null}',
+    '{"entries": [{"to osd": "x", "average": {"1min": 1}}]}',
     '{"osd": {}}', json.dumps({'AsyncMessenger::Worker-0': 5, 'osd': {}}),
-    '{"entries": [{"to osd": NaN, "last": 1}]}', '{"entries": [{"to osd": 1, "last": NaN}]}',
+    '{"entries": [{"to osd": NaN, "average": {"1min": 1}}]}',
+    '{"entries": [{"to osd": 1, "average": {"1min": NaN}}]}', '{"entries": [{"to osd": 1}]}',
     *[json.dumps(each) for each in (
         dump((1, 2), (1, 2)), dump(('x', 1, 1), (1, 1, 1)), dump((1, 1, 1), (1, 1, 1), ('x', 'y')),
         dump((), (), ()), dump((1, 1), (1, 1), (float('inf'),)))]]
