@@ -451,27 +451,28 @@ def narrowed(network: Network) -> Iterator[None]:
         yield
 
 
-# Elsewhere, an OSD that replicates for this host alone was slow as well.
-@pytest.mark.releases('pacific', quick=())
 @pytest.mark.skipif(bool(why_impossible()), reason='no host has its own network on this machine')
-def test_a_narrow_network_of_a_host(release: str, make_cluster: ClusterFactory) -> None:
-    """Of few PGs, so that operations elsewhere hardly wait for it."""
+@pytest.mark.parametrize('number, code', [(6, 'host_network'), (12, 'switch')])
+def test_a_narrow_network_of_hosts(release: str, make_cluster: ClusterFactory, number: int,
+                                   code: str) -> None:
+    """Of one host with two OSDs, or of two with one, of few PGs, so that operations elsewhere
+    hardly wait for it."""
     with Network() as network:
-        cluster = make_cluster(release, osds=12, hosts=6, **network.options(
+        cluster = make_cluster(release, osds=12, hosts=number, **network.options(
             ['osd.%d' % osd for osd in NEIGHBOURS], FAST_CONF))
         cluster.pool_create(POOL, 64, size=2)
         cluster.wait_clean(60)
         guard = Guard(cluster, OPTIONS)
         hosts = {osd: row['host'] for osd, row in guard.osds().items()}
-        assert {osd for osd in hosts if hosts[osd] == hosts[VICTIM]} == set(NEIGHBOURS)
+        names = {hosts[osd] for osd in NEIGHBOURS}
+        assert {osd for osd in hosts if hosts[osd] in names} == set(NEIGHBOURS)
         cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600)
         cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 120, 'slowdowns')
         with narrowed(network):
-            evidence = wait_cause(guard, 'host_network', others=NEIGHBOURS,
-                                  after=['host'])['evidence']
+            evidence = wait_cause(guard, code, others=NEIGHBOURS, after=['host'])['evidence']
         assert_slow_heartbeats(evidence)
         assert evidence['osds'] == list(NEIGHBOURS)
-        assert evidence['host'] == hosts[VICTIM]
+        assert names == ({evidence['host']} if code == 'host_network' else {*evidence['hosts']})
         assert not guard.tracebacks()
         # Before its network ends.
         cluster.down()

@@ -286,7 +286,7 @@ KEEP_SECONDS = 600.0
 
 
 class PingTimes:
-    """Ping times of all OSDs, as the median over their reporters."""
+    """Ping times of all OSDs, by reporter."""
 
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
@@ -296,8 +296,8 @@ class PingTimes:
         self._in_turn = InTurn()
 
     def take(self, now: float, alive: Sequence[int],
-             laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
-        """Milliseconds by OSD: the median of its reporters. None without new answers.
+             laggy: Sequence[int]) -> Optional[Mapping[int, Mapping[int, float]]]:
+        """OSD -> reporter -> milliseconds. None without new answers.
 
         `laggy`: OSDs with laggy PGs. They share PGs with the OSD that causes them, so they ping it.
         """
@@ -307,7 +307,7 @@ class PingTimes:
             osds = self._in_turn.choose(laggy or alive,
                                         ASKED_OSDS - len(self._asking.asked(PING_TOPIC)))
             self._asking.ask(PING_TOPIC, osds, PING_COMMAND)
-        return self._medians(now) if fresh else None
+        return self._recent(now) if fresh else None
 
     def _collect(self) -> bool:
         fresh = False
@@ -317,18 +317,19 @@ class PingTimes:
                 self._times.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
         return fresh
 
-    def _medians(self, now: float) -> Dict[int, float]:
-        medians: Dict[int, float] = {}
-        for osd, reporters in list(self._times.items()):
+    def _recent(self, now: float) -> Dict[int, Dict[int, float]]:
+        for reporters in self._times.values():
             for reporter, (when, _) in list(reporters.items()):
                 if now - when > KEEP_SECONDS:
                     del reporters[reporter]
-            if not reporters:
-                del self._times[osd]
-                continue
-            times = sorted(ms for _, ms in reporters.values())
-            medians[osd] = times[len(times) // 2]
-        return medians
+        self._times = {osd: reporters for osd, reporters in self._times.items() if reporters}
+        return {osd: {reporter: ms for reporter, (_, ms) in reporters.items()}
+                for osd, reporters in self._times.items()}
+
+
+def median_ping_ms(peer_ping_ms: Mapping[int, Mapping[int, float]]) -> Dict[int, float]:
+    """OSD -> median of its reporters."""
+    return {osd: sorted(times.values())[len(times) // 2] for osd, times in peer_ping_ms.items()}
 
 
 def ping_times(out: str) -> Dict[int, float]:

@@ -15,7 +15,8 @@ from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
 from .dumps import PgSummary, count_states
 from .inventory import devices_of, drive_model, store_layout
-from .osd_commands import HistogramSampler, OsdCommands, PingTimes, PressureSampler
+from .osd_commands import (HistogramSampler, OsdCommands, PingTimes, PressureSampler,
+                           median_ping_ms)
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
                     ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads, PgWrites, Placement,
@@ -147,6 +148,7 @@ class Sensors:
         waiting = _with_waiting(counts or {}, alive)
         is_asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
         loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
+        pings = self._pings.take(now, alive, waiting)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters,
@@ -156,7 +158,7 @@ class Sensors:
             client_loads=loads.clients, object_loads=loads.objects,
             kv_bytes=self._kv_bytes(alive) if is_asked or standing else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
-            ping_ms=self._pings.take(now, alive, waiting),
+            ping_ms=None if pings is None else median_ping_ms(pings), peer_ping_ms=pings or {},
             pressures=self._pressures.take(now, waiting),
             unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),

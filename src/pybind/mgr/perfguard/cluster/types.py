@@ -540,6 +540,8 @@ class Readings:
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> heartbeat ping time in ms, median of some of its peers.
     ping_ms: Optional[Mapping[int, float]] = None
+    #: OSD -> peer -> heartbeat ping time in ms that the peer has measured, with `ping_ms`.
+    peer_ping_ms: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     #: OSD that was asked while PGs are laggy -> how busy it was since it was asked before.
     pressures: Mapping[int, Pressure] = field(default_factory=dict)
     #: OSD that was asked -> PGs that are not readable, with it as the primary.

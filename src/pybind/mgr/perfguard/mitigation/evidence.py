@@ -143,8 +143,8 @@ _FUTILE = {
     'replicas': 'it replicates more writes than its peers, and would with any primary',
     'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do'}
 #: Causes in the OSD, its drive, its host or its network, which another primary does not have.
-_OF_OSD = frozenset({'device', 'host', 'rack', 'host_network', 'network', 'cpu', 'full', 'drive',
-                     'stalls', 'process'})
+_OF_OSD = frozenset({'device', 'host', 'rack', 'switch', 'host_network', 'network', 'cpu', 'full',
+                     'drive', 'stalls', 'process'})
 
 
 #: Share of the reads of an OSD that do not depend on the primary, and least number of reads.

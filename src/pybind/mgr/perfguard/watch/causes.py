@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
+from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace, PgCounts
 from ..tables import plural
 from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, usual_ping_ms
@@ -19,6 +19,9 @@ from .types import SlowShared
 
 #: Share of the OSDs of a host with slow heartbeats that indicates the network of the host.
 HOST_PING_SHARE = 2 / 3
+#: Share of OSDs with slow heartbeats among those to which an OSD has fast ones, and of other OSDs
+#: among the rest, that indicates a network that some hosts share.
+SIDE_SHARE = 2 / 3
 #: Load relative to the peers from which the load may be the cause.
 HOT_LOAD = 1.5
 #: Minimum share of the operations of a client or object that is reported.
@@ -88,6 +91,8 @@ class OsdEvidence:
     fullness: str = ''
     #: OSD -> heartbeat ping time in ms.
     ping_ms: Mapping[int, float] = field(default_factory=dict)
+    #: OSDs of several hosts, with it, whose heartbeats are slow, but not among them.
+    side: Tuple[OsdPlace, ...] = ()
     #: Operations by client, and the names of pools.
     clients: Sequence[ClientLoad] = ()
     #: Operations of clients on it / the median of its peers.
@@ -149,11 +154,39 @@ def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
                 ' on host %s' % facts.host if of_host else '', times),
             {**evidence, 'slowdowns': slow_channels,
              **({'host': facts.host, 'osds': sorted(slow)} if of_host else {})})]
+    if facts.side:
+        hosts = sorted({place.host for place in facts.side})
+        return [LikelyCause('switch', 'network between hosts %s and the others: %s, but fast among '
+                            'these hosts: check the switch or the link that they share'
+                            % (', '.join(hosts), times),
+                            {**evidence, 'hosts': hosts,
+                             'osds': [place.osd for place in facts.side]})]
     if of_host:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
                             % (facts.host, times),
                             {**evidence, 'host': facts.host, 'osds': sorted(slow)})]
     return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + times, evidence)]
+
+
+def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
+                ping_ms: Mapping[int, float], places: Mapping[int, OsdPlace]
+                ) -> Tuple[OsdPlace, ...]:
+    """An OSD with slow heartbeats, and those OSDs with slow heartbeats to which its own are fast;
+    empty if these are on its host only, or if there is another pattern.
+
+    `peer_ping_ms`: OSD -> peer -> heartbeat ping time in ms; `ping_ms`: the median by OSD.
+    """
+    usual = usual_ping_ms(ping_ms)
+    slow = {each for each, ms in ping_ms.items() if each in places and is_slow_ping(ms, usual)}
+    times = {peer: ms for peer, ms in peer_ping_ms.get(osd, {}).items() if peer in places}
+    near = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
+    far = times.keys() - near
+    side, others = {osd} | near & slow, far - slow
+    if osd not in slow or len(near & slow) < SIDE_SHARE * len(near) \
+            or len(others) < SIDE_SHARE * len(far) \
+            or any(len({places[each].host for each in osds}) < 2 for osds in (side, others)):
+        return ()
+    return tuple(places[each] for each in sorted(side))
 
 
 def _full(facts: OsdEvidence) -> List[LikelyCause]:

@@ -16,7 +16,7 @@ from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCount
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence,
-                     causes, heavy_clients, higher_load)
+                     causes, heavy_clients, higher_load, switch_side)
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
@@ -124,6 +124,7 @@ class WatchState:
         #: What time they are of: OSDs report them once per period.
         self._counts_read = math.inf
         self.ping_ms: Mapping[int, float] = {}
+        self._peer_ping_ms: Mapping[int, Mapping[int, float]] = {}
         self.places: Mapping[int, OsdPlace] = {}
         #: Pool -> roots and classes of the OSDs that serve its operations, and when they last did.
         self._served: Dict[int, Dict[Tuple[str, str], float]] = {}
@@ -172,7 +173,7 @@ class WatchState:
         if readings.osd_counts is not None:
             self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
         if readings.ping_ms is not None:
-            self.ping_ms = readings.ping_ms
+            self.ping_ms, self._peer_ping_ms = readings.ping_ms, readings.peer_ping_ms
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
         self.removing = {osd: read.removing for osd, read in readings.counters.items()
@@ -397,6 +398,7 @@ class WatchState:
             peers_work={code: medians.of_peers(osd)
                         for code, medians in self._shared.work.items()},
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
+            side=switch_side(osd, self._peer_ping_ms, self.ping_ms, self.places),
             kv_writes=self._shared.kv_writes.get(osd),
             drive=drive_evidence(place, shared, context.drives, self._shared.firmwares)))
 

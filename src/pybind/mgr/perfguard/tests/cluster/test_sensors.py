@@ -890,7 +890,10 @@ def test_a_few_osds_at_a_time_are_asked_for_heartbeats() -> None:
     reader()
     assert reader.mgr.asked(PINGS) == [0, 1, 2, 3]
     reader.mgr.answer(PINGS, pings(p7=40.0, p8=0.5))
-    assert reader().ping_ms == {7: 40.0, 8: 0.5}
+    readings = reader()
+    assert readings.ping_ms == {7: 40.0, 8: 0.5}
+    assert readings.peer_ping_ms == {7: dict.fromkeys(range(4), 40.0),
+                                     8: dict.fromkeys(range(4), 0.5)}
     assert reader().ping_ms is None and len(reader.mgr.asked(PINGS)) == 4
     for _ in range(12):
         reader()

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
                                      Readings, Signals)
-from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients
+from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients, switch_side
 from perfguard.watch import state
 from perfguard.watch.state import kv_writes
 from perfguard.watch.types import SlowShared
@@ -99,6 +99,42 @@ def test_causes(seen: Dict[str, Any], codes: Sequence[str]) -> None:
     found = causes(replace(USUAL, **seen))
     assert [cause.code for cause in found] == codes
     assert all(cause.text and cause.evidence for cause in found)
+
+
+PLACES = {osd: OsdPlace(osd, 'h%d' % (osd // 2), 'default', 'ssd') for osd in range(12)}
+
+
+def peer_pings(side: Sequence[int]) -> Dict[int, Dict[int, float]]:
+    """Of twelve OSDs on six hosts, slow between these and the others."""
+    return {osd: {peer: 60.0 if (osd in side) != (peer in side) else 0.5
+                  for peer in range(12) if peer != osd} for osd in range(12)}
+
+
+BEHIND = peer_pings((4, 5, 6, 7))
+
+
+def test_hosts_behind_one_switch() -> None:
+    medians = pings(osd4=60.0, osd5=60.0, osd6=60.0, osd7=60.0)
+    assert {osd: [place.osd for place in switch_side(osd, BEHIND, medians, PLACES)]
+            for osd in range(12)} == {osd: [4, 5, 6, 7] if 4 <= osd <= 7 else []
+                                      for osd in range(12)}
+    cause, = causes(replace(USUAL, slowdowns=PROCESS, ping_ms=medians,
+                            side=switch_side(5, BEHIND, medians, PLACES)))
+    assert cause.code == 'switch' and 'between hosts h2, h3 and the others' in cause.text
+    assert cause.evidence['hosts'] == ['h2', 'h3'] and cause.evidence['osds'] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize('reports', [
+    # Slow to the other slow host as well; of one peer on each side only; from before.
+    {peer: 0.5 if peer == 4 else 60.0 for peer in range(12)}, {6: 0.5, 0: 60.0},
+    {0: 0.5, 1: 0.5, 6: 0.5, 2: 60.0, 9: 60.0}, {}])
+def test_other_patterns_of_heartbeats_are_no_switch(reports: Dict[int, float]) -> None:
+    medians = pings(osd4=60.0, osd5=60.0, osd6=60.0, osd7=60.0)
+    assert switch_side(5, {**BEHIND, 5: reports}, medians, PLACES) == ()
+
+
+def test_one_host_alone_is_behind_no_switch() -> None:
+    assert switch_side(5, peer_pings((4, 5)), pings(osd4=60.0, osd5=60.0), PLACES) == ()
 
 
 def test_texts_give_the_evidence() -> None:
