@@ -293,5 +293,5 @@ def _differs(level: Shards, members: Sequence[int], raw: Sequence[int]) -> bool:
 
 def _deviation(level: Shards, count: Mapping[int, int]) -> float:
     """OSDs that are to be empty do not count: the balance leaves their PGs alone."""
-    return max((abs(count.get(osd, 0) - ideal) for osd, ideal in level.targets.ideal.items()
+    return max((abs(count[osd] - ideal) for osd, ideal in level.targets.ideal.items()
                 if ideal > 0.0), default=0.0)
