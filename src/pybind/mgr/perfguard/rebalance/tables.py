@@ -299,7 +299,7 @@ def capacity(data: Json) -> List[str]:
              table(('pool', 'MAX AVAIL', 'limited by'), pools,
                    left=('pool', 'MAX AVAIL', 'limited by'))]
     if len(compared['pools']) > SHOWN_POOLS:
-        lines.append('... and %s more' % plural(len(compared['pools']) - SHOWN_POOLS, 'pool'))
+        lines.append('... and ' + plural(len(compared['pools']) - SHOWN_POOLS, 'more pool'))
     return lines
 
 

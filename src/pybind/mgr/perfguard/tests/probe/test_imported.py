@@ -505,12 +505,13 @@ def test_what_others_write_to_the_object_ends_no_host(
     assert together() == [0, 0]
 
 
-def test_the_quota_must_suffice_for_all_hosts(argv: List[str], monkeypatch: Any,
+@pytest.mark.parametrize('hosts', [2, 3, client.MAX_HOSTS])
+def test_the_quota_must_suffice_for_all_hosts(hosts: int, argv: List[str], monkeypatch: Any,
                                               capsys: Any) -> None:
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, (None, 16)))
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, (None, 8)))
     words = [*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '4', '--join', 'night']
-    assert client.main([*words, '--hosts', '3']) == 1
-    assert 'create 12 objects' in capsys.readouterr().err
+    assert client.main([*words, '--hosts', str(hosts)]) == 1
+    assert 'create %d objects' % (4 * hosts) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', [['--join', 'a/b'], ['--join', ''], ['--hosts', '1'],

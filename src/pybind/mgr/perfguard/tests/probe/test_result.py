@@ -148,6 +148,8 @@ def test_a_run_that_has_not_come_far() -> None:
     idle = replace(results[0], streams=(StreamResult('0'),))
     job, = fio_json(STARTED, steps, [idle])['jobs']
     assert (job['usr_cpu'], job['elapsed'], job['latency_ms']['>=2000']) == (0.0, 1, 0.0)
+    assert [job['read'][key] for key in ('bw_mean', 'bw_agg', 'bw_samples', 'iops_mean',
+                                         'iops_samples')] == [0] * 5
     assert sum(job['iodepth_level'].values()) == 0.0
     assert job['repetitions'][0]['read'] is None
 

@@ -39,6 +39,16 @@ def test_previews_of_weights_show_how_osds_end(verb: str, names: Any) -> None:
     assert '%(osds)d -> ' % row['before'] in shown and 'MAX AVAIL' in shown
 
 
+@pytest.mark.parametrize('number, text', [(20, ''), (21, '... and 1 more pool'),
+                                          (23, '... and 3 more pools')])
+def test_previews_show_the_first_pools(number: int, text: str) -> None:
+    pools = [{'pool': 'pool%d' % row, 'max_avail_before': None, 'max_avail_after': 1 << 30,
+              'limited_by_before': None, 'limited_by_after': 3} for row in range(number)]
+    shown = tables.capacity({'capacity': {'classes': [], 'pools': pools}})
+    assert 'pool19' in ' '.join(shown) and 'pool20' not in ' '.join(shown)
+    assert (shown[-1] if 'more' in shown[-1] else '') == text
+
+
 @pytest.mark.parametrize('verb, names', [('drain', ('h3',)), ('lose', ('h3',))])
 def test_previews_name_osds_that_have_not_reported(verb: str, names: Any) -> None:
     """The OSDs report to a new mgr one after the other."""
