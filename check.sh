@@ -71,7 +71,7 @@ unit() {
     if [ "$tier" = nightly ]; then
         # In a subshell: what follows runs with the usual number of examples.
         (
-            export PERFGUARD_FUZZ=600 PERFGUARD_CRASHES=1
+            export PERFGUARD_FUZZ=600 PERFGUARD_CRASHES=1 PERFGUARD_STORIES=40
             tests unit "$units" -q -n 2 --durations=10 --cov=perfguard \
                 --cov-report=term:skip-covered "$@"
         )

@@ -29,7 +29,7 @@ from .rebalance.test_mappings import a_pair, text
 
 ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
 #: Instants of each story in the quick tier.
-SAMPLE = 6
+SAMPLE = 3
 
 
 @pytest.fixture(autouse=True)
@@ -254,21 +254,21 @@ def test_a_crash_at_any_instant_changes_nothing_in_the_end(name: str) -> None:
 def test_two_crashes_with_commands_that_arrive_late(name: str) -> None:
     """The mgr's OSDMap is two seconds old, and so are the commands of a dead mgr on arrival."""
     story = {story.name: story for story in stories(lag=2)}[name]
-    assert wrong(story, None if ALL else 2, again=True, late=2.0) == {}
+    assert wrong(story, None if ALL else 1, again=True, late=2.0) == {}
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize('seconds', [3600.0, -3600.0])
 @pytest.mark.parametrize('name', STORIES)
-def test_the_clock_of_the_next_mgr_differs(name: str, seconds: float) -> None:
+def test_the_clock_of_the_next_mgr_differs(name: str) -> None:
     story = STORIES[name]
     without = CrashPlay(story).play()
     ending = without.ending()
-    turns = range(1, without.turns) if ALL else random.Random(name).sample(
-        range(1, without.turns), 2)
-    print('%s: %d of %d turns' % (name, len(turns), without.turns - 1))
-    found = {turn: unlike(story, ending, None, jump=(turn, seconds)) for turn in turns}
-    assert {turn: text for turn, text in found.items() if text is not None} == {}
+    for seconds in (3600.0, -3600.0):
+        turns = range(1, without.turns) if ALL else random.Random(name).sample(
+            range(1, without.turns), 1)
+        print('%s, %+d s: %d of %d turns' % (name, seconds, len(turns), without.turns - 1))
+        found = {turn: unlike(story, ending, None, jump=(turn, seconds)) for turn in turns}
+        assert {turn: text for turn, text in found.items() if text is not None} == {}
 
 
 # ---- instants that mattered

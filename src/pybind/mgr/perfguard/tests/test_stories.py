@@ -24,7 +24,7 @@ from .fakes.driver import OPTIONS, Driver
 from .fakes.straw_cluster import AuditedCluster
 
 MORE = int(os.environ.get('PERFGUARD_STORIES', '0'))
-STORIES = settings(max_examples=MORE or 40, stateful_step_count=30,
+STORIES = settings(max_examples=MORE or 20, stateful_step_count=30,
                    suppress_health_check=list(HealthCheck))
 #: Hosts, OSDs of each, racks.
 SHAPES = [(6, 1, 0), (5, 2, 0), (8, 1, 4), (10, 2, 5)]
