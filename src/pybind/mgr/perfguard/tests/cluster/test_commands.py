@@ -30,6 +30,8 @@ class Mons:
         #: After this number, they are silent.
         self._answers, self._wait_for = answers, wait_for
         self.sent: List[Dict[str, Any]] = []
+        #: Their output, by command.
+        self.outputs: Dict[str, str] = {}
         self.most = 0
         self.module_name = 'perfguard'
 
@@ -40,6 +42,7 @@ class Mons:
                      *rest: str) -> None:
         with self._lock:
             self.sent.append(json.loads(command))
+            result.outb = self.outputs.get(self.sent[-1]['prefix'], '')
             if len(self.sent) <= self._answers:
                 self._waiting.append(result)
             self.most = max(self.most, len(self._waiting))
@@ -108,6 +111,15 @@ def test_flags_that_others_have_ordered_are_known_from_the_log_and_its_new_entri
     assert [command['prefix'] for command in mons.sent] == ['log last'], 'it is read once'
     cluster.hear(entry(1, 'set'))
     assert cluster.ordered_flags() == {'norebalance'}
+
+
+def test_flags_that_others_have_ordered_before_are_read_from_the_log() -> None:
+    mons = Mons()
+    mons.outputs['log last'] = json.dumps([entry(1, 'set')])
+    cluster = mgr_cluster(mons)
+    assert cluster.ordered_flags() == cluster.ordered_flags() == {'norebalance'}
+    cluster.hear(entry(2, 'unset'))
+    assert not cluster.ordered_flags()
 
 
 def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch

@@ -11,14 +11,14 @@ from perfguard.cluster.tool_thread import ToolThread
 DAY = 86400.0
 
 
-def nvme(hot: int = 0, errors: int = 0, wear: int = 3) -> Dict[str, Any]:
+def nvme(hot: int = 0, errors: int = 0, wear: int = 3, critical: int = 1) -> Dict[str, Any]:
     """As smartctl 7 prints it, without keys that are not read."""
     return {'device': {'name': '/dev/nvme0', 'type': 'nvme', 'protocol': 'NVMe'},
             'model_name': 'INTEL SSDPE2KX040T8', 'firmware_version': 'VDV10131',
             'nvme_smart_health_information_log': {
                 'critical_warning': 0, 'temperature': 41, 'available_spare': 100,
                 'percentage_used': wear, 'media_errors': errors, 'warning_temp_time': hot,
-                'critical_comp_time': 1}}
+                'critical_comp_time': critical}}
 
 
 def ata(pending: int = 0, hot: int = 7, raw: Any = 8, text: Any = None) -> Dict[str, Any]:
@@ -44,6 +44,8 @@ SAS = {'device': {'protocol': 'SCSI'}, 'scsi_vendor': 'SEAGATE', 'scsi_revision'
 @pytest.mark.parametrize('samples, health', [
     ({0.0: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0)),
     ({DAY: nvme(61, 5), 0.0: nvme(20, 2)}, DriveHealth('M_S', 'VDV10131', None, 3, 5, 24.0, 41, 3)),
+    ({DAY: nvme(20, critical=4), 0.0: nvme(20)},
+     DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 3, 0)),
     ({0.0: ata(), DAY: ata(3, 9)}, DriveHealth('M_S', 'HXT7904Q', True, 91, 11, 24.0, 2, 3)),
     # Two more numbers are in the upper words of the value.
     ({0.0: ata(raw=131072000, text='0 (2000 0)')},
