@@ -165,6 +165,7 @@ def test_few_changes_a_day() -> None:
         world.clients.felt = world.level == 3
         world.turn(5.0)
     assert 0 < len(world.puts) <= 3 * 2 * MOST_RAISED
+    assert len(world.state.recovery.raised) == MOST_RAISED
     world.clients.felt = True
     world.run(60)
     assert world.config == {}

@@ -215,7 +215,8 @@ def test_no_such_program() -> None:
 
 def test_lines_after_the_end() -> None:
     lines = json.dumps({'a': 'x' * 1000})
-    one = child('for _ in range(500): print(%r)' % lines)
+    one = child('if os.fork(): os._exit(0)\n'
+                'time.sleep(0.3)\nfor _ in range(500): print(%r)' % lines)
     assert one.wait(SECONDS)
     assert len(one.lines()) == 500
     one.close()
