@@ -793,6 +793,15 @@ def test_a_restart_reports_that_the_campaign_continues() -> None:
     assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
 
 
+def test_events_of_a_campaign_are_known_to_the_next_mgr() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    before = whats(driver, 'phase')
+    driver.restart()
+    driver.turn()
+    assert before and whats(driver, 'phase')[:len(before)] == before
+
+
 def test_the_wait_for_the_balancer_names_the_way_out_and_abort_ends_it() -> None:
     """The thread of a balancer that has failed leaves it marked as busy for ever."""
     driver = Driver()

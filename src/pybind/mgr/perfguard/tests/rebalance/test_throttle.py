@@ -253,6 +253,13 @@ def test_latency_that_varies_about_its_limit_while_nothing_moves_is_not_due_to_m
     assert pace.code == Code.NEW_BASELINE and readings > 1.5 * NEW_BASELINE_READINGS
 
 
+@pytest.mark.parametrize('over, left', [(0, 0), (1, 0), (3, 2)])
+def test_a_fast_reading_during_a_halt_makes_up_for_a_slow_one(over: int, left: int) -> None:
+    pace = decide(Pace(pgs=1.0, over=over, halted=True), reading(5.0, 0.9 * TARGET), frozenset(),
+                  0.0, 0, OPTIONS)
+    assert pace.halted and pace.over == left
+
+
 def test_a_limit_that_is_not_used_does_not_grow() -> None:
     pace = Pace(pgs=10.0)
     for now in range(1, 10):
