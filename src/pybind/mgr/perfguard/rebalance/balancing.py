@@ -22,7 +22,7 @@ from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_byte
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import listed, plural
-from ..upmap.balance import PlacedPg, is_merging
+from ..upmap.balance import PlacedPg, is_merging, why_unbalanced
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason
 from ..upmap.shares import backfill_bytes, weights_of
@@ -249,8 +249,9 @@ def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
              named: bool = False) -> str:
     """Why a pool is not balanced; '' if it is. Those that the balancer must not touch have to be
     named, and so do those of `by_hand`."""
-    if not observation.crush.balances(pool.crush_rule, pool.size):
-        return 'the mons keep no upmaps under its CRUSH rule, or perfguard does not know its shares'
+    unbalanced = why_unbalanced(pool, observation.crush)
+    if unbalanced:
+        return unbalanced
     if is_merging(pool):
         return 'its PGs are being merged'
     if not named and not observation.balancing.covers(pool.id):

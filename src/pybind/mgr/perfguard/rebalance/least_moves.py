@@ -18,7 +18,8 @@ from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Balancing, Json, OsdSet, Pool
 from ..observation import Observation
-from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging, may_obey
+from ..upmap.balance import (Balance, PlacedPg, balance, is_balanced, is_merging, may_obey,
+                             why_unbalanced)
 from ..upmap.pins import broken_rule, merge_reason
 from .types import Bounds
 
@@ -90,8 +91,9 @@ def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
         return 'the balancer does not cover the pool (balancer mode, or pool list)'
     if is_merging(pool):
         return 'its PGs are being merged'
-    if not crush.balances(pool.crush_rule, pool.size):
-        return 'the mons keep no upmaps under that rule, or perfguard does not know its shares'
+    unbalanced = why_unbalanced(pool, crush)
+    if unbalanced:
+        return unbalanced
     # With several takes, positions have a meaning, such as the device class of the primary.
     return '' if may_obey(pool, crush) else \
         'that rule has several takes, or places unequal numbers of shards in its buckets'

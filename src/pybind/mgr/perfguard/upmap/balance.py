@@ -75,6 +75,16 @@ def is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
             and not is_merging(pool))
 
 
+def why_unbalanced(pool: Pool, crush: CrushRules) -> str:
+    """Why the PGs of a pool end where its rule places them; '' if it balances them."""
+    if not crush.keeps_upmaps(pool.crush_rule, pool.size):
+        return 'the mons keep no upmaps under the CRUSH rule'
+    if not crush.balances(pool.crush_rule, pool.size):
+        return 'perfguard does not know the shares of OSDs under the CRUSH rule, which has MSR ' \
+            'steps or takes an OSD'
+    return ''
+
+
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
             deviation: float = 1.0, room: PoolRoom = PoolRoom(),

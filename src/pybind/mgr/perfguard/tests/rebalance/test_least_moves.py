@@ -266,7 +266,8 @@ def test_nothing_moves_for_the_balance_if_that_is_not_allowed() -> None:
      'several takes'),
     (('choose firstn 2 type rack', 'chooseleaf firstn 2 type host'), 3, 'unequal numbers'),
     (('choose indep 2 type rack', 'choose indep 2 type host', 'choose indep 2 type osd'), 8,
-     'the mons keep no upmaps')])
+     'the mons keep no upmaps'),
+    (('chooseleaf firstn 2 type host', 'emit', 'take osd.0'), 3, 'or takes an OSD')])
 def test_rules_that_place_all_pgs(steps: Sequence[str], size: int, why: str,
                                   tmp_path: Path) -> None:
     """Positions have a meaning, for example, if there are several takes."""
