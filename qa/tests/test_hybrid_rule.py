@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pool under a hybrid rule, with an SSD and an HDD in each site. The mons cancel all its upmaps:
 PGs move by weights, a few at a time."""
-from typing import List
+import json
+from typing import Any, Dict, List
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import add_rule, crush_weights, order, wait_reported
+from qa.lib.joins import add_rule, crush_weights, order, refused, wait_reported
 from qa.tests.test_two_sites import make_pool
 
 HYBRID = """
@@ -27,6 +28,7 @@ rule hybrid {
 """
 #: PGs that may move at a time.
 IN_FLIGHT = 4
+nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 
 def set_classes(cluster: Cluster, osds: List[int]) -> None:
@@ -43,19 +45,34 @@ def most_remapped(cluster: Cluster, first: int) -> int:
                for epoch in range(first, cluster.epoch() + 1))
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
-def test_few_pgs_move_at_a_time(release: str, make_cluster: ClusterFactory) -> None:
+@pytest.fixture
+def guard(release: str, make_cluster: ClusterFactory) -> Guard:
+    """8 OSDs with the pool, and 4 new ones without a weight."""
     cluster = make_cluster(release, osds=8, hosts=8, racks=2, conf=FAST_CONF)
     set_classes(cluster, cluster.osds())
     add_rule(cluster, HYBRID)
     # PGs with few objects recover from their logs: they would not be remapped.
     make_pool(cluster, 'sites', 'hybrid', objects=1500)
     guard = Guard(cluster, {'max_pgs_in_flight': str(IN_FLIGHT)})
-    added = cluster.add_osds(4, hosts=['host8', 'host9', 'host10', 'host11'], weight=0.0)
-    set_classes(cluster, added)
+    set_classes(cluster, cluster.add_osds(
+        4, hosts=['host8', 'host9', 'host10', 'host11'], weight=0.0))
     wait_reported(guard)
+    return guard
 
-    what = {'what': ['osd.%d' % osd for osd in added], 'weight': '1.0'}
+
+def expansion(cluster: Cluster) -> Dict[str, Any]:
+    """The arguments of an order that gives the new OSDs their weight."""
+    return {'what': ['osd.%d' % osd for osd in new_osds(cluster)], 'weight': '1.0'}
+
+
+def new_osds(cluster: Cluster) -> List[int]:
+    return cluster.osds()[-4:]
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+def test_few_pgs_move_at_a_time(release: str, guard: Guard) -> None:
+    cluster, what = guard.cluster, expansion(guard.cluster)
+    added = new_osds(cluster)
     shown = order(guard, 'expand', dry_run=True, **what)
     number = shown['moved_by_weights']['sites']
     assert shown['risks'] == [] and number > 3 * IN_FLIGHT
@@ -75,3 +92,63 @@ def test_few_pgs_move_at_a_time(release: str, make_cluster: ClusterFactory) -> N
           'at a time' % (release, number, done['tranches'], paced, IN_FLIGHT, stock))
     assert 0 < paced <= IN_FLIGHT < stock
     assert not guard.tracebacks()
+
+
+@nightly
+def test_an_expansion_goes_back_by_a_drain(release: str, guard: Guard) -> None:
+    """A rollback would restore all weights at once."""
+    cluster = guard.cluster
+    before, first = acting_sets(cluster), cluster.epoch()
+    order(guard, 'expand', **expansion(cluster))
+    # The rollback of a few PGs is no risk.
+    cluster.wait(lambda: guard.status()['released'] > 4 * IN_FLIGHT, 200, 'many released PGs')
+    guard.do('abort')
+    guard.wait_phase('ABORTED', timeout=60)
+    cluster.wait_clean(60)
+    drain = ' '.join(['drain', *('osd.%d' % osd for osd in new_osds(cluster))])
+    refused(guard, 'campaign rollback', '"%s" moves a few at a time' % drain)
+    order(guard, 'drain', what=drain.split()[1:])
+    guard.wait_phase('DONE', timeout=400)
+    cluster.wait_clean(60)
+    paced = most_remapped(cluster, first)
+    print('%s: at most %d PGs moved at a time there and back (limit %d)' % (
+        release, paced, IN_FLIGHT))
+    assert acting_sets(cluster) == before and 0 < paced <= IN_FLIGHT
+    assert not guard.tracebacks()
+
+
+def acting_sets(cluster: Cluster) -> Dict[str, List[int]]:
+    return {pg['pgid']: sorted(pg['acting']) for pg in cluster.pgs()}
+
+
+@nightly
+def test_mons_cancel_upmaps_that_change_nothing(guard: Guard) -> None:
+    """A pair of OSDs that are both in CRUSH's set of a PG has no effect. A release whose mons keep
+    it under this rule could be told from others without disturbing a PG."""
+    cluster = guard.cluster
+    cluster.pool_create('flat', 8, size=4)
+    cluster.wait_clean(60)
+    assert keeps_a_pair(cluster, 'flat') and not keeps_a_pair(cluster, 'sites')
+    guard.configure({'target': 'balanced'})
+    wait_reported(guard)
+    shown = order(guard, 'rule', pool='flat', rule='hybrid', dry_run=True)
+    assert shown['pgs'] > 0 and 'the mons keep no upmaps under' in str(shown['warnings'])
+
+
+def keeps_a_pair(cluster: Cluster, pool: str) -> bool:
+    """Whether the mons keep an upmap without effect."""
+    number = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
+    pg = next(pg for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % number))
+    pgid, pair = pg['pgid'], pg['up'][:2]
+    interval = interval_of(cluster, pgid)
+    cluster.mon('osd pg-upmap-items', pgid=pgid, id=pair)
+    kept = any(row['pgid'] == pgid for row in cluster.osd_dump()['pg_upmap_items'])
+    cluster.mon('osd rm-pg-upmap-items', pgid=pgid)
+    assert interval_of(cluster, pgid) == interval
+    return kept
+
+
+def interval_of(cluster: Cluster, pgid: str) -> int:
+    """The epoch in which its present interval began."""
+    query = json.loads(cluster.ceph('pg', pgid, 'query', '-f', 'json').stdout)
+    return int(query['info']['history']['same_interval_since'])

@@ -10,6 +10,7 @@ from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import order, wait_reported
 
 pytestmark = pytest.mark.releases('tentacle')
 
@@ -36,19 +37,20 @@ def msr_cluster(make: ClusterFactory, release: str) -> Cluster:
     return cluster
 
 
-def crowded(cluster: Cluster) -> Dict[str, Set[str]]:
+def crowded(cluster: Cluster, pool: str = 'msr') -> Dict[str, Set[str]]:
     """PGs with more OSDs on one host than the rule allows."""
-    hosts = cluster.osd_hosts()
+    hosts, prefix = cluster.osd_hosts(), prefix_of(cluster, pool)
     found = {pg['pgid']: Counter(hosts[osd] for osd in pg['up'] if osd in hosts)
              for pg in cluster.pgs()}
     return {pgid: {host for host, count in on.items() if count > PER_HOST}
-            for pgid, on in found.items() if pgid.startswith(msr_pool(cluster))
+            for pgid, on in found.items() if pgid.startswith(prefix)
             and (max(on.values(), default=0) > PER_HOST or len(on) > HOSTS)}
 
 
-def msr_pool(cluster: Cluster) -> str:
+def prefix_of(cluster: Cluster, name: str) -> str:
+    """The IDs of its PGs begin with it."""
     return '%d.' % next(pool['pool'] for pool in cluster.osd_dump()['pools']
-                        if pool['pool_name'] == 'msr')
+                        if pool['pool_name'] == name)
 
 
 def test_the_failure_domain_outlives_an_expansion(release: str,
@@ -70,5 +72,27 @@ def test_the_failure_domain_outlives_an_expansion(release: str,
     print('%s: %d PGs were pinned, %d released, %d upmaps left, crowded: %s' % (
         release, pinned, done['released'], len(upmaps), crowded(cluster)))
     assert crowded(cluster) == {} and done['released'] > 0
-    assert not [pgid for pgid in upmaps if pgid.startswith(msr_pool(cluster))]
+    assert not [pgid for pgid in upmaps if pgid.startswith(prefix_of(cluster, 'msr'))]
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('tentacle', quick=())
+def test_a_pool_gets_an_msr_rule(release: str, make_cluster: ClusterFactory) -> None:
+    """All its PGs move to where the rule places them, a few at a time."""
+    cluster = msr_cluster(make_cluster, release)
+    cluster.mon('osd erasure-code-profile set', name='flat', profile=[
+        'k=4', 'm=2', 'crush-failure-domain=osd'])
+    cluster.mon('osd pool create', pool='flat', pg_num=16, pgp_num=16, pool_type='erasure',
+                erasure_code_profile='flat')
+    cluster.wait_clean(60)
+    guard = Guard(cluster, {'target': 'balanced', 'max_pgs_in_flight': '4'})
+    wait_reported(guard)
+    shown = order(guard, 'rule', pool='flat', rule='msr', dry_run=True)
+    assert crowded(cluster, 'flat') and 'MSR steps' in str(shown['warnings'])
+    order(guard, 'rule', pool='flat', rule='msr')
+    done = guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(60)
+    print('%s: %d PGs moved to a pool with an MSR rule: %s' % (
+        release, done['released'], shown['warnings']))
+    assert crowded(cluster, 'flat') == {} and guard.upmaps() == {}
     assert not guard.tracebacks()
