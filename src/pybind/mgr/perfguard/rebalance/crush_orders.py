@@ -487,7 +487,7 @@ def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds,
                       'not allow the other PGs to be where the new one places them'
                       % fewest.upmaps)
     change = replace(preview.change, least=bounds, upmaps_max=most,
-                     limited=() if most is None else fewest.pools)
+                     limited=() if most is None else fewest.pools, balanced=fewest.balanced)
     outlook = replace(preview.outlook, finals=fewest.finals)
     first = change.first_moves(observation, outlook, {})
     if first is None:

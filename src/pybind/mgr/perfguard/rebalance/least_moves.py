@@ -21,6 +21,7 @@ from ..observation import Observation
 from ..upmap.balance import (Balance, PlacedPg, balance, is_balanced, is_merging, may_obey,
                              why_unbalanced)
 from ..upmap.pins import broken_rule, merge_reason
+from ..upmap.shares import ROUNDING
 from .types import Bounds
 
 
@@ -50,8 +51,9 @@ class LeastMoves:
     deviation: float = 0.0
     #: Fewer upmaps than without a limit, and as few as possible.
     trades: Tuple[Trade, ...] = ()
-    #: Their IDs.
+    #: Their IDs, and those of the ones that are balanced then.
     pools: Tuple[int, ...] = ()
+    balanced: Tuple[int, ...] = ()
 
     @property
     def required_share(self) -> float:
@@ -64,7 +66,7 @@ class LeastMoves:
         return LeastMoves({**self.finals, **other.finals}, self.by_crush + other.by_crush,
                           self.required + other.required, self.extra + other.extra,
                           self.upmaps + other.upmaps, max(self.deviation, other.deviation),
-                          pools=self.pools + other.pools)
+                          pools=self.pools + other.pools, balanced=self.balanced + other.balanced)
 
     def as_json(self) -> Json:
         return {'shards_by_crush': self.by_crush, 'shards_required': self.required,
@@ -167,10 +169,12 @@ class _PoolMoves:
         finals = {pgid: final for pgid, final in ends.items()
                   if final != pgs[pgid].acting and self._is_allowed(final)}
         required = self._unlimited.required
+        complete = all(finals.get(pgid, pgs[pgid].acting) == final for pgid, final in ends.items())
         return LeastMoves(
             finals, self._by_crush, required, moved - required,
             sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
-            result.deviation, pools=(pool.id,))
+            result.deviation, pools=(pool.id,), balanced=(pool.id,) if complete
+            and result.deviation <= self._bounds.deviation + ROUNDING else ())
 
     def _is_allowed(self, osds: OsdSet) -> bool:
         """Whether `former` allows a set."""

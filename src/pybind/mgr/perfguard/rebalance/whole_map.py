@@ -34,6 +34,8 @@ class MapChange(PassingChange):
     #: How many upmaps may keep the PGs of `limited` in place (None: unlimited), and those pools.
     upmaps_max: Optional[int] = None
     limited: Tuple[int, ...] = ()
+    #: The pools that are balanced once these PGs have moved.
+    balanced: Tuple[int, ...] = ()
 
     @classmethod
     def to(cls, rules: CrushRules, observation: Observation) -> 'MapChange':
@@ -69,8 +71,8 @@ class MapChange(PassingChange):
 
     @property
     def settled_pools(self) -> FrozenSet[int]:
-        # Where the balance would place their PGs, they may need further upmaps.
-        return frozenset(self.limited)
+        # Where the balance would place PGs of limited ones, they may need further upmaps.
+        return frozenset((*self.limited, *self.balanced))
 
     @property
     def removes_upmaps(self) -> bool:

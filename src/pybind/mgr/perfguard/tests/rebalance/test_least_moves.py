@@ -230,6 +230,18 @@ def test_pgs_follow_a_crush_map_although_no_other_has_to_move_any_longer(tmp_pat
         pgid: pg.raw for pgid, pg in obeyed.pgs.items() if pg.acting != pg.raw} != {}
 
 
+def test_pools_that_are_balanced_then_move_no_further(tmp_path: Path) -> None:
+    """Within the buckets of their groups, OSDs may come closer to their share than they have to."""
+    future, observation = map_future(
+        Shape(INDEP_HOST, FOUR_RACKS, 8, hosts(24, 2, racks=6)), tmp_path)
+    moves = moves_for_map(future, observation, Bounds(1.5, 1000.0))
+    assert moves.balanced == moves.pools == (1, 2) and moves.deviation <= 1.5
+    unbalanced = moves_for_map(future, observation, Bounds(1.0, 0.0))
+    assert unbalanced.balanced == (1,) and unbalanced.deviation > 1.1
+    change = MapChange(least=Bounds(1.0, 1.0), balanced=(2,))
+    assert change.settled_pools == {2} and not change.removes_upmaps
+
+
 def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.preview.MAX_BURST_PINS', 5)
     driver = Driver(RuledCluster(), BALANCED)
