@@ -202,11 +202,11 @@ class PgSummary:
 
     def by_osd(self, period: float) -> ByOsd:
         """The summary, at most `period` old if there were changes, else older."""
-        seldom = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
-        worth = period if self._news else max(
-            period, min(self.cost_seconds / TROUBLE_SHARE, seldom))
+        most_seconds = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
+        valid_seconds = period if self._news else max(
+            period, min(self.cost_seconds / TROUBLE_SHARE, most_seconds))
         age = None if self._read_at is None else self._clock() - self._read_at
-        if age is None or age >= worth:
+        if age is None or age >= valid_seconds:
             self._read()
         return self._by_osd
 

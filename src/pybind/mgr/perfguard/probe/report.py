@@ -38,6 +38,8 @@ class Results(Generic[Result]):
 
     def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
            compute: Callable[[], Result]) -> Result:
+        """The cached result, unless one of the records, or what else it depends on (`basis`), has
+        changed since: then it is computed, and the oldest one is forgotten."""
         ids = tuple(record.id for record in records)
         cached = self._known.get(ids)
         if cached is None or cached[1] != basis or any(

@@ -191,8 +191,8 @@ class ProbeRun:
 
     def _osds_of(self, steps: Sequence[JobStep], pool: Pool,
                  observation: Observation) -> AbstractSet[int]:
-        """The first repetition of a job writes the objects that it reads. Writes load all OSDs of a
-        PG, and so do reads of an erasure-coded pool."""
+        """The OSDs that the steps load. The first repetition of a job writes the objects that it
+        reads. Writes load all OSDs of a PG, and so do reads of an erasure-coded pool."""
         osds = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
         shared = pool.erasure or any(step.job.writes or not step.repetition for step in steps)
         if not osds or shared and len(osds) > FEW_OSDS:

@@ -237,6 +237,8 @@ def _lower(pace: Pace, why: Reason, in_flight: int, nothing_moves: bool, reading
 
 
 def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -> Pace:
+    """Latency is within its limit for `readings` more readings: end a halt once there were enough
+    of them; else raise the limit of PGs, if as many are in flight."""
     under, pgs, halted = pace.under + readings, pace.pgs, pace.halted
     if halted:
         halted = under < HALT_READINGS

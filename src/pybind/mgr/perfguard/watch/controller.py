@@ -283,8 +283,10 @@ class Watching:
         return {name: part for name, part in parts.items() if part}
 
     def _save_baselines(self, pools: Set[int]) -> None:
-        # One of each per turn: a write takes the mon some milliseconds, and hundreds of pools may
-        # be removed at once. An OSDMap without pools may be the initial, empty one.
+        """Remove the baseline of a pool that does not exist anymore, and store one that has grown.
+        One of each per turn: a write takes the mon some milliseconds, and hundreds of pools may be
+        removed at once."""
+        # An OSDMap without pools may be the initial, empty one.
         removed = next(iter(self._stored - pools), None) if pools else None
         if removed is not None:
             self._store.remove(BASELINES + str(removed))
