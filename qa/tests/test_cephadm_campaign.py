@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import pytest
 
@@ -135,10 +135,29 @@ def wait_all_up(admin: Admin) -> None:
     admin.rig.wait(up, 180, 'all OSDs up and all PGs complete')
 
 
+def may_stop(admin: Admin, host: str) -> Tuple[bool, bool]:
+    """Whether Ceph lets all OSDs of a host stop, and cephadm all of its daemons."""
+    def allowed(*words: str) -> bool:
+        try:
+            admin.rig.ceph(*words)
+        except ClusterError:
+            return False
+        return True
+
+    osds = [str(row['id']) for row in admin.rig.json('osd', 'metadata')
+            if row.get('hostname') == host]
+    return allowed('osd', 'ok-to-stop', *osds), allowed('orch', 'host', 'ok-to-stop', host)
+
+
 def maintenance(admin: Admin, host: str) -> None:
+    # A PG that peers just now may not lose an OSD.
+    admin.rig.wait(lambda: may_stop(admin, host) == (True, True), 60, f'{host} to be ok to stop')
+    assert admin.status()['pinned']
     admin.rig.ceph('orch', 'host', 'maintenance', 'enter', host)
     admin.rig.wait(lambda: admin.rig.json('osd', 'stat')['num_up_osds'] == 4, 60, 'two OSDs down')
     wait_remark(admin, f'in maintenance: {host}')
+    for other in set(HOSTS) - {host}:
+        assert may_stop(admin, other) == (False, False), other
     time.sleep(15)
     admin.rig.ceph('orch', 'host', 'maintenance', 'exit', host)
 
