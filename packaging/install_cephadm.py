@@ -318,9 +318,11 @@ for version in "$1"/*-????????; do
 done
 rmdir "$1" 2>/dev/null || true
 '''
+#: $1: a pattern for the name of a container. cephadm may know the ID of the one before.
 PYTHON = '''
 engine=$(command -v podman || command -v docker)
-"$engine" exec "$1" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+container=$("$engine" ps -q -f "name=$1")
+"$engine" exec "$container" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 '''
 
 
@@ -419,7 +421,8 @@ class Installer:
         daemons = [row for row in self.ceph.json('orch ps', daemon_type='mgr')
                    if row.get('container_id')]
         for daemon in daemons:
-            text = self.hosts.run(daemon['hostname'], PYTHON, daemon['container_id']).strip()
+            name = 'mgr.%s$' % daemon['daemon_id'].replace('-', '.')
+            text = self.hosts.run(daemon['hostname'], PYTHON, name).strip()
             if tuple(int(part) for part in text.split('.')) < OLDEST_PYTHON:
                 raise Refusal('the image of mgr.%s has Python %s; perfguard requires %d.%d' % (
                     (daemon['daemon_id'], text) + OLDEST_PYTHON))

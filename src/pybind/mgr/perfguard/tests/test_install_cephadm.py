@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
 import sys
 import tarfile
 import threading
@@ -233,6 +234,33 @@ def test_a_host_that_does_not_answer_is_named(
     hosts._user, hosts._options = 'root', []
     with pytest.raises(program.Refusal, match='h2: no answer by ssh in 0.5 seconds'):
         program.on_each(['h1', 'h2'], lambda host: hosts.run(host, 'true'))
+
+
+@pytest.mark.parametrize('python, refusal', [('3.9', ''), ('3.8', 'mgr.h-1.abc has Python 3.8')])
+def test_the_python_of_a_mgr_is_that_of_its_present_container(
+        program: Any, python: str, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        ) -> None:
+    """cephadm may know the ID of the one before."""
+    executable(tmp_path / 'podman', """#!/bin/sh
+case "$*" in
+    "ps -q -f name=mgr.h.1.abc$") echo present ;;
+    "exec present python3 "*) echo %s ;;
+    *) exit 125 ;;
+esac
+""" % python)
+    monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % tmp_path)
+    installer = program.Installer.__new__(program.Installer)
+    installer.ceph = argparse.Namespace(json=lambda *_, **__: [
+        {'daemon_id': 'h-1.abc', 'hostname': 'h-1', 'container_id': 'before'}])
+    installer.hosts = argparse.Namespace(run=lambda _, *words: subprocess.run(
+        ['sh', '-euc', words[0], 'sh', *words[1:]], check=True, stdout=subprocess.PIPE,
+        universal_newlines=True).stdout)
+    said = ''
+    try:
+        installer.check_python()
+    except program.Refusal as error:
+        said = str(error)
+    assert refusal in said and bool(refusal) is bool(said)
 
 
 FAILED: Dict[str, Any] = {'checks': {'MGR_MODULE_ERROR': {'detail': [
