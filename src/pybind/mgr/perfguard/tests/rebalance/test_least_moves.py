@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -185,6 +185,18 @@ def test_each_limit_of_upmaps_moves_the_fewest_shards(shape: Shape, tmp_path: Pa
             assert trade.shards == floor(pool, future, trade.upmaps)
     # With the first shape, what moves ends where CRUSH places it.
     assert moved == sorted(moved) and (moved[-1] > moved[0] or shape is SHAPES[0])
+
+
+def test_pgs_that_are_remapped_are_left_alone(tmp_path: Path) -> None:
+    pool, future, observation = shape_future(SHAPES[0], tmp_path)
+    remapped = {pgid: future.pgs[pgid].acting for pgid in ('1.1', '1.2')}
+    moved: List[Set[str]] = []
+    for pg_temp in ({}, remapped):
+        seen: Any = SimpleNamespace(osdmap=replace(observation.osdmap, pg_temp=pg_temp))
+        result = least_moves(future, pool, seen, Bounds(1000.0, 0.0))
+        assert result is not None
+        moved.append(set(result.finals))
+    assert moved[0] >= set(remapped) and moved[1] and moved[1] <= moved[0] - set(remapped)
 
 
 def map_future(shape: Shape, directory: Path) -> Tuple[Future, Any]:

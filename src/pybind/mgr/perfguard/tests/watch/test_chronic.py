@@ -10,7 +10,8 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.chronic import KEPT, ChronicOsds, _Count
 from perfguard.watch.slow_osds import SlowOsds
-from perfguard.watch.slowness import LASTING_SECONDS, SlowSettings
+from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
+                                      SlowSettings)
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
 from ..fakes.zones import in_zone
@@ -408,6 +409,15 @@ def test_what_is_kept_is_bounded_and_small() -> None:
     uuids = counted.from_json({str(osd): rows['3'] for osd in range(10000)}, START + 9 * HOUR)
     kept = counted.to_json(uuids)
     assert len(kept) == KEPT and len(json.dumps(kept, separators=(',', ':'))) < 60000
+
+
+@pytest.mark.parametrize('field, least', [
+    ('slow', LEAST_SLOW_SECONDS), ('recent_slow', RECENT_SLOW_SECONDS)])
+@pytest.mark.parametrize('share, kept', [(0.24, False), (0.26, True)])
+def test_a_quarter_of_the_way_is_kept(field: str, least: float, share: float, kept: bool) -> None:
+    counted = ChronicOsds()
+    counted.from_json({'3': {field: share * least}}, START)
+    assert ('3' in counted.to_json({})) is kept
 
 
 @pytest.mark.parametrize('kept', [
