@@ -88,7 +88,16 @@ def test_a_refused_change_of_crush_keeps_every_pin(whole: bool, prefix: str) -> 
     driver.run(3)
     before, pins = cluster.entries(), dict(driver.loop.rebalance.pins)
     cluster.most_unclean, cluster.refuse[prefix] = 0, 'EINVAL'
+    computed: List[bool] = []
+    outlook = cluster.outlook
+
+    def noting(osdmap: Any, weights: Any, crush_map: Any, *more: Any) -> Any:
+        computed.append(crush_map is not None)
+        return outlook(osdmap, weights, crush_map, *more)
+
+    setattr(cluster, 'outlook', noting)
     assert driver.order('rollback')['pins_removed'] == len(pins) == len(before)
+    assert computed == [whole] * 2
     driver.run_until(lambda: driver.phase == 'PINNING')
     driver.run_to('ABORTED')
     driver.run(3)

@@ -8,9 +8,9 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
-from perfguard.watch.peers import (MIN_PEERS, Excused, LoadPoint, Partners, PeerComparison,
-                                   PeerFinding, Peers, _choose, compare, excuse_waiting, groups_of,
-                                   loads_of, queue_allowance)
+from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, Excused, LoadPoint, Partners,
+                                   PeerComparison, PeerFinding, Peers, ScoreBaseline, _choose,
+                                   compare, excuse_waiting, groups_of, loads_of, queue_allowance)
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
@@ -245,3 +245,11 @@ def test_osds_with_other_operations_have_no_less_to_do() -> None:
     readers = [point(osd, 1.0)._replace(loads=loads_of(100.0, 0.0)) for osd in range(3)]
     peers = Peers(readers + [point(osd, 20.0) for osd in range(3, 8)])
     assert math.exp(peers.expected(loads_of(60, 40))) == pytest.approx(1.0, rel=0.1)
+
+
+def test_one_slow_moment_changes_little_of_what_was_learned() -> None:
+    assert ScoreBaseline(seconds=0.0).learned(9.0, 10.0).mean == 9.0, 'nothing was'
+    known = ScoreBaseline(mean=1.0, seconds=LEARN_SECONDS)
+    share = 10.0 / (LEARN_SECONDS + 10.0)
+    for value, most in ((9.0, CLIP), (-9.0, -CLIP)):
+        assert known.learned(value, 10.0).mean == pytest.approx(1.0 + share * most * known.sigma())
