@@ -90,6 +90,25 @@ def test_an_expansion_of_both_sites_is_pinned_whole(release: str,
     assert not guard.tracebacks()
 
 
+def test_a_pool_gets_the_rule_of_two_sites(release: str, make_cluster: ClusterFactory) -> None:
+    """Positions have a meaning under it: all PGs move to where it places them, a few at a time."""
+    cluster = make_cluster(release, osds=8, hosts=8, racks=2, conf=FAST_CONF)
+    add_rule(cluster, TWO_SITES)
+    pool = cluster.pool_create('flat', 16, size=4)
+    cluster.fill('flat', 300, 4096)
+    cluster.wait_clean(60)
+    assert unevenly_spread(cluster, acting_sets(cluster, pool))
+    guard = Guard(cluster, {'target': 'balanced', 'max_pgs_in_flight': '4'})
+    wait_reported(guard)
+    shown = order(guard, 'rule', pool='flat', rule='two_sites')
+    assert 'several takes' in str(shown['warnings'])
+    done = guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(60)
+    print('%s: %d PGs moved: %s' % (release, done['released'], shown['warnings']))
+    assert not unevenly_spread(cluster, acting_sets(cluster, pool)) and guard.upmaps() == {}
+    assert not guard.tracebacks()
+
+
 @pytest.mark.parametrize('target', ['balanced', 'crush'])
 def test_a_drained_rack_is_empty_at_the_end(target: str, release: str,
                                             make_cluster: ClusterFactory) -> None:
