@@ -144,8 +144,15 @@ def install_image(cache: Cache) -> None:
     with open(root / 'usr/share/ceph/mgr/mgr_module.py', 'a') as base:
         base.write('\nMgrModule.NOTIFY_TYPES = []\n')
     # 20.2 gives "raw prepare" an option of "lvm batch" where an OSD keeps its id.
-    translate = root / 'usr/lib/python3/dist-packages/ceph/deployment/translate.py'
-    translate.write_text(translate.read_text().replace('--osd-ids', '--osd-id'))
+    # It also forgets what it has read of an OSD's data once it reads of the OSD's DB.
+    libraries = root / 'usr/lib/python3/dist-packages'
+    for name, wrong, right in (
+            ('ceph/deployment/translate.py', '--osd-ids', '--osd-id'),
+            ('ceph_volume/devices/raw/list.py',
+             'result[osd_uuid] = disk.bluestore_info(device, oj)',
+             'result.setdefault(osd_uuid, {}).update(disk.bluestore_info(device, oj))')):
+        source = libraries / name
+        source.write_text(source.read_text().replace(wrong, right))
     # A zip archive for another Python than that of the hosts. Offsets in it must not change.
     program = cache.host_root / 'usr/sbin/cephadm'
     interpreter, _, archive = (root / 'usr/sbin/cephadm').read_bytes().partition(b'\n')
