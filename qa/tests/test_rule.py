@@ -265,12 +265,10 @@ def test_fewer_upmaps_cost_movement(guard: Guard, least: str) -> None:
 def test_only_what_a_map_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
     """Another failure domain in the rule itself, then two hosts that change their racks."""
     cluster, text = guard.cluster, crush_text(guard.cluster)
-    set_map(guard, with_racks(text, least))
+    set_map(guard, with_racks(text, least), per_rack=1)
     first, second, *_ = re.findall(r'rack \S+ \{.*?item (\S+) ', text, re.DOTALL)
-    assert in_racks(cluster)
-    set_map(guard, swapped(crush_text(cluster), first, second))
-    assert in_racks(cluster)
-    set_map(guard, text)
+    set_map(guard, swapped(crush_text(cluster), first, second), per_rack=1)
+    set_map(guard, text, at_most=None)
 
 
 def text_of_rule(text: str, name: str) -> str:
@@ -328,10 +326,10 @@ def test_only_what_groups_do_not_allow_to_stay_moves(guard: Guard, least: str,
     print('%s: %d of %d shards moved to groups (required %d, by CRUSH alone %d), %d upmaps' % (
         cluster.release.name, moved(before, there), 6 * len(before), shown['shards_required'],
         shown['shards_by_crush'], len(guard.upmaps())))
-    assert in_groups(cluster)
-    required = shown['shards_required']
-    assert 0 < required <= moved(before, there) == required + shown['shards_extra'] \
-        <= 1.1 * required < shown['shards_by_crush']
+    assert fewest(cluster, there, 2) == 0
+    required = fewest(cluster, before, 2)
+    assert 0 < required <= moved(before, there) == shown['shards_required'] + shown[
+        'shards_extra'] <= 1.1 * required < shown['shards_by_crush']
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
     check_that_the_former_rule_moves_nothing(guard, least)
@@ -341,19 +339,23 @@ def test_only_what_groups_in_a_map_do_not_allow_to_stay_moves(guard: Guard, leas
     """The rule itself gets groups, then two hosts change their racks."""
     cluster, text = guard.cluster, crush_text(guard.cluster)
     rule = text_of_rule(text, least)
-    set_map(guard, text.replace(rule, re.sub(r'step choose.*', GROUPS, rule)))
-    assert in_groups(cluster)
+    set_map(guard, text.replace(rule, re.sub(r'step choose.*', GROUPS, rule)), per_rack=2)
     first, second, *_ = re.findall(r'rack \S+ \{.*?item (\S+) ', text, re.DOTALL)
-    set_map(guard, swapped(crush_text(cluster), first, second))
-    assert in_groups(cluster)
-    set_map(guard, text)
+    # No set that both maps allow has two shards in a rack that gets another host: they leave these
+    # racks first, and others come for the balance.
+    set_map(guard, swapped(crush_text(cluster), first, second), per_rack=2, at_most=None)
+    set_map(guard, text, at_most=None)
 
 
-def in_groups(cluster: Cluster) -> bool:
-    """Whether each PG has two shards in each of three racks."""
+def fewest(cluster: Cluster, sets: Sequence[List[int]], per_rack: int) -> int:
+    """Shards that must move, of PGs with six, for each rack to have so many of a PG or none; 0:
+    all may stay."""
+    if not per_rack:
+        return 0
     rack_of = racks_of_osds(cluster)
-    return all(sorted(Counter(rack_of[osd] for osd in osds).values()) == [2, 2, 2]
-               for osds in acting(cluster, 'least'))
+    counts = (Counter(rack_of[osd] for osd in osds).values() for osds in sets)
+    return sum(6 - sum(sorted(min(count, per_rack) for count in by_rack)[-6 // per_rack:])
+               for by_rack in counts)
 
 
 def test_fewer_upmaps_under_a_map_cost_movement(guard: Guard, least: str) -> None:
@@ -370,9 +372,10 @@ def test_fewer_upmaps_under_a_map_cost_movement(guard: Guard, least: str) -> Non
           '(by CRUSH alone %d)' % (
               cluster.release.name, len(guard.upmaps()), free['upmaps'], shards,
               free['shards_required'] + free['shards_extra'], shown['shards_by_crush']))
-    assert in_racks(cluster) and len(guard.upmaps()) == shown['upmaps'] <= most
+    assert fewest(cluster, acting(cluster, 'least'), 1) == 0
+    assert len(guard.upmaps()) == shown['upmaps'] <= most
     assert shards == shown['shards_required'] + shown['shards_extra']
-    set_map(guard, text)
+    set_map(guard, text, at_most=None)
 
 
 def swapped(text: str, first: str, second: str) -> str:
@@ -380,28 +383,36 @@ def swapped(text: str, first: str, second: str) -> str:
         item[1], second if item[2] == first else first, item[3]), text)
 
 
-def set_map(guard: Guard, text: str) -> None:
+def set_map(guard: Guard, text: str, per_rack: int = 0,
+            at_most: Optional[float] = 1.1) -> None:
+    """`per_rack`: as of fewest, for the pool "least"; `at_most`: how many of its shards may move,
+    as a multiple of those that must; None: as many as the preview says."""
     cluster = guard.cluster
     before, first = acting(cluster), cluster.epoch()
+    least = acting(cluster, 'least')
     wait_reported(guard)
     answer = order(guard, 'crushmap', given=text)
     guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)
-    fewest = (answer['crushmap'] or {}).get('least_moves') or {
+    planned = (answer['crushmap'] or {}).get('least_moves') or {
         'shards_required': 0, 'shards_extra': 0, 'shards_by_crush': answer['shards']}
-    # The map concerns the pools of earlier tests as well.
+    there, required = acting(cluster, 'least'), fewest(cluster, least, per_rack)
     shards = moved(before, acting(cluster))
     epochs = [cluster.mon('osd dump', epoch=epoch)
               for epoch in range(first, cluster.epoch() + 1)]
     most = max(len(dump['pg_temp']) for dump in epochs)
-    print('%s: %d shards moved (required %d, for the balance %d, by CRUSH alone %d), at most %d '
-          'PGs remapped at a time, %d upmaps' % (
-              cluster.release.name, shards, fewest['shards_required'], fewest['shards_extra'],
-              fewest['shards_by_crush'], most, len(guard.upmaps())))
-    # A shard that moves for the balance may be one that would have to move. Once the map is in
-    # force, the balance is planned again.
-    assert fewest['shards_required'] <= shards <= 1.1 * (
-        fewest['shards_required'] + fewest['shards_extra'] + answer['balanced']['shards'])
+    print('%s: %d shards moved (required %d, planned %d), and %d of other pools; by CRUSH alone '
+          '%d, at most %d PGs remapped at a time, %d upmaps' % (
+              cluster.release.name, moved(least, there), required,
+              planned['shards_required'] + planned['shards_extra'],
+              shards - moved(least, there), planned['shards_by_crush'], most, len(guard.upmaps())))
+    assert required <= moved(least, there)
+    assert at_most is None or moved(least, there) <= at_most * required
+    assert fewest(cluster, there, per_rack) == 0
+    # Earlier tests have left the other pools unbalanced. A shard that moves for the balance may be
+    # one that would have to move.
+    assert planned['shards_required'] <= shards <= 1.1 * (
+        planned['shards_required'] + planned['shards_extra'] + answer['balanced']['shards'])
     assert most <= IN_FLIGHT
     assert not guard.tracebacks()
 
@@ -410,18 +421,11 @@ def racks_of_osds(cluster: Cluster) -> Dict[int, str]:
     return {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
 
 
-def in_racks(cluster: Cluster) -> bool:
-    """Whether all shards of each PG are in different racks."""
-    rack_of = racks_of_osds(cluster)
-    return all(len({rack_of[osd] for osd in osds}) == 6 for osds in acting(cluster, 'least'))
-
-
 def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
     """From host to rack and back, with target=balanced."""
     cluster = guard.cluster
-    rack_of = racks_of_osds(cluster)
     before, first = acting(cluster, 'least'), cluster.epoch()
-    required = sum(len(osds) - len({rack_of[osd] for osd in osds}) for osds in before)
+    required = fewest(cluster, before, 1)
     shown = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])[
         'rule']['least_moves']
     assert shown['shards_required'] == required > 0, shown
@@ -433,7 +437,7 @@ def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: st
     print('%s: %d of %d shards moved from host to rack (required %d, by CRUSH alone %d), '
           '%d upmaps' % (cluster.release.name, moved(before, there), 6 * len(before), required,
                          shown['shards_by_crush'], len(guard.upmaps())))
-    assert in_racks(cluster)
+    assert fewest(cluster, there, 1) == 0
     assert required <= moved(before, there) <= 1.1 * required
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
