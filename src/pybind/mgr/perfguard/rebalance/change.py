@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, PoolSetting, Space, UpmapEntry
 from ..codec import BY_PG, Time
@@ -273,6 +274,10 @@ class Change:
     def impossible(self, observation: Observation) -> str:
         """Why it cannot be made any longer; '' if it can."""
         return ''
+
+    def drains(self, crush: CrushRules, future: Future) -> OsdSet:
+        """OSDs to which upmaps no longer lead once the change has replaced `crush`."""
+        return self.drained
 
     def harmful(self, observation: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
         """Why it must not be made now if these PGs cannot be pinned; '' if it may."""

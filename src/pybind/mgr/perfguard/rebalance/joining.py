@@ -415,7 +415,7 @@ def _restores(draft: Draft, change: Change) -> bool:
 
 
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
-    osdmap, drained = draft.seen.osdmap, change.drained
+    osdmap, drained = draft.seen.osdmap, change.drains(draft.seen.crush, outlook)
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
     if change.removes_upmaps:

@@ -500,8 +500,8 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
     """The pins of a change. `bases`: as in plan_join."""
     if isinstance(outlook, NoFuture):
         return Preview(replace(change, ordinary=True), ordinary=outlook.reason)
-    planned = plan_join(observation.osdmap, outlook, change.drained, observation.signals.pool_bytes,
-                        bases)
+    planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
+                        observation.signals.pool_bytes, bases)
     return Preview(change, planned, crush_map=crush_map, outlook=outlook,
                    entries=entries_with(planned, outlook, observation.osdmap),
                    incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)

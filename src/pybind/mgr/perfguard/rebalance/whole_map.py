@@ -10,7 +10,7 @@ from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import OsdMap, Space, pool_of
+from ..cluster.types import OsdMap, OsdSet, Space, pool_of
 from ..observation import Observation
 from .change import Change, ChangeStage
 from .least_moves import moves_for_map
@@ -68,6 +68,10 @@ class MapChange(PassingChange):
             return outlook
         return replace(outlook, finals=moves_for_map(
             outlook, observation, self.least, self.upmaps_max, self.limited).finals)
+
+    def drains(self, crush: CrushRules, future: Future) -> OsdSet:
+        # The mons keep upmaps to OSDs of a tiny weight.
+        return tuple(sorted(future.crush.light_osds - crush.light_osds))
 
     @property
     def settled_pools(self) -> FrozenSet[int]:

@@ -289,3 +289,19 @@ def test_a_map_drains_a_host_to_others_that_get_its_weight() -> None:
     arrived = Counter(osd for pgid, pg in cluster.pg.items() for osd in set(pg.up) - before[pgid])
     assert not any(3 in pg.up for pg in cluster.pg.values())
     assert arrived[6] + arrived[7] >= 0.9 * drained and sum(arrived.values()) <= 1.5 * drained
+
+
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_upmaps_to_the_osds_that_a_map_empties_are_released(target: str) -> None:
+    """The mons keep them, as the tiny weight is not 0."""
+    cluster = StrawCluster(pgs=48, hosts=12)
+    driver = Driver(cluster, replace(OPTIONS, target=target))
+    pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if 3 not in pg.up)
+    cluster.add_upmap(pgid, pg.up[1], 3)
+    driver.run(3)
+    assert 3 in pg.up and cluster.clean()
+    given = whole_map(cluster, **{'3': 0.0001})
+    driver.order('crushmap', crush_map=given)
+    driver.run_to('DONE', 3000)
+    assert [pgid for pgid, pg in cluster.pg.items() if 3 in pg.up] == [] and cluster.clean()
+    assert cluster.toys[3].crush_weight == 0.0001
