@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pools get CRUSH rules under which their data cannot stay where it is: it moves first."""
+import base64
 import errno
 import re
 from collections import Counter
@@ -442,3 +443,34 @@ def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: st
     assert len(guard.upmaps()) == shown['upmaps']
     moved_before_the_switch(cluster, 'least', first)
     check_that_the_former_rule_moves_nothing(guard, least)
+
+
+@nightly
+def test_a_map_drains_a_host_to_chosen_ones(release: str, make_cluster: ClusterFactory) -> None:
+    """They get its weight, and with target=balanced its data moves there directly."""
+    cluster = make_cluster(release, osds=8, hosts=8, conf=FAST_CONF)
+    cluster.pool_create('rep', 64, size=3)
+    cluster.fill('rep', 300, 4096)
+    cluster.wait_clean(60)
+    guard = Guard(cluster, {**OPTIONS, 'target': 'balanced'})
+    wait_reported(guard)
+    order(guard, 'balance')
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    before = acting(cluster, 'rep')
+    crush_text(cluster)
+    for osd, weight in ((0, '0.0001'), (1, '1.5'), (2, '1.5')):
+        given = crush_tool(cluster, '-i', 'crush', '--reweight-item', 'osd.%d' % osd, weight,
+                           '-o', 'crush')
+    wait_reported(guard)
+    order(guard, 'crushmap', given=base64.b64encode(given).decode())
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    there = acting(cluster, 'rep')
+    drained = sum(0 in osds for osds in before)
+    arrived = Counter(osd for old, new in zip(before, there) for osd in set(new) - set(old))
+    print('%s: %d shards left the drained host; %d moved in all, %d of them to the chosen hosts' % (
+        release, drained, sum(arrived.values()), arrived[1] + arrived[2]))
+    assert drained > 0 and not any(0 in osds for osds in there)
+    assert arrived[1] + arrived[2] >= 0.9 * drained and sum(arrived.values()) <= 1.5 * drained
+    assert not guard.tracebacks()
