@@ -453,8 +453,7 @@ def narrowed(network: Network) -> Iterator[None]:
         yield
 
 
-# Elsewhere, an OSD that replicates for these OSDs alone was slow as well.
-@pytest.mark.releases('pacific', quick=())
+@pytest.mark.releases('pacific', 'reef', quick=())
 @pytest.mark.skipif(bool(why_impossible()), reason='no host has its own network on this machine')
 @pytest.mark.parametrize('number, code', [(6, 'host_network'), (12, 'switch')])
 def test_a_narrow_network_of_hosts(release: str, make_cluster: ClusterFactory, number: int,
