@@ -164,19 +164,33 @@ def assert_replaced(admin: Admin, osd: int) -> None:
     assert_over(admin)
 
 
-def test_replace_a_drive_that_still_works(admin: Admin) -> None:
-    osd, drive = four_osds(admin)[0], devices(admin, 4)
+def replace_a_drive_that_still_works(admin: Admin, osd: int, drive: str, created: str,
+                                     db: str = '') -> None:
+    """`created`: how cephadm names the new drive; `db`: the device of the OSD's DB."""
     last: List[int] = []
 
     def destroyed() -> None:
         wait_destroyed(admin, osd)
+        if db:
+            # For the method "raw", 20.2.4 wipes the drive only.
+            give(admin, f'ceph orch device zap {SPARE_HOST} {db} --force')
         last.append(admin.status()['id'])
 
-    follow(admin, 'replace a drive that still works', {'7': str(osd), '/dev/sdb': f'{drive} raw'}, {
+    follow(admin, 'replace a drive that still works', {'7': str(osd), '/dev/sdb': created}, {
         'Stop the daemon': destroyed,
         'Replace the drive': lambda: wait_campaign_after(admin, last[0])})
-    assert f'/dev/{admin.rig.json("osd", "metadata", str(osd))["devices"]}' == drive
+    assert device(admin, osd, 'bluestore_bdev_devices') == drive
     assert_replaced(admin, osd)
+
+
+def device(admin: Admin, osd: int, key: str) -> str:
+    """From the metadata of an OSD."""
+    return f'/dev/{admin.rig.json("osd", "metadata", str(osd))[key]}'
+
+
+def test_replace_a_drive_that_still_works(admin: Admin) -> None:
+    drive = devices(admin, 4)
+    replace_a_drive_that_still_works(admin, four_osds(admin)[0], drive, f'{drive} raw')
 
 
 def stop(admin: Admin, host: str, osd: int) -> None:
@@ -241,6 +255,22 @@ def test_drain_a_host(admin: Admin) -> None:
     assert SPARE_HOST not in {host['hostname'] for host in admin.rig.json('orch', 'host', 'ls')}
     assert not osds_of_spare_host(admin)
     assert_over(admin)
+
+
+def test_osds_with_db_devices(admin: Admin) -> None:
+    """The spare host joins again. Without LVM, a DB has a whole device. One OSD is replaced, and
+    its DB is where it was."""
+    follow(admin, 'expand with OSDs that have DB devices', {
+        '/dev/sdb': devices(admin, 0), '/dev/sdc': devices(admin, 1),
+        '/dev/nvme0n1': f'{devices(admin, 6, 7)} raw'})
+    osds, drive = osds_of_spare_host(admin), devices(admin, 2)
+    assert {device(admin, osd, 'bluefs_db_devices') for osd in osds} \
+        == set(devices(admin, 6, 7).split(','))
+    assert_over(admin)
+    db = device(admin, osds[0], 'bluefs_db_devices')
+    replace_a_drive_that_still_works(admin, osds[0], drive,
+                                     f'data_devices={drive},db_devices={db} raw', db)
+    assert device(admin, osds[0], 'bluefs_db_devices') == db
 
 
 # ---- In mid-campaign
