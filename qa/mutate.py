@@ -37,12 +37,14 @@ TEST_SECONDS = 60
 SPARE_SECONDS = 120.0
 #: Slower tests are left out: what they alone would notice is not noticed often enough.
 SLOW_SECONDS = 15.0
+#: Of a mutant whose tests do not end, but neither do they without it.
+NO_VERDICT = 'no verdict'
 _FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+?\.py(?:::\S+?)?(?:\[.*?\])?)(?: - .*)?$',
                      re.MULTILINE)
 
 
 class Fate(NamedTuple):
-    """What became of a mutant. `killer`: the test that failed; None: it survived."""
+    """What became of a mutant. `killer`: the test that failed, or NO_VERDICT; None: it survived."""
     killer: Optional[str]
     seconds: float
     tests: int
@@ -148,8 +150,12 @@ class Runner:
         limit = 3.0 * usual + SPARE_SECONDS
         while tests:
             failed = self._broken.test(tests, [*self._known.slow, *self._bad], limit)
-            if not failed:
-                return 'time limit' if failed == '' else None
+            if failed == '':
+                # On a busy machine they may take as long without the mutant.
+                return NO_VERDICT if self._clean.test(
+                    tests, [*self._known.slow, *self._bad], limit) == '' else 'time limit'
+            if failed is None:
+                return None
             # One that fails now and then, on a busy machine, is no killer either.
             if self._broken.test([failed], (), limit) is None or (
                     failed not in self._good
@@ -182,6 +188,7 @@ def main() -> int:
                     args.number, args.seed)
     numbers = args.only if args.only is not None else range(args.first, len(chosen))
     survivors: List[int] = []
+    unjudged: List[int] = []
     with tempfile.TemporaryDirectory(prefix='perfguard-mutants-') as directory:
         clean, broken = (Copy(Path(directory) / name, names) for name in ('clean', 'broken'))
         known = durations(args.durations)
@@ -197,14 +204,17 @@ def main() -> int:
             if fate.killer is None:
                 survivors.append(number)
                 print(mutant.diff(python[mutant.path]), flush=True)
+            if fate.killer == NO_VERDICT:
+                unjudged.append(number)
             if args.output:
                 with args.output.open('a') as output:
                     print(json.dumps({'number': number, 'seed': args.seed, 'path': mutant.path,
                                       'line': mutant.line, 'operator': mutant.operator,
                                       **fate._asdict()}), file=output)
-    killed = len(numbers) - len(survivors)
-    print('%d of %d mutants are killed (%.0f %%); survivors: %s' % (
-        killed, len(numbers), 100.0 * killed / max(1, len(numbers)), survivors))
+    judged = len(numbers) - len(unjudged)
+    killed = judged - len(survivors)
+    print('%d of %d mutants are killed (%.0f %%); survivors: %s; no verdict: %s' % (
+        killed, judged, 100.0 * killed / max(1, judged), survivors, unjudged))
     return 0
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path, PurePosixPath
-from typing import Dict, List, Set
+from typing import Dict, List, Optional, Set
 
 import pytest
 
@@ -138,8 +138,18 @@ def test_a_mutant_is_killed_by_a_test_that_passes_without_it(runner: Runner, tmp
                       for name in ('tree', 'clean', 'broken')}
 
 
+@pytest.mark.parametrize('clean, killer', [(None, 'time limit'), ('', 'no verdict')])
+def test_tests_that_do_not_end_without_a_mutant_either_kill_none(
+        runner: Runner, monkeypatch: pytest.MonkeyPatch, clean: Optional[str], killer: str) -> None:
+    path = 'src/pybind/mgr/p/a.py'
+    monkeypatch.setattr(Copy, 'test', lambda self, *_: (
+        '' if self.directory.name == 'broken' else clean))
+    mutant = mutants_of(path, b'def at_least(a):\n    b = a > 1\n    return b\n')[0]
+    assert runner.run(mutant).killer == killer
+
+
 def test_the_working_tree_has_mutants() -> None:
     done = subprocess.run([sys.executable, '-m', 'qa.mutate', '--number', '3', '--only'],
                           cwd=CHECKOUT, stdout=subprocess.PIPE, check=True, timeout=120,
                           universal_newlines=True)
-    assert done.stdout == '0 of 0 mutants are killed (0 %); survivors: []\n'
+    assert done.stdout == '0 of 0 mutants are killed (0 %); survivors: []; no verdict: []\n'
