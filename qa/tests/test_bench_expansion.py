@@ -211,7 +211,18 @@ def test_osds_that_sleep_have_less_to_copy_than_a_step_may_take(argv: List[str])
     assert 2 * copies * max(float(sleep) for sleep in sleeps) < args.settings.step_seconds
 
 
+def test_objects_of_several_sizes_hold_as_many_bytes() -> None:
+    args = cli.parse(['--object-kib', '64,256,4096', '--mib', '250'])
+    assert args.object_kib == [64, 256, 4096]
+    assert [cli.objects(args, kib) for kib in args.object_kib] == [4000, 1000, 62]
+    args = cli.parse(['--object-kib', '64', '--objects', '77'])
+    assert cli.objects(args, 64) == args.settings.objects == 77
+
+
 @pytest.mark.parametrize('argv,error', [
+    (['--object-kib', '64,256'], '--object-kib with several sizes needs --mib'),
+    (['--object-kib', '64,8192', '--mib', '9'], '--object-kib 8192: a number from 1 to 4096'),
+    (['--object-kib', 'big'], '--object-kib big: numbers, with commas between them'),
     (['--arms', 'nothing'], "no such arm: 'nothing'"),
     (['--scenarios', 'storm'], "no such scenario: 'storm'"),
     (['--drives', 'flash,tape'], "no such drives: 'tape'"),

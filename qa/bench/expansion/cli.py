@@ -32,7 +32,8 @@ GROUPS: Dict[str, Sequence[str]] = {'all': list(METHODS), FRONTIER_ARMS: FRONTIE
 LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1, 3600),
           'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
           'many_rate': (1, 10000), 'ones': (1, 16), 'one_rate': (0.1, 1000),
-          'object_kib': (1, 4096), 'propose_interval': (0.05, 5), 'step_seconds': (60, 7200)}
+          'object_kib': (1, 4096), 'mib': (1, 65536), 'propose_interval': (0.05, 5),
+          'step_seconds': (60, 7200)}
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -61,18 +62,28 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _run_all(args: argparse.Namespace, screen: Screen, results: List[Result]) -> None:
     for scenario in args.scenarios:
         arms = [arm for arm in args.arms if scenario != BURST or arm.method != STOCK]
-        for repetition, (arm, drives) in alternating(list(product(arms, args.drives)),
-                                                     args.repetitions):
-            found = run(replace(args.settings, drives=drives), arm, scenario, screen)
+        for repetition, (arm, drives, kib) in alternating(
+                list(product(arms, args.drives, args.object_kib)), args.repetitions):
+            settings = replace(args.settings, drives=drives, object_kib=kib,
+                               objects=objects(args, kib))
+            found = run(settings, arm, scenario, screen)
             if len(args.drives) > 1:
                 found['arm'] += f', {drives}'
+            if len(args.object_kib) > 1:
+                found['arm'] += f', {kib} KiB'
             results.append({'repetition': repetition, **found})
             if args.json is not None:
                 args.json.write_text(json.dumps(results, indent=1))
 
 
+def objects(args: argparse.Namespace, kib: int) -> int:
+    """Of each pool, if each has so many KiB."""
+    return int(args.objects if args.mib is None else max(1, args.mib * 1024 // kib))
+
+
 def _print(args: argparse.Namespace, results: List[Result]) -> None:
-    print('\n'.join([report.introduction(args.settings, args.repetitions, args.drives), '',
+    print('\n'.join([report.introduction(args.settings, args.repetitions, args.drives,
+                                         args.object_kib, args.mib), '',
                      report.table(results), '', report.ratios(results),
                      report.bursts(results)]).rstrip(), flush=True)
     for failure in report.failures(results):
@@ -87,10 +98,18 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     for name, value in sizes.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    try:
+        args.object_kib = [int(text) for text in args.object_kib.split(',')]
+    except ValueError:
+        p.error(f'--object-kib {args.object_kib}: numbers, with commas between them')
+    if len(args.object_kib) > 1 and args.mib is None:
+        p.error('--object-kib with several sizes needs --mib: pools of as many bytes')
     for name, (least, most) in LIMITS.items():
-        if not least <= getattr(args, name) <= most:
-            p.error(f'--{name.replace("_", "-")} {getattr(args, name):g}: '
-                    f'a number from {least:g} to {most:g}')
+        given = getattr(args, name)
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and not least <= value <= most:
+                p.error(f'--{name.replace("_", "-")} {value:g}: '
+                        f'a number from {least:g} to {most:g}')
     if args.osds % OSDS_A_HOST or args.added % OSDS_A_HOST:
         p.error(f'OSDs come {OSDS_A_HOST} a host')
     if args.release != 'pacific' and os.getuid() != 0:
@@ -111,8 +130,8 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
             p.error(f'no such scenario: {scenario!r} (one of {", ".join(SCENARIOS)})')
     args.settings = Settings(
         release=args.release, osds=args.osds, added=args.added, quiet_seconds=args.quiet,
-        many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=args.objects,
-        object_kib=args.object_kib,
+        many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=objects(args, args.object_kib[0]),
+        object_kib=args.object_kib[0],
         pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
         step_seconds=args.step_seconds, options=options)
     return args
@@ -156,7 +175,8 @@ def _add_size(p: argparse.ArgumentParser) -> None:
     add('added', int, 4, 'OSDs that join, two a host')
     add('quiet', int, None, 'seconds before the change')
     add('objects', int, None, 'in each pool')
-    add('object_kib', int, 16, 'KiB of each')
+    add('object_kib', str, '16', 'KiB of each; several sizes with commas, for an arm of each')
+    add('mib', int, None, 'MiB of data in each pool, instead of a number of objects')
     add('pgs', int, None, 'of the pool of three copies')
     add('erasure_pgs', int, None, 'of the erasure-coded pool')
     add('many_rate', float, 100.0, 'operations a second of the client of each pool that has many '

@@ -24,16 +24,18 @@ ONE_IN_FLIGHT = [f'{ONE} {operation}' for operation in KINDS]
 OVER = {'over_100_ms': 'over 100 ms', 'over_1_s': 'over 1 s'}
 
 
-def introduction(settings: Settings, repetitions: int, drives: Sequence[str]) -> str:
+def introduction(settings: Settings, repetitions: int, drives: Sequence[str],
+                 object_kib: Sequence[int], mib: Optional[int]) -> str:
     """The measured quantities and the test environment."""
+    data = f'{settings.objects}' if mib is None else f'{mib} MiB in'
     k, m = settings.erasure
     ones = 2 * settings.ones
     balancer = ', '.join(f'{name}={value}' for name, value in BALANCER.items())
     return '\n'.join([
         f'{settings.release}: {settings.osds} -> {settings.osds + settings.added} OSDs, two a '
         f'host; pools of 3 copies ({settings.pgs} PGs) and of erasure code {k}+{m} '
-        f'({settings.erasure_pgs} PGs), each of {settings.objects} objects of '
-        f'{settings.object_kib} KiB; failure domain host; {repetitions} repetitions.',
+        f'({settings.erasure_pgs} PGs), each of {data} objects of '
+        f'{" or ".join(map(str, object_kib))} KiB; failure domain host; {repetitions} repetitions.',
         f'Clients: 2 with many operations in flight, {settings.many_rate:g}/s each, and {ones} '
         f'with one at a time, {settings.one_rate:g}/s each; {OPERATION_BYTES // 1024} KiB, '
         f'{READ_FRACTION:.0%} reads.',
