@@ -116,10 +116,24 @@ def campaign(admin: Admin, pace: Dict[str, str] = SLOW) -> Iterator[Watcher]:
 
 def fill_again(admin: Admin) -> None:
     admin.rig.wait_ready()
-    admin.rig.ceph('perfguard', 'undrain', f'osd.{MOVED}')
+    admin.rig.wait(lambda: undrained(admin), 60, 'PGs that do not peer')
     admin.wait_phase('RELEASING', 'HOLDING', 'FINISHING', seconds=60)
     admin.wait_phase('DONE', seconds=180)
     admin.rig.wait_ready()
+
+
+def undrained(admin: Admin) -> bool:
+    """Whether the order is accepted. The balancer, which the end of a campaign gives back, may have
+    PGs peer just then."""
+    try:
+        admin.rig.ceph('perfguard', 'undrain', f'osd.{MOVED}')
+    except ClusterError as e:
+        if 'PEERING' not in str(e):
+            raise
+        print(e, admin.rig.ceph('pg', 'ls', 'peering', check=False),
+              admin.rig.json('osd', 'dump')['pg_upmap_items'])
+        return False
+    return True
 
 
 def active_host(admin: Admin) -> str:
