@@ -39,7 +39,8 @@ NEXT_STEPS: Dict[str, str] = {
     Code.UNTRIMMED_MAPS: '"ceph config set mgr mgr/perfguard/max_untrimmed_osdmaps <number>" '
     'changes the limit',
     Code.BAD_OPTIONS: '"ceph config set mgr mgr/perfguard/<option> <value>" corrects it',
-    Code.OSDS_ARRIVING: '"campaign start" does not wait',
+    Code.OSDS_ARRIVING: '"ceph config set mgr mgr/perfguard/auto_expand_settle <seconds>" '
+    'shortens the wait',
     Code.OSD_DOWN: '"ceph osd tree down" lists them',
     Code.OSD_SCRUB_ERRORS: _HEALTH_DETAIL,
     Code.PG_DAMAGED: _HEALTH_DETAIL,
