@@ -53,8 +53,8 @@ def stops_of(draft: Draft) -> List[Stop]:
 
 
 def _scoped(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
-    """Reasons of the watch and the mitigation, with the OSDs concerned. A pool may be slow for days
-    because its clients do larger operations than before."""
+    """Reasons of the mitigation and of RebalanceController, with the OSDs concerned. A pool may be
+    slow for days because its clients do larger operations than before."""
     observation, stops = draft.seen, []
     where = observation.osds_of({pool for reason in reasons for pool in reason.pools})
     every = {osd for osd, weight in observation.crush.weights().items() if weight > 0.0} \
@@ -432,20 +432,29 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
     Reported degraded PGs are a stop condition; those whose OSD has just gone down are not reported
     yet. If it is waived or muted, other PGs are released.
     """
-    reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
-                    'released after recovery')
-    waived = is_waived(reason, draft.campaign.orders.acknowledged) or is_muted(
-        reason, draft.seen.signals)
+    waived = ignores_degraded(draft)
+    whole = [move for move in moves if not waits_for_recovery(draft, move.pgid, waived)]
+    return _Chosen(whole, (_DEGRADED,) if len(whole) < len(moves) else ())
 
-    def is_degraded(move: Move) -> bool:
-        place, pool = draft.seen.placement(move.pgid), draft.pool(move.pgid)
-        # The OSDMap is seconds newer than the statistics.
-        return place is not None and pool is not None and (
-            waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
-            or draft.lost and lacks_an_osd(pool, place))
 
-    whole = [move for move in moves if not is_degraded(move)]
-    return _Chosen(whole, (reason,) if len(whole) < len(moves) else ())
+_DEGRADED = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are released after '
+                   'recovery')
+
+
+def ignores_degraded(draft: Draft) -> bool:
+    """Whether degraded PGs are no stop condition for the others, as it is waived or muted."""
+    return is_waived(_DEGRADED, draft.campaign.orders.acknowledged) or is_muted(
+        _DEGRADED, draft.seen.signals)
+
+
+def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
+    """Whether the PG is not released because it may be degraded, though no stop condition concerns
+    it. `waived`: see ignores_degraded."""
+    place, pool = draft.seen.placement(pgid), draft.pool(pgid)
+    # The OSDMap is seconds newer than the statistics.
+    return place is not None and pool is not None and (
+        waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
+        or draft.lost and lacks_an_osd(pool, place))
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
@@ -509,7 +518,8 @@ def _flight(draft: Draft, move: Move, entry: UpmapEntry) -> Flight:
 
 
 class _Full(NamedTuple):
-    """OSDs that should receive no data now, and why."""
+    """OSDs that should receive no data now, and why; those that are down are in the reasons only,
+    as _releasable looks for them."""
     osds: FrozenSet[int]
     reasons: Tuple[Reason, ...]
 

@@ -12,7 +12,8 @@ from ..rebalance.draft import Draft
 from ..rebalance.latency import slow_read_stops
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.progress import shares
-from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
+from ..rebalance.releasing import (concerns, full_osds, ignores_degraded, present_load, receives,
+                                   stops_of, waits_for_recovery)
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.types import Flight
@@ -194,6 +195,8 @@ class Gate:
     down: FrozenSet[int] = frozenset()
     #: Whether stall_ratio allows a release of the pool.
     affordable: bool = True
+    #: Whether it waits for recovery, though no stop condition concerns it.
+    degraded: bool = False
     #: Why no more PGs may be in flight than now, if the throttle says so.
     pace: Optional[Reason] = None
 
@@ -213,6 +216,7 @@ def gate(draft: Draft, move: Move) -> Gate:
             allowed.caps, pgs=option_caps.pgs, receives=receives(draft)))),
         full=frozenset(move.targets) & full_osds(draft).osds - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),
+        degraded=waits_for_recovery(draft, move.pgid, ignores_degraded(draft)),
         pace=allowed.reason if throttled else None)
 
 

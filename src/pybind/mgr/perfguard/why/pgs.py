@@ -118,6 +118,8 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
     """Releases continue, but this PG is not released yet."""
     gate = case.gate
     causes = [passed_on(stop) for stop in gate.stops]
+    if gate.degraded:
+        causes.append(Cause(Code.DEGRADED, 'it may be degraded, and is released after recovery'))
     for code, text, osds in ((Code.TARGET_DOWN, 'down', gate.down),
                              (Code.TARGET_FULL, 'too full', gate.full)):
         if osds:

@@ -120,6 +120,20 @@ def test_a_campaign_from_its_begin_to_its_end() -> None:
     assert answer['causes'][0]['evidence']['now'] and abs(sum(shares) - 1.0) < 0.05
 
 
+def test_a_pg_that_may_be_degraded_is_not_said_to_be_next() -> None:
+    """A waived stop condition concerns no PG, but those that recover are not released."""
+    cluster = AskedCluster(backfill_seconds=60.0)
+    driver = Driver(cluster)
+    driver.to_pinned()
+    pgid = sorted(driver.loop.rebalance.pins)[-1]
+    cluster.degraded.add(pgid)
+    driver.run(3)
+    driver.ask('accept', code=Code.DEGRADED)
+    driver.ask('start')
+    driver.run_until(lambda: bool(driver.status['in_flight']))
+    assert Code.DEGRADED in codes(explain(driver, pgid))
+
+
 def test_shares_of_time_survive_a_failover() -> None:
     driver = Driver(AskedCluster())
     driver.to_releasing()

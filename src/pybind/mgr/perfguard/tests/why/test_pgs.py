@@ -71,6 +71,7 @@ CASES = [
     (pinned(Phase.HOLDING, Code.FOREIGN_FLAG), Code.FOREIGN_FLAG),
     (pinned(Phase.HOLDING, Code.HALTED), Code.HALTED),
     (gated(stops=(Reason(Code.DEGRADED, 'degraded on osd.8'),)), Code.DEGRADED),
+    (gated(degraded=True), Code.DEGRADED),
     (gated(down=frozenset({8})), Code.TARGET_DOWN),
     (gated(full=frozenset({8})), Code.TARGET_FULL),
     (gated(pace=Reason(Code.LATENCY, 'write latency')), Code.LATENCY),
