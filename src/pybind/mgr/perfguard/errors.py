@@ -174,8 +174,6 @@ class Code:
     #: ``auto_expand`` waits: CRUSH or the OSDs changed within ``auto_expand_settle``
     OSDS_ARRIVING = 'OSDS_ARRIVING'
     # Conditions under which no campaign begins.
-    #: targets are too full for backfill
-    BACKFILL_TOOFULL = 'BACKFILL_TOOFULL'
     #: PGs are peering
     PEERING = 'PEERING'
     #: OSDs are down but in
@@ -228,6 +226,8 @@ class Code:
     CAP_BACKFILLS = 'CAP_BACKFILLS'
     #: targets are, or would be, nearly full
     TARGET_FULL = 'TARGET_FULL'
+    #: targets are too full for backfill
+    BACKFILL_TOOFULL = 'BACKFILL_TOOFULL'
     #: PGs wait for targets that are down
     TARGET_DOWN = 'TARGET_DOWN'
     #: releases are spread out (``stall_ratio``)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state machine of a campaign: all phases, what each borrows, and all ways out of it.
 
-`Draft.enter` takes no other way than these, `requests.py` accepts a verb only where it is listed,
-and the manual's table is made of them. The steps of the phases are in phases.py.
+`Draft.enter` takes no other way than these, and requests.py accepts a verb only where it is listed,
+except those that are accepted in every phase, and `rollback`, which campaign_orders.py checks. Pins
+of a campaign that is unknown begin one that is ABORTED (Campaigns). The steps of the phases are in
+phases.py.
 """
 from typing import FrozenSet, Mapping, NamedTuple
 
@@ -10,7 +12,10 @@ from .types import Phase
 
 #: What keeps every PG in place: no backfill, and no upmap or pg_num that changes meanwhile.
 STILL = 'norebalance; balancer and autoscaler off'
-MOVING = 'balancer and autoscaler off'
+ENDING = 'balancer and autoscaler off'
+#: Added while OSDMaps change: see wanted_mon_options (rebalance/holds.py).
+CHANGING = STILL + '; paxos_propose_interval of the mons'
+MOVING = ENDING + '; options of the mons, and those of the OSDs for copying and scrubs'
 
 
 class State(NamedTuple):
@@ -24,12 +29,12 @@ class State(NamedTuple):
 STATES: Mapping[Phase, State] = {
     Phase.IDLE: State('nothing', {}, {'prepare': Phase.PREPARED}),
     Phase.PREPARED: State(
-        STILL, {Phase.PINNING: 'CRUSH was changed, or the campaign makes the change'},
+        CHANGING, {Phase.PINNING: 'CRUSH was changed, or the campaign makes the change'},
         {'pin': Phase.PINNING, 'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
          'rollback': Phase.ABORTING}),
     Phase.PINNING: State(
-        STILL, {Phase.PINNED: 'the change is in force, and every remapped PG is pinned',
-                Phase.ABORTING: 'the change cannot be made'},
+        CHANGING, {Phase.PINNED: 'the change is in force, and every remapped PG is pinned',
+                   Phase.ABORTING: 'the change cannot be made'},
         {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.PINNED: State(
         STILL, {Phase.RELEASING: 'the campaign proceeds automatically'},
@@ -37,20 +42,22 @@ STATES: Mapping[Phase, State] = {
          'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
          'rollback': Phase.ABORTING}),
     Phase.RELEASING: State(
-        MOVING, {Phase.HOLDING: 'a stop condition holds, or the time window is closed',
-                 Phase.PINNED: 'too many PGs cannot be pinned',
-                 Phase.PINNING: 'all PGs have moved, and the campaign makes its next change',
-                 Phase.FINISHING: 'all PGs have moved'},
+        MOVING + '; norebalance while PGs that have no pin must not move',
+        {Phase.HOLDING: 'a stop condition holds, or the time window is closed',
+         Phase.PINNED: 'too many PGs cannot be pinned',
+         Phase.PINNING: 'all PGs have moved, and the campaign makes its next change',
+         Phase.FINISHING: 'all PGs have moved'},
         {'pause': Phase.RELEASING, 'resume': Phase.RELEASING, 'finish': Phase.FINISHING,
          'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.HOLDING: State(
-        MOVING + '; norebalance if it is paused or latency has halted it',
+        MOVING + '; norebalance if it is paused, latency has halted it, or PGs that have no pin '
+        'must not move',
         {Phase.RELEASING: 'the stop condition has cleared for one report',
          Phase.PINNED: 'too many PGs cannot be pinned'},
         {'pause': Phase.HOLDING, 'resume': Phase.HOLDING, 'finish': Phase.FINISHING,
          'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.FINISHING: State(
-        MOVING, {Phase.DONE: 'nothing is in flight, and all settings are given back'},
+        ENDING, {Phase.DONE: 'nothing is in flight, and all settings are given back'},
         {'abort': Phase.ABORTING}),
     Phase.DONE: State('nothing', {}, {'prepare': Phase.PREPARED}),
     Phase.ABORTING: State(
@@ -58,7 +65,7 @@ STATES: Mapping[Phase, State] = {
                 Phase.PINNING: 'what was in flight is pinned back, and a rollback was ordered'},
         {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.ABORTED: State(
-        'nothing; while PGs are pinned, ' + MOVING,
+        'nothing; while PGs are pinned, ' + ENDING,
         {Phase.ABORTING: 'a release from before the abort takes effect late'},
         {'prepare': Phase.PREPARED, 'resume': Phase.PINNING, 'finish': Phase.FINISHING,
          'rollback': Phase.ABORTING}),
