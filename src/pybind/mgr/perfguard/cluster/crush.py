@@ -42,11 +42,16 @@ class CrushRules:
     _hashing: int = 0
     #: CRUSH places PGs by weight sets, of all pools or of some, instead of weights.
     weight_sets: bool = False
+    #: Checksums of the steps of rules under which the mons keep upmaps, against expectation.
+    kept: FrozenSet[int] = frozenset()
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
     #: By type: OSD -> name of its bucket. Turns ask for thousands of them.
     _domains: Dict[str, Dict[int, Optional[str]]] = field(
+        init=False, default_factory=dict, compare=False)
+    #: By `kept`: campaigns ask for the same ones in each turn.
+    _keeping: Dict[FrozenSet[int], 'CrushRules'] = field(
         init=False, default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,10 +94,13 @@ class CrushRules:
             if not rule.weights.get(osd) or osd in out:
                 return weight_reason(rule, osd)
         for choice in rule.choices:
+            if rule.kept and not choice.leaf:
+                continue
             reason = self._choice_violation(choice, pool_size, osds)
             if reason:
                 return reason
-        return emit_violation(rule, pool_size, osds)
+        return emit_violation(rule, pool_size, osds) \
+            or (self.crowding(rule_id, pool_size, osds) if rule.kept else None)
 
     def in_order(self, rule_id: int, pool_size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set in an order that a rule with several emit steps allows: for each of them OSDs below
@@ -132,9 +140,23 @@ class CrushRules:
 
     def keeps_upmaps(self, rule_id: int, pool_size: int) -> bool:
         """Whether the mons keep upmaps under the rule. They cancel all under hybrid rules with a
-        choose step for each device class."""
+        choose step for each device class, unless the rule is one of `kept`."""
         rule = self._rule(rule_id)
         return rule is None or rule.allows_upmaps(pool_size)
+
+    def keeping(self, kept: FrozenSet[int]) -> 'CrushRules':
+        """The same map for mons that keep upmaps under rules of these checksums, and so compare a
+        choose step with the buckets of its own take alone."""
+        if kept == self.kept:
+            return self
+        if kept not in self._keeping:
+            self._keeping[kept] = replace(self, kept=kept)
+        return self._keeping[kept]
+
+    def checksum(self, rule_id: int) -> int:
+        """A checksum of the steps of a rule."""
+        steps = steps_of(self._dumped_rules.get(rule_id, {}))
+        return zlib.crc32(json.dumps(steps, sort_keys=True).encode())
 
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
         """Number of buckets of the failure domain of a rule that a PG needs."""
@@ -447,8 +469,8 @@ class CrushRules:
         if rule_id not in self._compiled:
             if rule_id not in self._dumped_rules:
                 return None
-            self._compiled[rule_id] = compiled(self._dumped_rules[rule_id], self._buckets,
-                                               self._type_ids)
+            rule = compiled(self._dumped_rules[rule_id], self._buckets, self._type_ids)
+            self._compiled[rule_id] = replace(rule, kept=self.checksum(rule_id) in self.kept)
         return self._compiled[rule_id]
 
     def _name(self, item: int) -> str:

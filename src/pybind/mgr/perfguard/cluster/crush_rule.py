@@ -152,11 +152,13 @@ class CrushRule:
     levels: Tuple[Level, ...]
     #: `Spread` describes all steps.
     modelled: bool
+    #: The mons are known to keep upmaps under it.
+    kept: bool = False
 
     def allows_upmaps(self, pool_size: int) -> bool:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
         choose step with the buckets of all OSDs of a PG, also below several buckets or takes."""
-        return all(choice.leaf or wanted(choice.num, pool_size) >= sum(
+        return self.kept or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
             product(emit.steps[:number + 1], pool_size) for emit in self.emits
             for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
             for choice in self.choices)

@@ -329,7 +329,8 @@ class Observing:
         scanning = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
             rebalance.answered = self._clock()
-        crush = self._cluster.crush(view.crush_version)
+        crush = self._cluster.crush(view.crush_version).keeping(
+            rebalance.campaign.pinning.kept_rules)
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy,

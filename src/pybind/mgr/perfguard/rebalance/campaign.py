@@ -189,6 +189,9 @@ class Pinning:
     #: The CRUSH version in which the mons have refused pins.
     refused_crush: int = -1
     unpinnable: UnpinnablePgs = field(default_factory=dict)
+    #: Rules under which the mons were expected to cancel every upmap: the checksum of the steps ->
+    #: the PG that was pinned nevertheless, to see what they do; '': they have kept its pin.
+    trials: Mapping[int, str] = field(default_factory=dict)
     #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
     #: recovered since; how many more there were.
     undersized_pgs: Tuple[str, ...] = ()
@@ -205,6 +208,16 @@ class Pinning:
         """The unpinnable PGs that have nowhere to move. While an OSD is down this cannot be found
         out again: it may be the OSD that their up sets lack."""
         return {pgid: why for pgid, why in self.unpinnable.items() if why == INCOMPLETE}
+
+    @property
+    def kept_rules(self) -> FrozenSet[int]:
+        """Checksums of the rules under which the mons have kept a pin against expectation."""
+        return frozenset(rule for rule, pgid in self.trials.items() if not pgid)
+
+    def kept(self, pgid: str) -> 'Pinning':
+        """The mons have kept the pin of this PG, with which a rule was tried."""
+        return replace(self, trials={rule: '' if tried == pgid else tried
+                                     for rule, tried in self.trials.items()})
 
     def sending(self, pgids: Iterable[str], now: float) -> 'Pinning':
         return replace(self, sent_at=now, sent={**self.sent, **dict.fromkeys(pgids, Sent(now))})

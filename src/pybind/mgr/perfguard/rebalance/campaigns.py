@@ -13,7 +13,6 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..upmap.pins import Unpinnable
 from . import report
 from .bill import Bill
 from .campaign import NO_CAMPAIGN, Campaign, Origin, OwnCrush, Pinning
@@ -188,7 +187,7 @@ class Campaigns:
             crush=OwnCrush(observation.crush_version, observation.crush_version,
                            observation.crush.identity,
                            self._still_draining(observation), self._emptied()),
-            holds=self._holds_left(), pinning=Pinning(unpinnable=self._incomplete()),
+            holds=self._holds_left(), pinning=self._pinning_left(),
             progress=Progress(last_epoch=observation.osdmap.epoch),
             bill=Bill.begun(observation.clients.quiet))
         # This campaign releases the pins of an aborted one to its own goals.
@@ -275,9 +274,12 @@ class Campaigns:
     def _emptied(self) -> OsdSet:
         return self.current.crush.emptied if self.current.held else ()
 
-    def _incomplete(self) -> Mapping[str, Unpinnable]:
-        """Pinning.incomplete of an aborted campaign, which has kept it up to date."""
-        return self.current.pinning.incomplete if self.current.held else {}
+    def _pinning_left(self) -> Pinning:
+        """With Pinning.incomplete of an aborted campaign, which has kept it up to date, and what it
+        knows of rules."""
+        last = self.current.pinning
+        return Pinning(unpinnable=last.incomplete, trials=last.trials) if self.current.held \
+            else Pinning()
 
     def file_ended(self) -> None:
         """File a finished campaign; repeated if the last attempt failed."""

@@ -15,7 +15,7 @@ from typing import (Callable, Collection, Dict, FrozenSet, Iterable, List, Mappi
                     Optional, Sequence, Set, Tuple, TypeVar, Union)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
-from ..cluster.types import NO_OSD, Document, OsdMap, PoolRule, Space
+from ..cluster.types import NO_OSD, Document, OsdMap, PoolRule, PoolSetting, Space
 from ..codec import encode
 from ..errors import Refused
 from ..observation import Observation
@@ -71,9 +71,16 @@ class CrushOrders:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
         space = self._cluster.osd_space()
-        return lambda: change.foreseen(self._cluster.outlook(
-            observation.osdmap, change.chunk, crush_map, change.whole, change.setting), observation,
-                                       space)
+        return lambda: change.foreseen(self._outlook(
+            observation, change.chunk, crush_map, change.whole, change.setting), observation, space)
+
+    def _outlook(self, observation: Observation, weights: Mapping[int, float],
+                 crush_map: Optional[bytes], whole: bool,
+                 rule: Optional[PoolSetting] = None) -> Outlook:
+        """The mapping after a change, for mons that keep upmaps as the observation says."""
+        outlook = self._cluster.outlook(observation.osdmap, weights, crush_map, whole, rule)
+        return outlook if isinstance(outlook, NoFuture) else replace(
+            outlook, crush=outlook.crush.keeping(observation.crush.kept))
 
     def overtaken(self, observation: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
@@ -358,7 +365,7 @@ class CrushOrders:
     def _preview_of(self, change: AnyChange, observation: Observation,
                     crush_map: Optional[bytes],
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
-        outlook = self._cluster.outlook(observation.osdmap, change.weights, crush_map, True)
+        outlook = self._outlook(observation, change.weights, crush_map, True)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))

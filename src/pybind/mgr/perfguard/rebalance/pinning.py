@@ -37,6 +37,8 @@ class PinDecision(NamedTuple):
     pin: Optional[PinRecord] = None
     #: Its earlier entry suffices: its record is forgotten.
     forgets: bool = False
+    #: Pinning.trials: the rule that it tries; 0: none.
+    tries: int = 0
 
 
 def audit(draft: Draft) -> Draft:
@@ -59,6 +61,8 @@ def _confirm(draft: Draft) -> Draft:
         if present == pin.entry:
             if pin.earlier is not None:
                 draft = draft.note_pins({pgid: pin})
+            if pgid in draft.campaign.pinning.trials.values():
+                draft = _note_kept(draft, pgid)
         elif draft.now - sent.since <= draft.options.readback_timeout:
             pinning[pgid] = sent
         elif _is_needless(draft, pgid, pin) \
@@ -228,6 +232,8 @@ def pin_remapped(draft: Draft) -> Draft:
         else:
             decision = pin_decision(draft, pgid)
             if decision.reason:
+                decision = _trial(draft, decision, decisions)
+            if decision.reason:
                 unpinnable[pgid] = decision.reason
             elif decision.action is not None:
                 decisions.append(decision)
@@ -248,6 +254,31 @@ def pin_remapped(draft: Draft) -> Draft:
     else:
         later += len(decisions)
     return replace(draft, left=later + awaited(draft))
+
+
+def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
+    """A pin of the same PG if the mons are expected to cancel each one under its rule, which no
+    other PG has tried. Releases of Ceph to come may keep them.
+
+    Not in an upgrade: the next leader of the mons may be one that cancels them.
+    """
+    pool, crush, trials = draft.pool(decision.pgid), draft.seen.crush, draft.campaign.pinning.trials
+    if pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
+            or draft.seen.orchestrating.image:
+        return decision
+    rule = crush.checksum(pool.crush_rule)
+    if rule in trials or any(other.tries == rule for other in others):
+        return decision
+    kept = replace(draft.seen, crush=crush.keeping(crush.kept | {rule}))
+    trial = pin_decision(replace(draft, seen=kept), decision.pgid)
+    return decision if trial.pin is None else trial._replace(tries=rule)
+
+
+def _note_kept(draft: Draft, pgid: str) -> Draft:
+    """The mons have kept a pin against expectation: from the next turn on, all PGs under its rule
+    are pinned."""
+    return draft.set(pinning=draft.campaign.pinning.kept(pgid)).event(
+        'pins', 'the mons keep upmaps under the CRUSH rule of PG %s' % pgid, 'tried with a pin')
 
 
 def _moves_others(draft: Draft, pgid: str) -> bool:
@@ -275,8 +306,10 @@ def _pin(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
     pinned = [decision.pgid for decision in decisions if decision.pin]
     if not pinned:
         return draft
+    trials = {decision.tries: decision.pgid for decision in decisions if decision.tries}
     return draft.event('pin', 'pinning ' + pgs(len(pinned))).set(
-        pinning=draft.campaign.pinning.sending(pinned, draft.now))
+        pinning=replace(draft.campaign.pinning.sending(pinned, draft.now),
+                        trials={**draft.campaign.pinning.trials, **trials}))
 
 
 def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A pool under a rule for which the mons cancel every upmap: it moves by weights in small steps."""
+"""A pool under a rule for which the mons cancel every upmap: it moves by weights in small steps.
+Mons that keep upmaps under it are found out with one pin."""
 import re
 from dataclasses import replace
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, Outlook
 from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
 from perfguard.errors import Refused
@@ -37,12 +39,13 @@ class CancellingMon(ToyMon):
 
 class HybridCluster(AuditedCluster):
     """Pool 1 is under such a rule."""
+    mons = CancellingMon
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for pgid, pg in self.pg.items():
             if pool_of(pgid) == 1:
-                self.pg[pgid] = replace(pg, mon=CancellingMon(self.toys, 3, pg.mon.raw))
+                self.pg[pgid] = replace(pg, mon=self.mons(self.toys, 3, pg.mon.raw))
         self._views = [self._view()]
         #: The most PGs of pool 1 that were remapped at a time, and the times each of them was.
         self.most, self.moves = 0, dict.fromkeys(self.pg, 0)
@@ -83,8 +86,14 @@ class HybridCluster(AuditedCluster):
             for osd, toy in self.toys.items()}))
 
 
-def expanding(osds: int = 4, **options: Any) -> Tuple[Driver, Dict[str, Any]]:
-    cluster = HybridCluster(pgs=32)
+class LaterCluster(HybridCluster):
+    """Its mons keep upmaps under this rule."""
+    mons = ToyMon  # type: ignore[assignment]
+
+
+def expanding(osds: int = 4, kind: Type[HybridCluster] = HybridCluster,
+              **options: Any) -> Tuple[Driver, Dict[str, Any]]:
+    cluster = kind(pgs=32)
     cluster.add_osds(osds, 0.0)
     cluster.tick(5.0)
     driver = Driver(cluster, replace(OPTIONS, **options))
@@ -320,3 +329,70 @@ def test_a_change_of_too_many_steps_is_a_risk(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Refused, match='cannot be pinned'):
         driver.order('expand', weight='1.0')
     assert driver.phase == 'IDLE'
+
+
+def tried(driver: Driver) -> List[str]:
+    """PGs of pool 1 that were pinned."""
+    return sorted({command['pgid'] for command in cluster_of(driver).sent
+                   if command['prefix'].startswith('osd pg-upmap')
+                   and pool_of(command['pgid']) == 1})
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_one_pin_shows_that_the_mons_cancel_upmaps(failover: bool) -> None:
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(tried(driver)))
+    if failover:
+        driver.restart()
+    driver.run_to('DONE', 3000)
+    assert len(tried(driver)) == 1 and not any(cluster.entries().values())
+    assert cluster.clean() and not cluster.alarmed and not cluster.wrong
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_pgs_are_pinned_once_the_mons_have_kept_one_pin(target: str, failover: bool) -> None:
+    driver, shown = expanding(kind=LaterCluster, target=target)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(tried(driver)))
+    tranche = driver.status['tranche']
+    if failover:
+        driver.restart()
+        driver.turn()
+    driver.run_until(lambda: driver.status['tranche'] > tranche and driver.phase == 'PINNED', 600)
+    # All PGs that are left come with this tranche.
+    assert {toy.crush_weight for toy in cluster.toys.values()} == {1.0}
+    assert driver.status['tranches'] < shown['tranches'] and not cluster.remapped()
+    assert sum(pool_of(pgid) == 1 for pgid in driver.loop.rebalance.pins) > 3 * IN_FLIGHT
+    driver.run_to('DONE', 3000)
+    assert 0 < cluster.most <= IN_FLIGHT and cluster.clean() and not cluster.wrong
+    assert not cluster.alarmed and (target == 'balanced' or not any(cluster.entries().values()))
+
+
+def test_an_upmap_of_another_admin_shows_nothing() -> None:
+    driver, _ = expanding(kind=LaterCluster)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(tried(driver)))
+    pgid = tried(driver)[0]
+    raw, pin = cluster.pg[pgid].mon.raw, cluster.entries()[pgid]
+    domains = {cluster.toys[osd].domain for osd in raw[1:]}
+    cluster.set_upmap(pgid, [(raw[0], next(
+        osd for osd, toy in cluster.toys.items() if toy.crush_weight == 1.0
+        and toy.domain not in domains and osd not in {*raw, *pin.targets}))])
+    theirs = cluster.entries()[pgid]
+    driver.run_to('DONE', 3000)
+    assert tried(driver) == [pgid] and cluster.most <= IN_FLIGHT + 1
+    assert cluster.entries()[pgid] == theirs
+
+
+def test_nothing_is_tried_in_an_upgrade() -> None:
+    driver, _ = expanding(kind=LaterCluster)
+    cluster = cluster_of(driver)
+    cluster.orchestrator = Orchestrating(image='quay.io/ceph/ceph:v21')
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 4, 600)
+    assert not tried(driver)

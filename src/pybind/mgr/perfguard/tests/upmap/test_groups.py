@@ -218,6 +218,32 @@ def test_rules_under_which_no_upmap_lasts_are_not_balanced(
                for pg in outcome.pgs)
 
 
+@pytest.mark.parametrize('steps, take', [
+    (('choose indep 2 type rack', 'choose indep 2 type host', 'choose indep 1 type osd'),
+     'default'),
+    (('choose firstn 2 type rack', 'chooseleaf firstn 1 type host', 'emit',
+      'take default class hdd', 'choose firstn 2 type rack', 'chooseleaf firstn 1 type host'),
+     'default class ssd')])
+def test_mons_that_keep_upmaps_compare_a_step_with_its_own_buckets(
+        steps: Steps, take: str, tmp_path: Path) -> None:
+    """Half of the hosts of a rack have SSDs."""
+    old, new = hosts(12, 2, racks=2), hosts(16, 2, racks=2)
+    classes = {osd: ('ssd', 'hdd')[number % 2] for rack in new for number, host in enumerate(rack)
+               for osd in host}
+    outcome = change(tmp_path, Map(old, steps, take, classes), Map(new, steps, take, classes), 4,
+                     256, 'indep' in steps[0])
+    assert not outcome.crush.balances(0, 4)
+    crush = outcome.crush.keeping(frozenset({outcome.crush.checksum(0)}))
+    assert crush.balances(0, 4) and crush is outcome.crush.keeping(crush.kept)
+    assert all(crush.violation(0, 4, pg.raw or ()) is None for pg in outcome.pgs)
+    in_one_rack = tuple(osd for host in new[0] for osd in host)[:8:2]
+    assert crush.violation(0, 4, in_one_rack)
+    balanced = outcome._replace(crush=crush, result=balance(
+        outcome.pool, outcome.pgs, crush, outcome.osds))
+    check(balanced, 1.15)
+    assert distance(balanced, new) < 1
+
+
 @pytest.mark.parametrize('steps, size, racks', [
     (FOUR_HOSTS, 8, 1), (FIVE_RACKS, 10, 6), (TWO_SITES, 4, 2), (TWO_SITES, 3, 2)])
 def test_the_mons_keep_every_upmap_and_the_balancer_has_nothing_to_do(
