@@ -349,6 +349,12 @@ class Campaign:
                       and self.change.stage is ChangeStage.WANTED)
         return self.rollback.wanted is not None or self.rollback.begun and not unfinished
 
+    @property
+    def keeps_pins(self) -> bool:
+        """Further tranches of a rollback follow, of PGs that cannot be pinned. It makes the pins of
+        the others unnecessary, or releases them with the last one, so that no PG moves twice."""
+        return self.rollback.begun and self.change is not None and self.change.partly
+
     def idle_seconds(self, now: float) -> float:
         """Seconds since the last release or arrival of a PG."""
         return now - max(self.progress.progressed, self.phase_since, self.pinning.sent_at)

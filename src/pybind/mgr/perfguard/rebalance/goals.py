@@ -85,9 +85,11 @@ def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bo
 
 def awaits_tranches(campaign: Campaign) -> bool:
     """Whether the goals of the pins are those with all weights, although only a part of the change
-    is in force: PGs whose shards move in several tranches move once."""
+    is in force: PGs whose shards move in several tranches move once. The pins of a rollback wait
+    for its last tranche."""
     change = campaign.change
-    return change is not None and change.stage is ChangeStage.LANDED and not change.is_last
+    return change is not None and change.stage is ChangeStage.LANDED and not change.is_last \
+        and not campaign.keeps_pins
 
 
 def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,

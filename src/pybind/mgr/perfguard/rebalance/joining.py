@@ -332,7 +332,8 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     many PGs without a pin; and why."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
     most_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
-    waived = is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
+    waived = draft.campaign.rollback.begun or is_waived(
+        Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
     rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
              'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), most_pins))]
     moving = moved_by_weights(planned, future, draft.seen.osdmap)
@@ -350,11 +351,9 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
-    """Whether the change comes in tranches if it is too large. Half of a rollback would release the
-    pins that the other half makes unnecessary."""
+    """Whether the change comes in tranches if it is too large."""
     change = campaign.change
-    return isinstance(change, WeightChange) and not change.closing \
-        and not campaign.rollback.begun and change.is_divisible(crush)
+    return isinstance(change, WeightChange) and not change.closing and change.is_divisible(crush)
 
 
 def following_tranche(draft: Draft) -> Optional[WeightChange]:

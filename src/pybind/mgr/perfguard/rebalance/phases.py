@@ -432,12 +432,13 @@ def _releasing(draft: Draft) -> Draft:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
     if not draft.seen.goals_fit:
         return draft.report(_NO_GOALS)
-    return draft.then(keep_stayers, release_more, _complete)
+    return _complete(draft) if draft.campaign.keeps_pins \
+        else draft.then(keep_stayers, release_more, _complete)
 
 
 def _complete(draft: Draft) -> Draft:
     """Go on once all PGs have been released and are in place."""
-    if draft.campaign.flights.in_flight or draft.pin_count:
+    if draft.campaign.flights.in_flight or draft.pin_count and not draft.campaign.keeps_pins:
         return draft
     unclean = _unclean(draft)
     draft = draft.report(*unclean.reasons)

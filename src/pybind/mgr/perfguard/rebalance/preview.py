@@ -345,22 +345,21 @@ class Preview:
 
     def all_risks(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """What the operator has to accept. A code may have several texts."""
+        in_steps = self._moved_by_weights(observation)
+        if -(-len(in_steps) // caps(options).pgs) > STEPS_MAX:
+            in_steps = []
         if order.verb == 'rollback':
-            # Weights are restored in bursts, but a whole CRUSH map at once, and at once what has
-            # moved in tranches.
+            # Weights are restored in bursts or tranches, but a whole CRUSH map at once.
             few = () if self.crush_map is not None or self.outlook is None else \
                 self.planned.unpinnable.keys() - set(moved_by_weights(
-                    self.planned, self.outlook, observation.osdmap))
+                    self.planned, self.outlook, observation.osdmap)).difference(in_steps)
             all_risks = [*self._pins_risk(order, observation, options),
-                         *self._unpinnable_risk(options, few, self._instead)]
+                         *self._unpinnable_risk(options, few)]
             if self.crush_map is not None:
                 all_risks += self._storm_risk(order)
             if self.effects is not None:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
-        in_steps = self._moved_by_weights(order, observation)
-        if -(-len(in_steps) // caps(options).pgs) > STEPS_MAX:
-            in_steps = []
         all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_steps),
                      *self._storm_risk(order), *self._pins_risk(order, observation, options)]
         if self.ordinary:
@@ -426,7 +425,7 @@ class Preview:
         """For operators: the effects, and what they cost the mons and the OSDs. `health`: the risks
         of the state of the cluster."""
         most_pins = pin_limit(options, observation.osdmap)
-        tranches, moving = 1, self._moved_by_weights(order, observation)
+        tranches, moving = 1, self._moved_by_weights(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
             most_moving = self.change.moving_at_once(
                 caps(options), observation.crush, 0 if self.outlook is None else mean_bytes(
@@ -439,20 +438,14 @@ class Preview:
                                     order.accept),
                 'tranches': max(1, tranches)}
 
-    def _moved_by_weights(self, order: Order, observation: Observation) -> List[str]:
+    def _moved_by_weights(self, observation: Observation) -> List[str]:
         """PGs without pins of which each tranche moves a few."""
-        if self.outlook is None or not self.in_tranches(order, observation):
+        if self.outlook is None or not isinstance(self.change, WeightChange) \
+                or not self.change.is_divisible(observation.crush):
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 
-    @property
-    def _instead(self) -> str:
-        """How to do without a rollback that moves PGs without pins at once."""
-        return '; "campaign abort", then "drain %s" moves a few at a time' % ' '.join(
-            'osd.%d' % osd for osd in self.change.drained) if self.change.drained else ''
-
-    def _unpinnable_risk(self, options: Options, few: Collection[str] = (),
-                         instead: str = '') -> List[Risk]:
+    def _unpinnable_risk(self, options: Options, few: Collection[str] = ()) -> List[Risk]:
         """Too many PGs would move at once, outside the caps, after a change. `few`: PGs that do not
         count, for example those of which each tranche moves a few."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
@@ -463,9 +456,9 @@ class Preview:
         pgid = min(moving)
         return [Risk(Code.UNPINNABLE, '%s of %d that the change remaps cannot be pinned (limit %g '
                      '%%, max_unpinnable_ratio), such as PG %s: %s (they peer when CRUSH changes, '
-                     'and stay in place until "campaign start"%s)' % (
+                     'and stay in place until "campaign start")' % (
                          pgs(number), number + pins, 100 * options.max_unpinnable_ratio, pgid,
-                         moving[pgid].reason, instead))]
+                         moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         moves = self.planned.moves.values()
