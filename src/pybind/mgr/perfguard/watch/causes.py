@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace, PgCounts
+from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace
 from ..tables import plural
 from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, usual_ping_ms
@@ -34,11 +34,11 @@ CAUSE_OPS = 50.0
 COMPACTION_BYTES = 1 << 20
 COMPACTION_RATIO = 2.0
 
-#: Work besides client operations: code, count of PGs, text.
-WORK = (('deep_scrub', 'deep_scrubbing', 'deep scrub of %s'),
-        ('snaptrim', 'snaptrim', 'removal of deleted snapshots in %s'),
-        ('backfill', 'backfilling', 'backfill of %s'),
-        ('recovery', 'recovering', 'recovery of %s'))
+#: Work besides client operations: code -> count of PGs, text.
+WORK = {'deep_scrub': ('deep_scrubbing', 'deep scrub of %s'),
+        'snaptrim': ('snaptrim', 'removal of deleted snapshots in %s'),
+        'backfill': ('backfilling', 'backfill of %s'),
+        'recovery': ('recovering', 'recovery of %s')}
 #: Minimum ratio of the PGs that it works on to those of its peers' median. What all OSDs do makes
 #: none of them slower than the others.
 WORK_RATIO = 2.0
@@ -56,6 +56,18 @@ class LikelyCause(NamedTuple):
     evidence: Mapping[str, object]
     #: The text without the name of a client or object; '' if `text` has none.
     unnamed: str = ''
+
+
+class ExtraWork(NamedTuple):
+    """Work besides client operations of which an OSD has more than its peers."""
+    #: A key of WORK.
+    code: str
+    #: PGs that it works on, and the median of its peers.
+    pgs: int
+    peers_pgs: float
+    #: Whether it had more than they before it became slow; None: not known, as after a failover. A
+    #: slow OSD works longer than its peers, so what began later may be an effect.
+    was_first: Optional[bool]
 
 
 class KvWrites(NamedTuple):
@@ -80,10 +92,7 @@ class OsdEvidence:
     host_osds: Tuple[int, ...] = ()
     #: What it shares with other slow OSDs, if that is slow as a whole.
     shared: Optional[SlowShared] = None
-    #: PGs that have it in their acting set.
-    counts: PgCounts = PgCounts()
-    #: Code of work (WORK) -> PGs that its peers' median works on.
-    peers_work: Mapping[str, float] = field(default_factory=dict)
+    work: Tuple[ExtraWork, ...] = ()
     kv_writes: Optional[KvWrites] = None
     #: SMART data of what may be slow: the shared device, or its main drive. None: not read yet.
     drive: Optional[DriveEvidence] = None
@@ -106,7 +115,9 @@ def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
     likely = [*_shared_part(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
               *higher_load(facts)]
-    return tuple(likely or _what_is_slow(facts))
+    if likely or any(work.was_first is None for work in facts.work):
+        return tuple(likely)
+    return tuple(_what_is_slow(facts))
 
 
 #: Where the OSDs of a shared part are, and what to check of it.
@@ -197,14 +208,14 @@ def _full(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _work(facts: OsdEvidence) -> List[LikelyCause]:
-    """Work besides client operations, if the OSD has more of it than its peers."""
+    """Work besides client operations that may have made it slow."""
     likely = []
-    for code, count, text in WORK:
-        number, usual = getattr(facts.counts, count), facts.peers_work.get(code, 0.0)
-        if number and number >= WORK_RATIO * usual:
-            of_peers = ' (median of its peers %g)' % usual if usual else ''
-            likely.append(LikelyCause(code, text % plural(number, 'PG') + of_peers,
-                                      {'pgs': number, 'peers_pgs': usual}))
+    for work in facts.work:
+        if work.was_first:
+            of_peers = ' (median of its peers %g)' % work.peers_pgs if work.peers_pgs else ''
+            _, text = WORK[work.code]
+            likely.append(LikelyCause(work.code, text % plural(work.pgs, 'PG') + of_peers,
+                                      {'pgs': work.pgs, 'peers_pgs': work.peers_pgs}))
     return likely + _compaction(facts)
 
 

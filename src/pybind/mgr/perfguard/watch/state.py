@@ -15,8 +15,8 @@ from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCount
                              OsdPlace, PgCounts, Placement, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
-from .causes import (CAUSE_OPS, HOT_LOAD, WORK, ClientShare, KvWrites, LikelyCause, OsdEvidence,
-                     causes, heavy_clients, higher_load, switch_side)
+from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWork, KvWrites,
+                     LikelyCause, OsdEvidence, causes, heavy_clients, higher_load, switch_side)
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
@@ -123,6 +123,7 @@ class WatchState:
         self.osd_counts: Mapping[int, PgCounts] = {}
         #: What time they are of: OSDs report them once per period.
         self._counts_read = math.inf
+        self._work = ExtraWorks()
         self.ping_ms: Mapping[int, float] = {}
         self._peer_ping_ms: Mapping[int, Mapping[int, float]] = {}
         self.places: Mapping[int, OsdPlace] = {}
@@ -170,8 +171,13 @@ class WatchState:
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
         self._forget_replaced(context.osdmap)
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
+        self._unknown_seconds = \
+            self._unknown_seconds + seconds if context.signals.counts.unreported else 0.0
         if readings.osd_counts is not None:
             self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
+            if self._is_reported:
+                self._work.update(context.now, self._counts_read, self.osd_counts, readings.places,
+                                  options.slow_osd_seconds)
         if readings.ping_ms is not None:
             self.ping_ms, self._peer_ping_ms = readings.ping_ms, readings.peer_ping_ms
         if readings.untrimmed_epochs is not None:
@@ -210,6 +216,11 @@ class WatchState:
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._shared = self._pool_loads = self._client_ops = None
         self._judge_laggy(context, readings, seconds)
+
+    @property
+    def _is_reported(self) -> bool:
+        """Whether no report of a PG to this mgr is awaited."""
+        return not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
 
     def _note_places(self, context: WatchContext, readings: Readings,
                      ops: Mapping[int, PoolOps]) -> None:
@@ -326,12 +337,10 @@ class WatchState:
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         counts = context.signals.counts
-        self._unknown_seconds = self._unknown_seconds + seconds if counts.unreported else 0.0
-        is_known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
-        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, is_known), 0.0,
+        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, self._is_reported), 0.0,
                                 CLEAR_PERIODS * context.period)
-        self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, is_known), WAIT_SECONDS,
-                                  0.0)
+        self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, self._is_reported),
+                                  WAIT_SECONDS, 0.0)
         last = self.laggy.last
         if last is not None and not last.until and not self.laggy.raised:
             self.laggy.last = last._replace(until=context.now)
@@ -383,20 +392,15 @@ class WatchState:
         """The likely causes of a slow OSD."""
         if self._shared is None:
             self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places),
-                                   {code: PeerMedians({
-                                       osd: getattr(counts, count)
-                                       for osd, counts in self.osd_counts.items()}, self.places)
-                                    for code, count, _ in WORK},
                                    firmwares(self.places, self.slow_osds(), context.drives or {}))
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         shared = next((part for part in self.slow.shared() if osd in part.osds), None)
+        verdict = self.slow.verdicts.get(osd)
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._shared.host_osds[place.host] if place else (),
-            shared=shared, counts=self.osd_counts.get(osd, PgCounts()),
-            peers_work={code: medians.of_peers(osd)
-                        for code, medians in self._shared.work.items()},
+            shared=shared, work=self._work.of(osd, verdict.since if verdict else 0.0),
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             side=switch_side(osd, self._peer_ping_ms, self.ping_ms, self.places),
             kv_writes=self._shared.kv_writes.get(osd),
@@ -546,8 +550,6 @@ class _Shared(NamedTuple):
     #: By OSD, and the OSDs by host.
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
-    #: Code of work -> PGs that each OSD works on.
-    work: Mapping[str, 'PeerMedians']
     firmwares: Mapping[str, Firmwares]
 
 
@@ -601,6 +603,57 @@ class PeerMedians:
         """0.0: it has no peers, or its place is not known."""
         place = self._places.get(osd)
         return _median_of_others(self._ordered[place.kind], self.numbers[osd]) if place else 0.0
+
+
+class _WorkSpan(NamedTuple):
+    """A time in which an OSD has had more of some work than its peers."""
+    #: When it may have begun; -math.inf: before the first reading.
+    since: float
+    #: The last reading of it.
+    seen: float
+    pgs: int
+    peers_pgs: float
+
+
+class ExtraWorks:
+    """Work besides client operations of which OSDs have more than their peers, and since when."""
+
+    def __init__(self) -> None:
+        #: By OSD and code of work.
+        self._spans: Dict[Tuple[int, str], _WorkSpan] = {}
+        #: The first and the last reading, and what time the latter is of.
+        self._first = math.inf
+        self._last = self._begin = -math.inf
+
+    def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
+               places: Mapping[int, OsdPlace], pause_seconds: float) -> None:
+        """Add a reading of what OSDs worked on between `begin` and `now`. Work that pauses for at
+        most `pause_seconds` goes on."""
+        self._first = min(self._first, now)
+        spans = {key: span for key, span in self._spans.items() if now - span.seen <= pause_seconds}
+        for code, (count, _) in WORK.items():
+            numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
+            if not any(numbers.values()):
+                continue
+            medians = PeerMedians(numbers, places)
+            for osd, number in numbers.items():
+                usual = medians.of_peers(osd)
+                if number and number >= WORK_RATIO * usual:
+                    before = spans.get((osd, code))
+                    spans[osd, code] = _WorkSpan(before.since if before else self._begin, now,
+                                                 number, usual)
+        self._spans, self._last, self._begin = spans, now, begin
+
+    def of(self, osd: int, slow_since: float) -> Tuple[ExtraWork, ...]:
+        """What an OSD that has been slow since then does at present."""
+        spans = [(code, self._spans.get((osd, code))) for code in WORK]
+        return tuple(ExtraWork(code, span.pgs, span.peers_pgs, self._was_first(span, slow_since))
+                     for code, span in spans if span and span.seen == self._last)
+
+    def _was_first(self, span: _WorkSpan, slow_since: float) -> Optional[bool]:
+        if span.since == -math.inf and slow_since < self._first:
+            return None
+        return span.since <= slow_since
 
 
 def _median_of_others(ordered: Sequence[float], member: float) -> float:

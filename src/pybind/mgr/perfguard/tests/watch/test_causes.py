@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The likely causes of a slow OSD, each named on its own evidence."""
 from dataclasses import replace
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
 from perfguard.cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
                                      Readings, Signals)
-from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients, switch_side
+from perfguard.watch.causes import (ExtraWork, KvWrites, OsdEvidence, causes, heavy_clients,
+                                    switch_side)
 from perfguard.watch import state
 from perfguard.watch.state import kv_writes
-from perfguard.watch.types import SlowShared
+from perfguard.watch.types import OsdVerdict, SlowShared
 
 from ..fakes.driver import OPTIONS
 
@@ -36,6 +37,10 @@ def pings(**slow: float) -> Dict[int, float]:
     return {osd: slow.get('osd%d' % osd, 0.5) for osd in range(12)}
 
 
+def work(code: str, was_first: Optional[bool] = True) -> Tuple[ExtraWork, ...]:
+    return (ExtraWork(code, 1, 0.0, was_first),)
+
+
 @pytest.mark.parametrize('seen, codes', [
     ({'shared': HOST}, ['host']),
     ({'shared': HOST._replace(part=('device', 'h1:nvme0'))}, ['device']),
@@ -49,19 +54,21 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'ping_ms': {osd: 30.0 for osd in range(12)}}, ['drive']),
     ({'ping_ms': {}}, ['drive']),
     ({'fullness': 'nearfull'}, ['full']),
-    ({'counts': PgCounts(total=9, deep_scrubbing=1)}, ['deep_scrub']),
-    ({'counts': PgCounts(total=9, snaptrim=2)}, ['snaptrim']),
+    ({'work': work('deep_scrub')}, ['deep_scrub']),
+    ({'work': work('snaptrim')}, ['snaptrim']),
     ({'kv_writes': COMPACTION}, ['compaction']),
     ({'kv_writes': COMPACTION, 'slowdowns': PROCESS}, ['process']),
     ({'kv_writes': COMPACTION._replace(sst=0.9 * MIB)}, ['drive']),
     # Flushes of its WAL, and the rate of all OSDs.
     ({'kv_writes': COMPACTION._replace(wal=5.0 * MIB)}, ['drive']),
     ({'kv_writes': COMPACTION._replace(peers_sst=5.0 * MIB)}, ['drive']),
-    ({'counts': PgCounts(total=9, backfilling=2, recovering=1)}, ['backfill', 'recovery']),
-    # What its peers do as well.
-    ({'counts': PgCounts(total=9, recovering=3), 'peers_work': {'recovery': 2.0}}, ['drive']),
-    ({'counts': PgCounts(total=9, recovering=4), 'peers_work': {'recovery': 2.0}}, ['recovery']),
-    ({'counts': PgCounts(total=9, deep_scrubbing=1), 'peers_work': {'deep_scrub': 1.0}}, ['drive']),
+    ({'work': work('backfill') + work('recovery')}, ['backfill', 'recovery']),
+    # It was slow before.
+    ({'work': work('backfill', False)}, ['drive']),
+    ({'work': work('backfill', False) + work('recovery')}, ['recovery']),
+    # Not known, so the drive is no cause either.
+    ({'work': work('backfill', None)}, []),
+    ({'work': work('backfill', None), 'fullness': 'nearfull'}, ['full']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100)}, ['client']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100), 'client_ratio': 2.0},
      ['client']),
@@ -92,8 +99,7 @@ def pings(**slow: float) -> Dict[int, float]:
     # A store that measures nothing: which part of the OSD is slow is not known.
     ({'slowdowns': {'reads': 9.0, 'writes': 8.0}}, []),
     ({'slowdowns': {}}, []),
-    ({'shared': HOST, 'counts': PgCounts(total=9, deep_scrubbing=1)},
-     ['host', 'deep_scrub']),
+    ({'shared': HOST, 'work': work('deep_scrub')}, ['host', 'deep_scrub']),
 ])
 def test_causes(seen: Dict[str, Any], codes: Sequence[str]) -> None:
     found = causes(replace(USUAL, **seen))
@@ -152,10 +158,9 @@ def test_texts_give_the_evidence() -> None:
     assert hot.text == ('it serves 3.0 times the operations of its peers; 100 % are on object '
                         'header of pool rbd')
     assert hot.evidence == {'load_ratio': 3.0, 'object': 'header', 'pool': 'rbd', 'share': 1.0}
-    scrub, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, deep_scrubbing=1)))
+    scrub, = causes(OsdEvidence(5, STORE, work=work('deep_scrub')))
     assert scrub.text == 'deep scrub of 1 PG' and scrub.evidence == {'pgs': 1, 'peers_pgs': 0.0}
-    recovery, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, recovering=5),
-                                   peers_work={'recovery': 2.0}))
+    recovery, = causes(OsdEvidence(5, STORE, work=(ExtraWork('recovery', 5, 2.0, True),)))
     assert recovery.text == 'recovery of 5 PGs (median of its peers 2)'
     replicas, = causes(OsdEvidence(5, STORE, load_ratio=3.0, client_ratio=1.1))
     assert replicas.text == ('it serves 3.0 times the operations of its peers, mostly of PGs with '
@@ -227,16 +232,79 @@ def watched(places: Dict[int, OsdPlace], **readings: Any
     return watch, context
 
 
+def working(code: str, **numbers: int) -> Dict[int, PgCounts]:
+    """Of six OSDs, without the others of them: osd1=2 works on two PGs."""
+    return {osd: PgCounts(total=9, **{code: numbers['osd%d' % osd]}) for osd in range(6)
+            if 'osd%d' % osd in numbers}
+
+
 def test_work_is_compared_with_that_of_the_peers() -> None:
     """Recovery of all OSDs but one: what five recover is no cause of one of them."""
     places = {**{osd: place(osd) for osd in range(6)}, 9: place(9, 'hdd')}
-    counts = {osd: PgCounts(total=9, recovering=2) for osd in range(5)}
-    counts[4], counts[9] = PgCounts(total=9, recovering=4), PgCounts(total=9, recovering=1)
-    watch, context = watched(places, osd_counts=counts)
+    counts = working('recovering', osd0=2, osd1=2, osd2=2, osd3=3, osd4=4)
+    watch, context = watched(places, osd_counts={})
+    add(watch, context, 1e9, places, {**counts, 9: PgCounts(total=9, recovering=1)})
+    slow_since(watch, 1e9)
     assert {osd: [(cause.code, cause.evidence) for cause in watch.causes_of(osd, context)]
-            for osd in (0, 4, 5, 9)} == {
-        0: [], 4: [('recovery', {'pgs': 4, 'peers_pgs': 2.0})], 5: [],
+            for osd in (0, 3, 4, 5, 9)} == {
+        0: [], 3: [], 4: [('recovery', {'pgs': 4, 'peers_pgs': 2.0})], 5: [],
         9: [('recovery', {'pgs': 1, 'peers_pgs': 0.0})]}
+
+
+def add(watch: state.WatchState, context: state.WatchContext, now: float,
+        places: Dict[int, OsdPlace], counts: Dict[int, PgCounts], unreported: int = 0) -> None:
+    watch.update(replace(context, now=now, signals=Signals(PgCounts(unreported=unreported))),
+                 Readings(5.0, {}, (), places, osd_counts=counts), OPTIONS)
+
+
+def slow_since(watch: state.WatchState, since: float) -> None:
+    watch.slow.verdicts = {osd: OsdVerdict(osd, 3.0, True, since) for osd in watch.places}
+
+
+#: Seconds -> PGs that OSDs backfill: all of them begin together, and osd.0 ends last.
+LONGEST = [(0, {}), (5, {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 1}), (60, {0: 1, 3: 1, 4: 2, 5: 1}),
+           (120, {0: 1, 3: 1}), (300, {0: 1})]
+#: It alone backfills.
+ALONE = [(0, {}), (95, {}), (100, {0: 2}), (105, {0: 2}), (110, {0: 1})]
+
+
+@pytest.mark.parametrize('rows, slow, causes_now', [
+    # It was slow before; it became slow while all of them copied, and copies longest.
+    (LONGEST, -600, []), (LONGEST, 30, []),
+    (ALONE, -600, []), (ALONE, 50, []), (ALONE, 98, ['backfill']), (ALONE, 106, ['backfill']),
+    # A pause, and the end of the first backfill long before the second.
+    (ALONE + [(130, {}), (150, {0: 1})], 106, ['backfill']),
+    (ALONE + [(130, {}), (180, {0: 1})], 106, []),
+    (ALONE + [(130, {})], 106, []),
+    # Before the first reading, as after a failover.
+    (ALONE[2:], 106, ['backfill'])])
+def test_work_that_begins_later_is_no_cause(rows: Sequence[Tuple[int, Dict[int, int]]], slow: int,
+                                            causes_now: List[str]) -> None:
+    """A slow OSD copies longest, so at the end it alone copies."""
+    places = {osd: place(osd) for osd in range(6)}
+    watch, context = state.WatchState(), watched(places)[1]
+    for seconds, numbers in rows:
+        add(watch, context, 1e9 + seconds, places,
+            working('backfilling', **{'osd%d' % osd: pgs for osd, pgs in numbers.items()}))
+    slow_since(watch, 1e9 + slow)
+    assert [cause.code for cause in watch.causes_of(0, context)] == causes_now
+
+
+@pytest.mark.parametrize('unreported', [False, True])
+def test_after_a_failover_the_beginning_of_work_is_not_known(
+        unreported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it while some PGs have not been reported yet."""
+    places = {osd: place(osd) for osd in range(6)}
+    watch, context = state.WatchState(), watched(places)[1]
+    monkeypatch.setattr(watch.slow, 'slowdowns', lambda osd: STORE)
+    for seconds, numbers in ((100, {} if unreported else {'osd0': 2}), (105, {'osd0': 2})):
+        add(watch, context, 1e9 + seconds, places, working('backfilling', **numbers),
+            unreported=3 if unreported and seconds == 100 else 0)
+    slow_since(watch, 1e9)
+    assert watch.causes_of(0, context) == ()
+    add(watch, context, 1e9 + 110, places, {})
+    slow_since(watch, 1e9)
+    assert [cause.code for cause in watch.causes_of(0, context)] == ['drive']
 
 
 @pytest.mark.parametrize('ops, cause', [
