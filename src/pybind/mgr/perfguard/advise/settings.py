@@ -37,7 +37,9 @@ OVERRIDE = 'osd_mclock_override_recovery_settings'
 LIMITS = ('osd_max_backfills', 'osd_recovery_max_active', 'osd_recovery_max_active_hdd',
           'osd_recovery_max_active_ssd')
 SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ssd',
-          'osd_recovery_sleep_hybrid', 'osd_scrub_sleep', 'osd_snap_trim_sleep',
+          'osd_recovery_sleep_hybrid', 'osd_recovery_sleep_degraded',
+          'osd_recovery_sleep_degraded_hdd', 'osd_recovery_sleep_degraded_ssd',
+          'osd_recovery_sleep_degraded_hybrid', 'osd_scrub_sleep', 'osd_snap_trim_sleep',
           'osd_snap_trim_sleep_hdd', 'osd_snap_trim_sleep_ssd', 'osd_snap_trim_sleep_hybrid',
           'osd_delete_sleep', 'osd_delete_sleep_hdd', 'osd_delete_sleep_ssd',
           'osd_delete_sleep_hybrid')

@@ -127,6 +127,8 @@ PROVOKED = [
     ('MCLOCK_IGNORES', facts(config('osd_max_backfills', '8')), 'config rm osd osd_max_backfills'),
     ('MCLOCK_IGNORES', facts(config('osd_recovery_sleep_hdd', '0', 'osd.3'), config(
         'osd_mclock_override_recovery_settings', 'true')), 'rm osd.3 osd_recovery_sleep_hdd'),
+    ('MCLOCK_IGNORES', facts(config('osd_recovery_sleep_degraded_hdd', '0')),
+     'rm osd osd_recovery_sleep_degraded_hdd'),
     ('MEMORY_OVERCOMMITTED', facts(config('osd_memory_target', '120Gi', 'osd', 'host:h2')),
      'config set osd/host:h2 osd_memory_target'),
     ('MEMORY_OVERCOMMITTED', facts(config('osd_memory_target', '250Gi', 'osd.4')),
