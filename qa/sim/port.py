@@ -498,6 +498,9 @@ class SimCluster:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
                      for name, value in options.items())
 
+    def degraded_sleep(self) -> str:
+        return 'osd_recovery_sleep'
+
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         return {question: 'wpq' if question.option == 'osd_op_queue' else ''
                 for question in questions}

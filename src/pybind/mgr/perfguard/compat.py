@@ -54,6 +54,13 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
 
 
+def degraded_sleep(mgr: Any) -> str:
+    """The option for the sleep of OSDs after each object of degraded PGs; from Tentacle on, it is
+    not that of other PGs."""
+    name = 'osd_recovery_sleep_degraded'
+    return name if mgr.get_ceph_option(name) is not None else 'osd_recovery_sleep'
+
+
 def call_module(mgr: Any, module: str, method: str, *args: Any) -> Any:
     """What a method of another module returns. Raises OSError with the reason: the module is not
     enabled, it fails, or its release has no such method, as not all of them are meant for others.

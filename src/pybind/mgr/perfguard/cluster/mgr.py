@@ -12,7 +12,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List,
 
 from mgr_module import CommandResult, MgrModule
 
-from ..compat import call_module
+from ..compat import call_module, degraded_sleep
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
@@ -277,6 +277,9 @@ class MgrCluster:
         """Output of a mon command; '' without an answer."""
         reply = self._ask([command])[0]
         return reply.out if reply.retval == 0 else ''
+
+    def degraded_sleep(self) -> str:
+        return degraded_sleep(self._mgr)
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         """Known answers of OSDs; the others are requested without waiting."""

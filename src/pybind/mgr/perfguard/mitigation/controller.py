@@ -226,7 +226,8 @@ class Mitigating:
 
     def _with_config(self, now: float, ladder_view: LadderView) -> LadderView:
         self._config_read = now
-        return replace(ladder_view, config=self._cluster.config_entries())
+        return replace(ladder_view, config=self._cluster.config_entries(),
+                       degraded_sleep=self._cluster.degraded_sleep())
 
     def _look_up(self, now: float, ladder_view: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:

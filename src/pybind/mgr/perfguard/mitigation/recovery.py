@@ -139,11 +139,12 @@ class RecoveryOptions:
 
 def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], level: int,
                   bound: int, taken: AbstractSet[str] = frozenset(),
-                  held: Sequence[Setting] = ()) -> RecoveryOptions:
+                  held: Sequence[Setting] = (), degraded_sleep: str = SLEEP) -> RecoveryOptions:
     """The options of a level; the same ones at each level.
 
     `bound`: highest osd_max_backfills. `taken`: options that the campaign has borrowed. `held`:
-    what is borrowed now; only these have other values at another level.
+    what is borrowed now; only these have other values at another level. `degraded_sleep`: as
+    Reader.degraded_sleep, with the same defaults.
     """
     found_before = {setting.name: setting.held.found for setting in held}
     stored: Dict[str, Dict[str, str]] = {'osd': {}, 'global': {}}
@@ -161,8 +162,9 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     backfills = values.get(BACKFILLS, DEFAULT_BACKFILLS).strip()
     if backfills.isdigit() and 0 < int(backfills) < bound:
         put(BACKFILLS, str(min(bound, int(backfills) << level)))
-    if number(values.get(SLEEP, '0')) == 0.0:
-        for name, default in SLEEP_SECONDS.items():
+    if number(values.get(degraded_sleep, '0')) == 0.0:
+        for option, default in SLEEP_SECONDS.items():
+            name = option.replace(SLEEP, degraded_sleep)
             sleep = number(values[name]) if name in values else default
             if sleep > 0.0:
                 put(name, '%.4g' % (sleep / (1 << level)))

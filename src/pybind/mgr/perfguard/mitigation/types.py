@@ -230,6 +230,8 @@ class LadderView:
     #: As Observation.answered.
     answered: float = 0.0
     room: ClientRoom = ClientRoom()
+    #: As Reader.degraded_sleep.
+    degraded_sleep: str = 'osd_recovery_sleep'
 
 
 @dataclass(frozen=True)

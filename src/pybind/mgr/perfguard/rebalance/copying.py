@@ -4,8 +4,9 @@
 With the scheduler wpq an OSD sleeps after each object that it recovers or backfills, for
 osd_recovery_sleep_hdd, _hybrid (data on a rotating drive, metadata on flash) or _ssd, unless
 osd_recovery_sleep is not 0, which replaces all three (OSDService::get_osd_recovery_sleep). The
-sleep spaces the copies of all PGs of which the OSD is the primary. With mclock, OSDs set the sleeps
-to 0, and only their profile has an effect.
+sleep spaces the copies of all PGs of which the OSD is the primary; from Tentacle on, degraded PGs
+have sleeps of their own. With mclock, OSDs set the sleeps to 0, and only their profile has an
+effect.
 
 The options are borrowed in the section `osd` of the configuration database. What others have set
 for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does the ceph.conf of an

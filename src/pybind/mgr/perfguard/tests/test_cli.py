@@ -940,6 +940,17 @@ def test_an_option_of_the_balancer_that_is_no_number(mgr_stub: types.ModuleType)
     assert balancer_options(mgr) == {'active': 'true'}
 
 
+def test_the_sleep_of_degraded_pgs_is_one_that_the_release_has(mgr_stub: types.ModuleType) -> None:
+    from perfguard.compat import degraded_sleep
+
+    class Options:
+        def __init__(self, **options: float) -> None:
+            self.get_ceph_option = options.get
+
+    assert degraded_sleep(Options(osd_recovery_sleep=0.0)) == 'osd_recovery_sleep'
+    assert degraded_sleep(Options(osd_recovery_sleep_degraded=0.0)) == 'osd_recovery_sleep_degraded'
+
+
 def test_notify_types_are_those_that_the_release_knows(mgr_stub: types.ModuleType) -> None:
     from perfguard.compat import notify_types
     assert [kind.value for kind in notify_types('osd_map', 'not_yet')] == ['osd_map']

@@ -993,6 +993,9 @@ class FakeCluster:
     def option_changes(self) -> Optional[Tuple[OptionChange, ...]]:
         return None if self.mute else tuple(self.option_log)
 
+    def degraded_sleep(self) -> str:
+        return 'osd_recovery_sleep'
+
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         return {} if self.mute else {question: self._answer(question) for question in questions}
 

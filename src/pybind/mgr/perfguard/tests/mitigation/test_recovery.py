@@ -20,7 +20,7 @@ from ..fakes.cluster import Crash
 from ..fakes.driver import codes
 from .test_controller import FOUND, Mitigated
 from .test_ladder import SECONDS, World
-from .test_recovery_options import changes, entries
+from .test_recovery_options import changes, entries, sleeps
 
 WAITING = Evidence(degraded=5, waiting=4, recovering=True)
 RECOVERED = Evidence()
@@ -283,6 +283,15 @@ def test_options_of_wpq() -> None:
     # One sleep for all drives: the others have no effect.
     found = entries(osd__osd_recovery_sleep='0.1', osd__osd_max_backfills='8')
     assert fast_recovery(found, WPQ, 1, 8).settings == ()
+
+
+def test_degraded_pgs_have_a_sleep_of_their_own_since_tentacle() -> None:
+    own = 'osd_recovery_sleep_degraded'
+    found = entries(osd__osd_recovery_sleep='0.1', osd__osd_recovery_sleep_degraded_hdd='0.2')
+    assert sleeps(fast_recovery(found, WPQ, 1, 8, degraded_sleep=own)) == {
+        ('osd', own + '_hdd'): ('0.2', '0.1'), ('osd', own + '_hybrid'): (None, '0.0125')}
+    found = entries(osd__osd_recovery_sleep_degraded='0.1')
+    assert sleeps(fast_recovery(found, WPQ, 1, 8, degraded_sleep=own)) == {}
 
 
 def test_no_backfill_that_an_operator_has_stopped() -> None:
