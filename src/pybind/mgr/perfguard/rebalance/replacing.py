@@ -92,7 +92,8 @@ class Replacement(NamedTuple):
 class ReplaceFacts:
     """The facts that determine the phases of replacements."""
     orders: OrderFacts
-    #: OSDs of the acting sets of remapped PGs, and those to which such PGs go.
+    #: OSDs of the acting sets of remapped PGs, and those to which such PGs go that a campaign can
+    #: pin: not those that lack copies, which recover.
     leaving: FrozenSet[int] = frozenset()
     entering: FrozenSet[int] = frozenset()
     #: OSD -> degraded PGs on it, as far as it is known.
@@ -141,10 +142,12 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
 
 
 def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[int]:
-    """OSDs to which remapped PGs move. PGs that have nowhere to move remain remapped."""
+    """OSDs to which remapped PGs with all copies move. PGs that have nowhere to move remain
+    remapped."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
-        if pool is not None and place is not None and not stays(pool, place.up, place.acting):
+        if pool is not None and place is not None and pool.is_complete(place.acting) \
+                and not stays(pool, place.up, place.acting):
             yield from place.up
 
 

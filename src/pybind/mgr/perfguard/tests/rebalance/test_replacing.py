@@ -20,6 +20,7 @@ from perfguard.store import Store
 
 from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
+from ..fakes.mon_model import HOLE
 from ..fakes.driver import Driver
 from .test_orders import inventory
 
@@ -297,6 +298,25 @@ def test_recovery_that_fills_a_new_drive_needs_no_campaign() -> None:
     driver.run_until(lambda: 'the replacement of osd.8 has ended' in kinds(driver, 'replace'))
     assert driver.status['id'] == 1 and holders(driver)
     assert 'recovery from the PG logs fills it' in driver.loop.published.events[-1]['why']
+
+
+def test_recovery_to_a_device_that_was_replaced_at_once_begins_no_campaign() -> None:
+    """With noout: the PGs lack a copy and are remapped, and nothing can be pinned."""
+    driver = filled()
+    cluster = driver.cluster
+    cluster.take_down(8)
+    driver.order(REPLACE, 'osd.8')
+    cluster.destroyed.add(8)
+    for pgid, pg in cluster.pg.items():
+        pg.data = tuple(HOLE if osd == 8 else osd for osd in pg.data
+                        if osd != 8 or pgid.startswith('2.'))
+    settle(driver)
+    cluster.backfill_seconds = 300.0
+    cluster.create_again(8)
+    driver.run(3)
+    assert cluster.remapped() and phases(driver) == {8: 'FILLING'}
+    driver.run_until(lambda: 'the replacement of osd.8 has ended' in kinds(driver, 'replace'), 400)
+    assert driver.status['id'] == 1 and holders(driver) and cluster.clean()
 
 
 def test_an_order_from_before_the_replacement_does_not_fill_the_failed_drive() -> None:
