@@ -71,7 +71,10 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 
 
 def _step(draft: Draft) -> Draft:
-    return _STEPS[draft.campaign.phase](draft)
+    change, phase = draft.campaign.change, draft.campaign.phase
+    in_vain = change.impossible(draft.seen) if change is not None and change.moving_first \
+        and phase in (Phase.PINNED, *RELEASING_PHASES) else ''
+    return draft.enter(Phase.ABORTING, in_vain) if in_vain else _STEPS[phase](draft)
 
 
 def _note_blocked(draft: Draft) -> Draft:

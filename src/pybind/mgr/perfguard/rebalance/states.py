@@ -16,6 +16,7 @@ ENDING = 'balancer and autoscaler off'
 #: Added while OSDMaps change: see wanted_mon_options (rebalance/holds.py).
 CHANGING = STILL + '; paxos_propose_interval of the mons'
 MOVING = ENDING + '; options of the mons, and those of the OSDs for copying and scrubs'
+_IN_VAIN = 'the change that PGs move for can no longer be made'
 
 
 class State(NamedTuple):
@@ -37,7 +38,7 @@ STATES: Mapping[Phase, State] = {
                    Phase.ABORTING: 'the change cannot be made'},
         {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.PINNED: State(
-        STILL, {Phase.RELEASING: 'the campaign proceeds automatically'},
+        STILL, {Phase.RELEASING: 'the campaign proceeds automatically', Phase.ABORTING: _IN_VAIN},
         {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'resume': Phase.PINNED,
          'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
          'rollback': Phase.ABORTING}),
@@ -46,14 +47,14 @@ STATES: Mapping[Phase, State] = {
         {Phase.HOLDING: 'a stop condition holds, or the time window is closed',
          Phase.PINNED: 'too many PGs cannot be pinned',
          Phase.PINNING: 'all PGs have moved, and the campaign makes its next change',
-         Phase.FINISHING: 'all PGs have moved'},
+         Phase.FINISHING: 'all PGs have moved', Phase.ABORTING: _IN_VAIN},
         {'pause': Phase.RELEASING, 'resume': Phase.RELEASING, 'finish': Phase.FINISHING,
          'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.HOLDING: State(
         MOVING + '; norebalance if it is paused, latency has halted it, or PGs that have no pin '
         'must not move',
         {Phase.RELEASING: 'the stop condition has cleared for one report',
-         Phase.PINNED: 'too many PGs cannot be pinned'},
+         Phase.PINNED: 'too many PGs cannot be pinned', Phase.ABORTING: _IN_VAIN},
         {'pause': Phase.HOLDING, 'resume': Phase.HOLDING, 'finish': Phase.FINISHING,
          'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.FINISHING: State(
