@@ -367,9 +367,10 @@ def following_tranche(draft: Draft) -> Optional[WeightChange]:
 
 
 def _send(draft: Draft, change: Change) -> Draft:
-    outlook = draft.seen.outlook
+    outlook, drained = draft.seen.outlook, change.drained
     planned = Planned()
     if isinstance(outlook, Future):
+        drained = change.drains(draft.seen.crush, outlook)
         planned = _planned(draft, change, outlook)
         harm = change.harmful(draft.seen, planned.unpinnable)
         if harm:
@@ -380,10 +381,10 @@ def _send(draft: Draft, change: Change) -> Draft:
                     draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
     if not draft.campaign.crush.is_own(draft.seen):
         draft = draft.set(crush=replace(draft.campaign.crush, own=-1))
-    draft = _lead_elsewhere(draft, change.drained)
+    draft = _lead_elsewhere(draft, drained)
     draft = draft.send(*change.commands(draft.seen))
     if isinstance(outlook, NoFuture):
-        draft = _adopt_upmaps(draft, change.drained).event(
+        draft = _adopt_upmaps(draft, drained).event(
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
             outlook.reason)
     elif outlook is not None:

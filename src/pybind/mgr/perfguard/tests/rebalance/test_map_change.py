@@ -307,3 +307,19 @@ def test_upmaps_to_the_osds_that_a_map_empties_are_released(target: str) -> None
     driver.run_to('DONE', 3000)
     assert [pgid for pgid, pg in cluster.pg.items() if 3 in pg.up] == [] and cluster.clean()
     assert cluster.toys[3].crush_weight == 0.0001
+
+
+def test_pins_of_an_aborted_campaign_lead_to_no_osd_that_a_map_empties() -> None:
+    """Without them, their PGs would be on it by the upmaps from before that campaign."""
+    cluster = StrawCluster(pgs=48, hosts=12)
+    driver = Driver(cluster)
+    pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if 5 in pg.up and 3 not in pg.up)
+    cluster.add_upmap(pgid, next(osd for osd in pg.up if osd != 5), 3)
+    driver.order('drain', 'osd.5')
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert {3, 5} <= {*pg.up} and driver.status['pinned']
+    driver.order('crushmap', crush_map=whole_map(cluster, **{'3': 0.0001}))
+    driver.run_to('DONE', 3000)
+    assert [pgid for pgid, pg in cluster.pg.items() if {3, 5} & {*pg.up}] == []
