@@ -38,7 +38,7 @@ class ReleaseMoves:
         self.movement: Movement = movement_of((), 1, 1)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
-        #: Those of them that have a place to move to, without an evacuation.
+        #: Those of them that have a place to move to, without an evacuation and PGs that recover.
         self.moving = 0
         #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
         self._weights: Optional[Mapping[int, float]] = None
@@ -139,15 +139,16 @@ class ReleaseMoves:
                 or (len(self.moves) > PREVIEW_PGS
                     and 0.0 < self._due - observation.now <= PLAN_SECONDS)):
             return
-        self._epoch, self._due = observation.osdmap.epoch, observation.now + PLAN_SECONDS
-        remapped = [pgid for pgid in observation.osdmap.pg_temp
+        osdmap = observation.osdmap
+        self._epoch, self._due = osdmap.epoch, observation.now + PLAN_SECONDS
+        remapped = [pgid for pgid in osdmap.pg_temp
                     if pgid not in pins and pgid not in campaign.flights.in_flight]
         self.unheld = len(remapped)
         unpinned_moves = _moves_of_remapped(remapped, observation) \
             if len(remapped) <= PREVIEW_PGS else {}
-        self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in observation.evacuation
-                                          or pgid in unpinned_moves
-                                          and not unpinned_moves[pgid].targets)
+        self.moving = sum(1 for pgid in remapped if pgid not in observation.evacuation
+                          and _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
+                          and (pgid not in unpinned_moves or unpinned_moves[pgid].targets))
         self.movement = preview(campaign, self.moves, unpinned_moves, options) \
             if campaign.active else preview(NO_CAMPAIGN, MoveIndex(), unpinned_moves, options)
 

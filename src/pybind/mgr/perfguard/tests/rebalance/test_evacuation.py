@@ -378,9 +378,12 @@ def test_nothing_is_written_again_and_again() -> None:
     assert cluster.fault.count - writes < 6
 
 
-def test_without_a_campaign_no_pin_is_recommended() -> None:
+@pytest.mark.parametrize('failed', [False, True])
+def test_without_a_campaign_no_pin_is_recommended(failed: bool) -> None:
     driver = big()
     driver.cluster.backfill_seconds = 1e6
+    if failed:
+        driver.cluster.take_down(0)
     driver.cluster.mark_out(0)
     driver.run(10)
     assert driver.cluster.remapped() and codes(driver.status) == ['NO_CAMPAIGN']
