@@ -271,6 +271,9 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         up_but_out = row.up and not row.destroyed and row.reweight == 0
         return ('the new device is out: "ceph osd in %d"' % osd if up_but_out else
                 'waiting for the new device: create osd.%d on it and start it' % osd)
+    if facts.campaign.held:
+        return 'waiting until campaign %d, which is aborted and keeps PGs pinned, has ended: ' \
+            '"campaign resume" or "campaign rollback"' % facts.campaign.id
     if phase is ReplacePhase.READY:
         return 'waiting for a campaign to fill it'
     return '"campaign status" shows the progress'
@@ -614,7 +617,8 @@ class Replacing:
                 self._note(Event(REPLACE_KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
         self._phases = phases
         self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
-                             for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR
+                             for osd, phase in sorted(phases.items())
+                             if phase in BY_OPERATOR or facts.campaign.held
                              or on_same_drive(osd, self._known[osd], facts))[:3]
 
     def _go_on(self, observation: Observation, facts: ReplaceFacts,

@@ -21,6 +21,7 @@ from perfguard.store import Store
 from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
 from ..fakes.mon_model import HOLE
+from ..fakes.straw_cluster import StrawCluster
 from ..fakes.driver import Driver
 from .test_orders import inventory
 
@@ -338,6 +339,26 @@ def test_an_aborted_campaign_releases_nothing_to_a_failed_drive_when_it_resumes(
     driver.ask('resume')
     driver.run(60)
     assert driver.phase == 'HOLDING' and holders(driver) == 0
+
+
+def test_a_device_that_waits_for_an_aborted_campaign_names_it() -> None:
+    driver = Driver(StrawCluster(hosts=10, pgs=16))
+    driver.order(REPLACE, 'osd.2')
+    driver.run_to('DONE')
+    driver.cluster.destroy(2)
+    settle(driver)
+    driver.order('drain', 'osd.5')
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.cluster.create_again(2)
+    driver.run(60)
+    assert phases(driver)[2] == 'READY' and 'until campaign 2' in rows(driver)[2]['next']
+    assert any('READY, waiting until campaign 2' in text
+               for text in driver.loop.status()['reasons'])
+    driver.ask('resume')
+    driver.run_until(lambda: 2 not in phases(driver), 600)
+    assert driver.cluster.toys[2].crush_weight == 1.0
 
 
 def test_each_phase_survives_a_failover() -> None:
