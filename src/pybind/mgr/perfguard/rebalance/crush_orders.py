@@ -503,7 +503,8 @@ def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds,
     after = replace(outlook, pgs={**outlook.pgs, **{
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
         for pgid in first.pins}})
-    planned = plan_join(osdmap, after, (), observation.signals.pool_bytes)
+    planned = plan_join(osdmap, after, change.drains(observation.crush, after),
+                        observation.signals.pool_bytes)
     return replace(
         preview, change=change, planned=planned, outlook=after, first=tuple(first.moves.values()),
         entries=entries_with(planned, after, osdmap),

@@ -31,7 +31,7 @@ Json = Dict[str, Any]
 
 
 class MappedCluster(RuledCluster):
-    """A CRUSH map is what each rule does, and the rack of each host."""
+    """A CRUSH map is what each rule does, the rack of each host, and the weight of each OSD."""
 
     def __init__(self, rule: str = 'hosts', **kwargs: Any) -> None:
         #: By the id of a rule: its place in RULES.
@@ -49,17 +49,20 @@ class MappedCluster(RuledCluster):
     def crush(self, version: int) -> CrushRules:
         return self._crush_rules(self.steps)
 
-    def map_with(self, steps: Mapping[str, str] = {}, racks: Mapping[int, int] = {}) -> bytes:
-        """The present map with other steps for rules, or other racks for hosts."""
+    def map_with(self, steps: Mapping[str, str] = {}, racks: Mapping[int, int] = {},
+                 weights: Mapping[int, float] = {}) -> bytes:
+        """The present map with other steps for rules, racks for hosts, or weights for OSDs."""
         changed = list(self.steps)
         for rule, name in steps.items():
             changed[number_of(rule)] = number_of(name)
         return json.dumps({'steps': changed, 'racks': {
-            **{toy.host: toy.rack for toy in self.toys.values()}, **racks}}).encode()
+            **{toy.host: toy.rack for toy in self.toys.values()}, **racks}, 'weights': {
+                **self._weights(), **weights}}).encode()
 
     def _read(self, crush_map: bytes) -> Tuple[List[int], Dict[int, ToyOsd]]:
         given = json.loads(crush_map)
-        return given['steps'], {osd: toy._replace(rack=given['racks'][str(toy.host)])
+        return given['steps'], {osd: toy._replace(
+            rack=given['racks'][str(toy.host)], crush_weight=given['weights'][str(osd)])
                                 for osd, toy in self.toys.items()}
 
     def crush_map(self) -> Tuple[bytes, int]:
@@ -323,3 +326,15 @@ def test_pins_of_an_aborted_campaign_lead_to_no_osd_that_a_map_empties() -> None
     driver.order('crushmap', crush_map=whole_map(cluster, **{'3': 0.0001}))
     driver.run_to('DONE', 3000)
     assert [pgid for pgid, pg in cluster.pg.items() if {3, 5} & {*pg.up}] == []
+
+
+def test_a_preview_counts_upmaps_to_the_osds_that_a_map_empties() -> None:
+    """In a pool that it allows to stay, beside one that moves before it is set."""
+    cluster = MappedCluster('racks')
+    cluster.add_upmap('2.2', cluster.pg['2.2'].up[1], 3)
+    driver, before = Driver(cluster, BALANCED), all_sets(cluster)
+    shown = driver.order('crushmap', crush_map=cluster.map_with(
+        racks={1: 1, 4: 3}, weights={3: 0.0001}))
+    driver.run_to('DONE', 600)
+    assert shown['crushmap']['pgs'] and not any(3 in pg.up for pg in cluster.pg.values())
+    assert shards_moved(before, all_sets(cluster)) == most(shown)
