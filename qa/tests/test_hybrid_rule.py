@@ -40,10 +40,18 @@ def set_classes(cluster: Cluster, osds: List[int]) -> None:
 
 
 def most_remapped(cluster: Cluster, first: int) -> int:
-    """The most PGs that were remapped in an epoch since then, in which no PG had an upmap."""
+    """The most PGs that were remapped in an epoch since then, in which none of the pool had an
+    upmap."""
+    prefix = '%d.' % pool_number(cluster, 'sites')
     dumps = [cluster.mon('osd dump', epoch=epoch) for epoch in range(first, cluster.epoch() + 1)]
-    assert not any(dump['pg_upmap_items'] or dump['pg_upmap'] for dump in dumps)
+    assert not [row for dump in dumps for row in (*dump['pg_upmap_items'], *dump['pg_upmap'])
+                if row['pgid'].startswith(prefix)]
     return max(len(dump['pg_temp']) for dump in dumps)
+
+
+def pool_number(cluster: Cluster, name: str) -> int:
+    return next(int(row['pool']) for row in cluster.osd_dump()['pools']
+                if row['pool_name'] == name)
 
 
 def refused_pins(guard: Guard) -> int:
@@ -145,8 +153,8 @@ def test_mons_cancel_upmaps_that_change_nothing(guard: Guard) -> None:
 
 def keeps_a_pair(cluster: Cluster, pool: str) -> bool:
     """Whether the mons keep an upmap without effect."""
-    number = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
-    pg = next(pg for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % number))
+    prefix = '%d.' % pool_number(cluster, pool)
+    pg = next(pg for pg in cluster.pgs() if pg['pgid'].startswith(prefix))
     pgid, pair = pg['pgid'], pg['up'][:2]
     interval = interval_of(cluster, pgid)
     cluster.mon('osd pg-upmap-items', pgid=pgid, id=pair)
