@@ -136,10 +136,13 @@ class Shards(ShardLevel):
                  osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
                  room: PoolRoom, new_rule: bool, near: float,
                  former: Optional[CrushRules]) -> None:
+        """The arguments are those of balanced_shards. With `new_rule`, the shards that the rule
+        does not allow to stay are moved here already."""
         super().__init__()
         self.pool, self.pgs, self._budget, self._fill = pool, pgs, budget, room.fill
         spread = crush.spread(pool.crush_rule, pool.size)
         self.takes, self.domain, self.by_place = spread.takes, spread.domain, pool.erasure
+        # A shard cannot leave its take, nor its lowest bucket if all buckets have as many shards.
         fences = [take.groups[-1].bucket_of if take.groups and take.even
                   else dict.fromkeys(take.osds, number) for number, take in enumerate(self.takes)]
         self.fences = [fence for fence, take in zip(fences, self.takes)
@@ -151,8 +154,8 @@ class Shards(ShardLevel):
         raws = [self._ordered(crush, pg.raw or (), pg.here) for pg in pgs]
         self.weights = weights_of(pool, crush, osds, spread)
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
-        self.most = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
-                     for osd in self.weights}
+        self.limits = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
+                       for osd in self.weights}
         self._former = None if former is None else _rule_of(pool, former, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0
@@ -161,23 +164,20 @@ class Shards(ShardLevel):
             self._obey(raws, crush, osds)
             shards_by_osd = Counter(osd for members in self.here for osd in members)
         self.free = [number for number, pg in enumerate(pgs)
-                     if pg.free and self._may_move(self.here[number], raws[number])
-                     and (tuple(self.here[number]) == self.origin[number]
-                          or self.obeys_former(number, range(pool.size), self.here[number]))]
-        self.raw = [()] * len(pgs)
-        for number in self.free:
-            self.raw[number] = raws[number]
+                     if pg.free and self._may_move(number, raws[number])]
+        free = frozenset(self.free)
+        self.raw = [raw if number in free else () for number, raw in enumerate(raws)]
         self.count = {osd: shards_by_osd[osd] for osd in (*self.weights, *shards_by_osd)
                       if osd != NO_OSD}
         #: By take.
         self.ideals = ideals(self.weights, spread, *self._totals())
         self.deviation = max(1.0, deviation)
-        self.targets = self.near = targets(self.weights, self.ideals, near, self.most)
-        self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
-        self.filled = self.wide.filled(self.count, self.most)
+        self.targets = self.near = targets(self.weights, self.ideals, near, self.limits)
+        self.wide = targets(self.weights, self.ideals, self.deviation, self.limits)
+        self.filled = self.wide.filled(self.count, self.limits)
         #: How many there were before.
         self.before = dict(self.count)
-        #: Other shards that are not where their data is.
+        #: Shards, besides the required ones, that are not where their data is.
         self.moved = 0
         #: The budget did not allow a move.
         self.refused = False
@@ -196,11 +196,12 @@ class Shards(ShardLevel):
                             for osd, before in zip(members, origin))
 
     def _lawful(self, raws: Sequence[OsdSet], broken: AbstractSet[int]) -> List[Sequence[int]]:
+        """The set of each PG once those of the PGs `broken` obey the rule."""
         groups = self.takes[0].groups
         if groups:
-            return GroupedSets(groups, self.pool, self.domain, self.weights, self.most,
+            return GroupedSets(groups, self.pool, self.domain, self.weights, self.limits,
                                self._former).place(self.origin, raws, broken)
-        return LawfulSets(self.domain, self.weights, self.most, self._former).place(
+        return LawfulSets(self.domain, self.weights, self.limits, self._former).place(
             self.origin, raws, broken)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
@@ -209,9 +210,14 @@ class Shards(ShardLevel):
             return osds
         return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
 
-    def _may_move(self, members: Sequence[int], raw: Sequence[int]) -> bool:
+    def _may_move(self, number: int, raw: Sequence[int]) -> bool:
+        """Whether the rule places a PG as a whole, and the former rule allows where `_obey` has
+        put it. `raw`: where CRUSH places it."""
+        members = self.here[number]
         return (len(members) == len(raw) == self.pool.size == len(self.fences)
-                and all([osd in fence for osd, fence in zip(members, self.fences)]))
+                and all([osd in fence for osd, fence in zip(members, self.fences)])
+                and (tuple(members) == self.origin[number]
+                     or self.obeys_former(number, range(self.pool.size), members)))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
         """How many shards, and how many PGs with a shard, each take holds."""
@@ -232,10 +238,10 @@ class Shards(ShardLevel):
             if not take.even or not take.groups:
                 continue
             for_bucket = partial(within_buckets, weights=self.weights, group=take.groups[-1],
-                                 domain=self.domain, count=self.count, limits=self.most)
+                                 domain=self.domain, count=self.count, limits=self.limits)
             self.near = for_bucket(self.near, within=1.0)
             self.wide = for_bucket(self.wide, within=self.deviation)
-        self.filled = self.wide.filled(self.count, self.most)
+        self.filled = self.wide.filled(self.count, self.limits)
 
     def legal(self, number: int, place: int, osd: int) -> bool:
         return super().legal(number, place, osd) and all(
@@ -354,19 +360,19 @@ class _Groups(ShardLevel):
         #: Shards of a group.
         unit = shard_count / sum(groups_by_bucket.values()) if shard_count else self._group.shards
         ideal = shards.ideals[self._take]
-        self.most = {bucket: int(sum(shards.most[osd] for osd in osds) / unit)
-                     for bucket, osds in self._osds.items()}
-        self.near = bucket_targets(shards.weights, ideal, self._osds, unit, 1.0, self.most)
+        self.limits = {bucket: int(sum(shards.limits[osd] for osd in osds) / unit)
+                       for bucket, osds in self._osds.items()}
+        self.near = bucket_targets(shards.weights, ideal, self._osds, unit, 1.0, self.limits)
         # Not to the limit, so that the OSDs of a bucket need not all be at theirs.
         self.wide = bucket_targets(shards.weights, ideal, self._osds, unit,
-                                   (1.0 + shards.deviation) / 2, self.most)
-        self.filled = self.wide.filled(self.count, self.most)
+                                   (1.0 + shards.deviation) / 2, self.limits)
+        self.filled = self.wide.filled(self.count, self.limits)
 
     def even_out(self) -> None:
         if self._shards.required:
             _Exchange(self).even_out()
         super().even_out()
-        self.near, self.wide = (in_whole_groups(bounds, self.most)
+        self.near, self.wide = (in_whole_groups(bounds, self.limits)
                                 for bounds in (self.near, self.wide))
         super().even_out()
 
@@ -471,7 +477,7 @@ class _Groups(ShardLevel):
         return chosen
 
     def _fullness(self, osd: int) -> Tuple[bool, float, int]:
-        return (self._shards.count[osd] >= self._shards.most[osd], self._shards.surplus(osd), osd)
+        return (self._shards.count[osd] >= self._shards.limits[osd], self._shards.surplus(osd), osd)
 
     def _mean_surplus(self, osds: Sequence[int]) -> float:
         return sum(map(self._shards.surplus, osds)) / len(osds)

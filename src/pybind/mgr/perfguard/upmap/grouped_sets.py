@@ -165,8 +165,11 @@ class GroupedSets:
                     yield kept
 
     def _best(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
-        """The most that may stay of `osds` (position -> OSD, all in one bucket), where `positions`
-        are in one bucket."""
+        """The largest part of `osds` that may stay, in the emptiest buckets.
+
+        `osds`: position -> OSD, all in one bucket of the choice above `depth`; `positions`: those
+        that the rule fills from this bucket.
+        """
         by_item: Dict[int, Dict[int, int]] = {}
         for position, osd in osds.items():
             by_item.setdefault(self._items[depth][osd], {})[position] = osd
@@ -177,20 +180,25 @@ class GroupedSets:
         emptiness = _EMPTINESS / self._size / 2 ** depth
 
         def candidates(block: _Positions) -> List[Tuple[int, _Kept]]:
+            """The buckets that may serve a block, each with what stays there, the best first."""
             rows = []
-            for item, there in by_item.items():
-                inside = {position: osd for position, osd in there.items()
+            for bucket, osds_of_bucket in by_item.items():
+                usable = {position: osd for position, osd in osds_of_bucket.items()
                           if not self._by_place or position in block}
-                if inside:
-                    kept = self._best(depth + 1, inside, block)
-                    rows.append((item, kept._replace(value=kept.value + emptiness / (
-                        1.0 + self._shards[depth][item] / self._sums[depth][item]))))
+                if usable:
+                    kept = self._best(depth + 1, usable, block)
+                    shards_by_weight = self._shards[depth][bucket] / self._sums[depth][bucket]
+                    rows.append((bucket, kept._replace(
+                        value=kept.value + emptiness / (1.0 + shards_by_weight))))
             return sorted(rows, key=lambda row: (-row[1].value, row[0]))
 
-        rows = [candidates(block) for block in blocks] if self._by_place \
-            else [candidates(blocks[0])] * len(blocks)
-        chosen = _assigned(rows) if self._by_place else [
-            *rows[0][:len(blocks)], *[(None, _NOTHING)] * (len(blocks) - len(rows[0]))]
+        chosen: List[Tuple[Optional[int], _Kept]]
+        if self._by_place:
+            chosen = _assigned([candidates(block) for block in blocks])
+        else:
+            # All blocks are alike: the best buckets serve them, one each.
+            chosen = [*candidates(blocks[0])[:len(blocks)]]
+            chosen += [(None, _NOTHING)] * (len(blocks) - len(chosen))
         return _Kept(sum(kept.value for _, kept in chosen), {
             position: osd for _, kept in chosen for position, osd in kept.osds.items()}, chosen)
 

@@ -41,7 +41,7 @@ class ShardLevel(ABC):
     #: The minimum to which CRUSH fills them.
     filled: Mapping[int, int]
     #: The maximum for which they have room.
-    most: Mapping[int, int]
+    limits: Mapping[int, int]
 
     def __init__(self) -> None:
         self._checks = CHAIN_CHECKS
@@ -86,8 +86,8 @@ class ShardLevel(ABC):
         """Empty the items without weight, whatever the shares of the others."""
         anything = dict.fromkeys(self.weights, len(self.here))
         floor = {item: anything[item] if weight else 0 for item, weight in self.weights.items()}
-        self._move_directly(floor, self.most)
-        self._move_in_chains(floor, self.most)
+        self._move_directly(floor, self.limits)
+        self._move_in_chains(floor, self.limits)
         # An OSD that is drained must not keep shards that fit nowhere: the preview shows, and
         # refuses, OSDs that get too full.
         self._follow_crush(floor, anything)

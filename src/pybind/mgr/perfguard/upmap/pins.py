@@ -373,15 +373,18 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      out: Optional[FrozenSet[int]] = None,
                      leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
     """The pin of plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that
-    can stay, with the reason why it is not all of them (Pin.left). `leaving`: further OSDs that
-    shards must leave."""
+    can stay, with the reason why it is not all of them (Pin.left).
+
+    `entry`: the upmap that the PG has; `out`: out_osds(osds), for callers with many PGs;
+    `leaving`: further OSDs that shards must leave.
+    """
     out_of_use = out_osds(osds) if out is None else out
     whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
         else Unpinnable('one of its OSDs is to be emptied')
     staying = {osd for osd in acting if osd != NO_OSD and target_reason((osd,), osds) is None and (
         crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0)} - {*leaving}
-    if isinstance(whole, Pin) or len(staying) == pool.size \
-            or not (_is_set(up) and _is_set(acting)):
+    all_stay = len(staying) == pool.size
+    if isinstance(whole, Pin) or all_stay or not (_is_set(up) and _is_set(acting)):
         return whole
 
     def legal(osds: OsdSet) -> bool:
@@ -392,7 +395,7 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
 
     for candidate in _candidates(pool, up, acting, staying, legal):
         if candidate != up and legal(candidate):
-            pinned = _entry(pool, up, candidate, entry, osds, out_of_use)
+            pinned = _entry_leading_to(candidate, pool, up, entry, osds, out_of_use)
             if pinned is not None and pinned != entry:
                 return Pin(pinned, True, whole.reason)
     return whole
@@ -405,9 +408,13 @@ def _is_set(osds: OsdSet) -> bool:
 
 def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int],
                 legal: Callable[[OsdSet], bool]) -> Iterator[OsdSet]:
-    """Sets with the OSDs of `acting` that are `staying`, and OSDs of `up` for the others; sets with
-    all of those that stay are first. One of them may have to leave in place of one that is lost: an
-    OSD of `up` may be in the same failure domain."""
+    """The sets to which a PG may be pinned, the best first: OSDs of `acting` that are `staying`,
+    and OSDs of `up` for the other shards.
+
+    First are sets in which all of `staying` remain. They may be illegal, because an OSD of `up` is
+    in the failure domain of one of them: the last set keeps only those that `legal` allows, added
+    one by one.
+    """
     if pool.erasure:
         if len(up) != len(acting):
             return
@@ -419,17 +426,17 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int
         yield _by_position(up, acting, staying)
         swaps = [(position, osd) for position, osd in enumerate(acting) if osd in staying]
     else:
-        leaving = [osd for osd in acting if osd in staying and osd not in up]
+        not_in_up = [osd for osd in acting if osd in staying and osd not in up]
         entering = [osd for osd in up if osd not in acting]
-        for replaced in combinations(entering, len(leaving)):
-            stays = dict(zip(replaced, leaving))
-            yield tuple(stays.get(osd, osd) for osd in up)
-        swaps = [(up.index(new), old) for old in leaving for new in entering]
+        for replaced in combinations(entering, len(not_in_up)):
+            stays_for = dict(zip(replaced, not_in_up))
+            yield tuple(stays_for.get(osd, osd) for osd in up)
+        swaps = [(up.index(new), old) for old in not_in_up for new in entering]
     osds = up
     for position, osd in swaps:
-        tried = (*osds[:position], osd, *osds[position + 1:])
-        if osds[position] == up[position] and osd not in osds and legal(tried):
-            osds = tried
+        with_osd = (*osds[:position], osd, *osds[position + 1:])
+        if osds[position] == up[position] and osd not in osds and legal(with_osd):
+            osds = with_osd
     yield osds
 
 
@@ -458,37 +465,41 @@ def _elsewhere(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
     return tuple(osd if osd in staying else free(new) for osd, new in zip(acting, up))
 
 
-def _entry(pool: Pool, up: OsdSet, final: OsdSet, entry: UpmapEntry, osds: Mapping[int, Osd],
-           out: Container[int]) -> Optional[UpmapEntry]:
-    """The entry that leads to a set, whose holes are those of `up`; None: there is none.
-
-    OSDs that are down leave holes, or are missing: they are in the raw set, which is not known.
-    Pairs for the other OSDs do not depend on them.
-    """
+def _entry_leading_to(final: OsdSet, pool: Pool, up: OsdSet, entry: UpmapEntry,
+                      osds: Mapping[int, Osd], out: Container[int]) -> Optional[UpmapEntry]:
+    """The upmap with which a PG that has `entry` and is mapped to `up` is mapped to `final`, whose
+    holes are those of `up`; None: there is none."""
     if vector_applies(entry, out):
-        changes = dict((old, new) for old, new in zip(up, final) if old != new)
-        whole = apply_entry((), entry, out)
-        changed = tuple(changes.get(osd, osd) for osd in whole)
-        fits = changes.keys() <= set(whole) and len(set(changed)) == len(changed)
-        return UpmapEntry(vector=changed) if fits and NO_OSD not in changes else None
+        return _changed_vector(apply_entry((), entry, out), up, final)
     if pool.is_complete(final) and not pool.is_complete(up):
         return UpmapEntry(vector=final)
     if any(old == NO_OSD != new for old, new in zip(up, final)):
         return None  # no pair fills a hole
     if NO_OSD in final and not any(osd.is_down_but_in for osd in osds.values()):
         return None  # CRUSH finds no OSD there, so the mons cancel all pairs
+    # OSDs that are down leave holes, or are missing from `up`: they are in the raw set, which is
+    # not known. Pairs for the other OSDs do not depend on them.
     raw = list(up)
     for source, target in reversed(entry.items):
         if target in raw and source not in raw:
             if source in osds and osds[source].is_down_but_in and not pool.is_complete(up):
                 return None  # it may be missing from the set that CRUSH chose, or replaced in it
             raw[raw.index(target)] = source
-    hidden = tuple(pair for pair in entry.items if pair[0] not in raw)
     pin = pin_from_raw(tuple(raw), final, entry, pool.erasure, out)
     if isinstance(pin, Unpinnable):
         return None
     if pin.entry.vector is not None:
         return pin.entry if pool.is_complete(final) else None
-    pairs = hidden + pin.entry.items
+    pairs_of_missing = tuple(pair for pair in entry.items if pair[0] not in raw)
+    pairs = pairs_of_missing + pin.entry.items
     # The mons refuse more pairs than the PG has OSDs.
     return UpmapEntry(pairs) if len(pairs) <= pool.size else None
+
+
+def _changed_vector(vector: OsdSet, up: OsdSet, final: OsdSet) -> Optional[UpmapEntry]:
+    """A vector in which the OSDs that differ between `up` and `final` are replaced; None: an OSD
+    would be missing from it, or be in it twice."""
+    changes = {old: new for old, new in zip(up, final) if old != new}
+    changed = tuple(changes.get(osd, osd) for osd in vector)
+    fits = changes.keys() <= set(vector) and len(set(changed)) == len(changed)
+    return UpmapEntry(vector=changed) if fits and NO_OSD not in changes else None
