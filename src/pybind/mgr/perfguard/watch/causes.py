@@ -127,6 +127,7 @@ _CHECK = {DEVICE: ('on', 'check this device (SMART, kernel log)'),
 
 
 def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
+    """The cause that all OSDs of a device, host or rack are slow."""
     shared = facts.shared
     if shared is None:
         return []
@@ -220,6 +221,7 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
+    """The cause that the RocksDB of an OSD compacts more than those of its peers."""
     wrote = facts.kv_writes
     if wrote is None or not _slow_channels(facts).keys() & STORE_CHANNELS or wrote.sst < max(
             COMPACTION_BYTES, COMPACTION_RATIO * wrote.wal, COMPACTION_RATIO * wrote.peers_sst):

@@ -249,6 +249,7 @@ class ChronicOsds:
 
     def _judge(self, now: float, places: Mapping[int, OsdPlace],
                replicas_only: Collection[int]) -> None:
+        """Decide which OSDs are chronically slow, and which cannot be judged."""
         for osd, count in self._counts.items():
             if count.settle(now, self._scale, osd in replicas_only):
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
@@ -320,6 +321,8 @@ class ChronicOsds:
 
 
 def _count_from_json(row: Any, now: float) -> Optional[_Count]:
+    """The count of an OSD from the store, with times of the future corrected; None: it is
+    invalid."""
     count = _Count()
     if not isinstance(row, dict):
         return None

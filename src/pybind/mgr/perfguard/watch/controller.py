@@ -9,7 +9,7 @@ from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Json, LatencyCounts, PgCounts, Signals
+from ..cluster.types import Json, LatencyCounts, PgCounts, Readings, Signals
 from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
@@ -211,22 +211,7 @@ class Watching:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)
             self._cluster.read_by_pg(self._watch.reads.wanted)
-            for event in self._announcer.events(self._watch, context):
-                self._note(event)
-            for event in self._step_events(self._watch.pools.steps, view):
-                self._note(event)
-            if self._watch.rounds.ended != self._rows_of:
-                self._rows = report.osds(self._watch, context)
-                self._rows_of = self._watch.rounds.ended
-            self.watched = _watched(self._watch, context, options, self._rows)
-            self._checks = self.watched.checks
-            self.clients = Clients(now, readings.seconds, readings.clients,
-                                   _pool_clients(self._watch, context, options),
-                                   self.clients.covered + readings.seconds,
-                                   self._watch.norms.norms(),
-                                   now if readings.silent else self.clients.silent,
-                                   self._without_probes(now, readings.counted),
-                                   self._watch.quiet_ops.known)
+            self._report(context, view, readings, options)
             self._failure = ''
             self._failed_turns.clear()
         except Exception as error:
@@ -240,9 +225,29 @@ class Watching:
         self._save(now)
         self._save_baselines(set(view.osdmap.pools))
 
+    def _report(self, context: WatchContext, view: View, readings: Readings,
+                options: Options) -> None:
+        """Note events, and publish what other parts of perfguard read: `watched`, `clients`."""
+        for event in self._announcer.events(self._watch, context):
+            self._note(event)
+        for event in self._step_events(self._watch.pools.steps, view):
+            self._note(event)
+        if self._watch.rounds.ended != self._rows_of:
+            self._rows = report.osds(self._watch, context)
+            self._rows_of = self._watch.rounds.ended
+        self.watched = _watched(self._watch, context, options, self._rows)
+        self._checks = self.watched.checks
+        self.clients = Clients(context.now, readings.seconds, readings.clients,
+                               _pool_clients(self._watch, context, options),
+                               self.clients.covered + readings.seconds,
+                               self._watch.norms.norms(),
+                               context.now if readings.silent else self.clients.silent,
+                               self._without_probes(context.now, readings.counted),
+                               self._watch.quiet_ops.known)
+
     def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
-        """That pools have become slower, with what changed at that time. If nothing did, steps that
-        recur are left out."""
+        """Events for pools that have become slower, with what changed at that time. If nothing did,
+        steps that recur are left out."""
         if not steps:
             return []
         options = self._cluster.option_changes()
@@ -256,6 +261,7 @@ class Watching:
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:
+        """The samples of operations that no probe has slowed down."""
         return tuple(sample for sample in samples
                      if now - sample.age - sample.seconds > self._probed)
 
@@ -263,6 +269,7 @@ class Watching:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}
 
     def _save(self, now: float) -> None:
+        """Store what has changed, each document at its interval."""
         document = self._document()
         self._alarms.save(now, _gist(document), math.inf, lambda: document)
         chronic = self._watch.slow.chronic
@@ -308,6 +315,7 @@ class Watching:
 
 def _watched(watch: WatchState, context: WatchContext, options: Options,
              osds: Tuple[OsdRow, ...]) -> Watched:
+    """What other parts of perfguard and commands read of the watch."""
     pools, slow = context.osdmap.pools, watch.slow_osds()
     return Watched(
         laggy_raised=watch.laggy.raised,
@@ -327,6 +335,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options,
 
 def _pool_clients(watch: WatchState, context: WatchContext,
                   options: Options) -> Dict[int, PoolClients]:
+    """The client latency of each pool with its limits, for the throttle."""
     pool_clients: Dict[int, PoolClients] = {}
     for pool in context.osdmap.pools.values():
         latency = watch.pools.latency(pool.id)

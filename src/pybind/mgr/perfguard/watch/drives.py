@@ -85,6 +85,7 @@ def _firmware(firmware: str, of_model: Firmwares) -> List[str]:
 
 
 def _conspicuous(health: DriveHealth) -> List[str]:
+    """What is wrong with a drive, as texts."""
     facts = []
     if health.hot_minutes:
         facts.append('it was too hot for %s of the last %.0f hours' % (

@@ -195,6 +195,8 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
 
 
 def _mechanism(signals: LaggySignals, osd: int, wedged: bool, slow_ping: bool) -> str:
+    """Why the PGs of a suspected OSD are laggy. `wedged`: one of them never gets a lease;
+    `slow_ping`: its heartbeats are slow."""
     pressure = signals.pressures.get(osd)
     if osd in signals.silent:
         return HANGS
@@ -240,6 +242,7 @@ def _wedged(signals: LaggySignals, led: int) -> bool:
 
 
 def _advice(osd: int, signals: LaggySignals, mechanism: str, slow_ping: bool) -> str:
+    """What to do about a suspected OSD; '': nothing is known."""
     if osd in signals.silent:
         return ('osd.%d hangs or its host is unreachable: check both; "ceph osd down %d" makes '
                 'its PGs peer without it') % (osd, osd)

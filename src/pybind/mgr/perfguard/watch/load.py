@@ -87,6 +87,7 @@ class PoolLoad:
         return changed
 
     def _close(self) -> bool:
+        """End an hour of the load of a pool. Returns whether that must be stored."""
         if self._seconds < LEAST_HOUR_SECONDS:
             return False
         self._last = rates = self._rates()

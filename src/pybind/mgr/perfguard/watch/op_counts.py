@@ -114,6 +114,7 @@ class QuietOps:
         self._updated = 0.0
 
     def update(self, now: float, quiet: bool, samples: Sequence[LatencyCounts]) -> None:
+        """Add the samples during which nothing disturbed clients. `quiet`: nothing does now."""
         self._since = (now if self._since is None else self._since) if quiet else None
         within = [sample for sample in samples if self._since is not None
                   and now - sample.age - sample.seconds >= self._since]

@@ -81,6 +81,7 @@ def _with(means: Mapping[int, float], reading: Mapping[int, float]) -> Dict[int,
 
 
 def _mix(pg_writes: Sequence[PgWrites]) -> Dict[int, Dict[int, int]]:
+    """OSD -> pool -> writes, with those that it replicates."""
     mix: Dict[int, Dict[int, int]] = {}
     for row in pg_writes:
         pool = pool_of(row.pgid)

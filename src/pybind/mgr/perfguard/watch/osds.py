@@ -98,6 +98,7 @@ class OsdWatch:
             self._histories.pop(osd, None)
 
     def _remember(self, now: float, reading: OsdSample, osds: int) -> None:
+        """Add a reading to the history of its OSD. Of many OSDs, each has a shorter one."""
         history = self._histories.get(reading.osd)
         if history is None:
             points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osds)))
@@ -232,6 +233,8 @@ class OsdNorms:
         return self._norms[1]
 
     def _compute_norms(self) -> Dict[int, float]:
+        """OSD -> its read latency relative to the pools that it serves; with few reads, that of all
+        OSDs of its host and device class."""
         peers = {osd: (self.places[osd].host, self.places[osd].device_class)
                  for osd in self._sums if osd in self.places}
         together: Dict[Tuple[str, str], List[float]] = {}
@@ -267,49 +270,54 @@ MOST_PRIMARY = 1.25
 
 class PgLatency:
     """Writes of one PG, with the part of the latency that is not explained yet."""
-    __slots__ = ('group', 'replicas', 'ops', 'ms', 'base')
+    __slots__ = ('pool', 'group', 'replicas', 'ops', 'ms', 'base')
 
     def __init__(self, row: PgWrites) -> None:
-        self.group = (pool_of(row.pgid), row.acting[0])
+        self.pool = pool_of(row.pgid)
+        #: Pool and primary.
+        self.group = (self.pool, row.acting[0])
         self.replicas = row.acting[1:]
         self.ops = row.write.number
         self.ms = row.write.sum_ns / row.write.number / 1e6
+        #: Milliseconds that no slow replica explains.
         self.base = 0.0
 
 
 def replica_flows(rows: Sequence[PgWrites], seconds: float,
                   kinds: Mapping[int, object]) -> Dict[int, Flow]:
-    """OSD -> the writes that it replicates, with the latency that it causes.
+    """OSD -> the writes that it replicates: operations per second, and the latency in ms that they
+    have because of it.
 
-    This is the base latency of the primaries of its PGs plus the latency that this replica adds.
-    `kinds`: OSD -> its kind; OSDs are compared with those of their kind. That an OSD has more PGs
-    of a slow pool than these makes no difference: primaries count relative to their pool, and the
-    base latency of pools is that of all OSDs of a kind. With one pool, this is the median of the
-    base latencies of its PGs.
+    This latency is that of a typical OSD of its kind, times how slow the primaries of its PGs are
+    for their pools (at most MOST_PRIMARY), plus what the replica itself adds. So an OSD with many
+    PGs of a slow pool does not look slow.
+
+    `rows`: the writes of each PG; `seconds`: for which they were counted; `kinds`: OSD -> its kind.
     """
     pgs = [PgLatency(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
-    of_replica: Dict[int, List[PgLatency]] = {}
+    pgs_by_replica: Dict[int, List[PgLatency]] = {}
     for pg in pgs:
         for osd in pg.replicas:
             if osd != NO_OSD:
-                of_replica.setdefault(osd, []).append(pg)
-    of_replica = {osd: writes for osd, writes in of_replica.items()
-                  if len(writes) >= LEAST_REPLICA_PGS}
-    added = _peel(pgs, of_replica)
-    bases = {pool: quantile(of_pool, 0.5) for pool, of_pool in _by_pool(
-        pgs, lambda pg: pg.base).items()}
-    by_kind: Dict[object, List[float]] = {}
-    for osd, of_osd in of_replica.items():
-        by_kind.setdefault(kinds.get(osd), []).extend([bases[pg.group[0]] for pg in of_osd])
-    usual = {kind: quantile(of_kind, 0.5) for kind, of_kind in by_kind.items()}
+                pgs_by_replica.setdefault(osd, []).append(pg)
+    pgs_by_replica = {osd: replicated for osd, replicated in pgs_by_replica.items()
+                      if len(replicated) >= LEAST_REPLICA_PGS}
+    added_ms = _peel(pgs, pgs_by_replica)
+    pool_ms = {pool: quantile(bases, 0.5)
+               for pool, bases in _by_pool(pgs, lambda pg: pg.base).items()}
+    pool_ms_by_kind: Dict[object, List[float]] = {}
+    for osd, replicated in pgs_by_replica.items():
+        pool_ms_by_kind.setdefault(kinds.get(osd), []).extend(
+            [pool_ms[pg.pool] for pg in replicated])
+    typical_ms = {kind: quantile(values, 0.5) for kind, values in pool_ms_by_kind.items()}
     flows: Dict[int, Flow] = {}
-    for osd, of_osd in of_replica.items():
-        relative = [pg.base / bases[pg.group[0]] for pg in of_osd if bases[pg.group[0]]]
-        if relative:
-            base = usual[kinds.get(osd)] * min(quantile(relative, 0.5), MOST_PRIMARY)
-            flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
-                              base + added.get(osd, 0.0))
+    for osd, replicated in pgs_by_replica.items():
+        slowdowns = [pg.base / pool_ms[pg.pool] for pg in replicated if pool_ms[pg.pool]]
+        if slowdowns:
+            base_ms = typical_ms[kinds.get(osd)] * min(quantile(slowdowns, 0.5), MOST_PRIMARY)
+            flows[osd] = Flow(sum(pg.ops for pg in replicated) / max(seconds, 1e-9),
+                              base_ms + added_ms.get(osd, 0.0))
     return flows
 
 
@@ -317,7 +325,7 @@ def _by_pool(pgs: Iterable[PgLatency],
              value: Callable[[PgLatency], float]) -> Dict[int, List[float]]:
     values: Dict[int, List[float]] = {}
     for pg in pgs:
-        values.setdefault(pg.group[0], []).append(value(pg))
+        values.setdefault(pg.pool, []).append(value(pg))
     return values
 
 
@@ -353,8 +361,8 @@ class Unexplained:
         affected = self._of_replica[osd]
         ms = quantile([pg.ms - pg.base for pg in affected], 0.5)
         changed = {pg.group for pg in affected}
-        for pool in {pg.group[0] for pg in affected}:
-            with_osd = [pg for pg in affected if pg.group[0] == pool]
+        for pool in {pg.pool for pg in affected}:
+            with_osd = [pg for pg in affected if pg.pool == pool]
             before = self._sorted[pool]
             others = _without(before, with_osd)
             independent = _without(others, self._groups.get((pool, osd), ()))

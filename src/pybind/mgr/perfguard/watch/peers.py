@@ -667,25 +667,33 @@ class Excused(NamedTuple):
 
 def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPlace],
                    partners: Partners) -> Excused:
+    """The findings by OSD, without those that a slow replica explains.
+
+    A replica is slow if its own writes, in its store or for other primaries, are over `ratio`. It
+    explains slow reads and writes of clients on OSDs that share a PG with it, up to FACTOR times
+    its own excess, unless such an OSD is slow in another channel as well.
+    """
     excess_ms: Dict[int, float] = {}
-    for osd, compared in findings.items():
-        for finding in compared:
+    for osd, findings_of_osd in findings.items():
+        for finding in findings_of_osd:
             if finding.channel in (COMMITS, REPLICATED) and finding.over(ratio):
                 excess_ms[osd] = max(excess_ms.get(osd, 0.0), _excess_ms(finding))
     if not excess_ms:
         return Excused(findings, {}, frozenset())
     replica_of = _slowest_replicas(excess_ms, findings, places, partners)
-    kept: Dict[int, List[PeerFinding]] = {}
+    unexplained: Dict[int, List[PeerFinding]] = {}
     waits_for: Dict[int, int] = {}
-    for osd, compared in findings.items():
-        slow = [finding for finding in compared if finding.over(ratio)]
-        itself = any(finding.channel not in _WAITING for finding in slow)
-        longest_ms = FACTOR * excess_ms[replica_of[osd]] if osd in replica_of else -math.inf
-        kept[osd] = [finding for finding in compared if itself or finding.channel not in _WAITING
-                     or _excess_ms(finding) > longest_ms]
-        if slow and not any(finding in kept[osd] for finding in slow):
+    for osd, findings_of_osd in findings.items():
+        slow = [finding for finding in findings_of_osd if finding.over(ratio)]
+        is_slow_itself = any(finding.channel not in _WAITING for finding in slow)
+        explained_ms = FACTOR * excess_ms[replica_of[osd]] if osd in replica_of else -math.inf
+        unexplained[osd] = [
+            finding for finding in findings_of_osd
+            if is_slow_itself or finding.channel not in _WAITING
+            or _excess_ms(finding) > explained_ms]
+        if slow and not any(finding in unexplained[osd] for finding in slow):
             waits_for[osd] = replica_of[osd]
-    return Excused(kept, waits_for, excess_ms.keys())
+    return Excused(unexplained, waits_for, excess_ms.keys())
 
 
 def _slowest_replicas(excess_ms: Mapping[int, float], osds: Iterable[int],

@@ -123,6 +123,7 @@ def ops_by_pool(clients: Sequence[ClientOps]) -> Dict[int, PoolOps]:
 
 
 def _pool_ops(rows: Sequence[ClientOps]) -> PoolOps:
+    """The sums of the operations of one pool."""
     reads = read_ns = writes = write_ns = read_bytes = write_bytes = 0
     for _, _, read, write, bytes_read, bytes_written in rows:
         reads += read.number
@@ -319,6 +320,7 @@ class PoolWatch:
         return changed
 
     def latency(self, pool_id: int) -> PoolPerformance:
+        """The present latency of a pool, with its baselines. Computed once for each reading."""
         pool, known = self._pools.get(pool_id), self._performances.get(pool_id)
         if pool is None:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
@@ -379,6 +381,7 @@ class PoolWatch:
         return None
 
     def load(self, pool_id: int, document: Any, settings: PoolSettings) -> None:
+        """Load the baseline of a pool from the store; an invalid document is ignored."""
         self._seconds = settings.baseline_seconds
         pool = self._pool(pool_id, settings)
         if isinstance(document, dict):

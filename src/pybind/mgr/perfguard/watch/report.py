@@ -153,6 +153,7 @@ def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[P
 
 def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool,
           slow: Tuple[str, ...]) -> PoolRow:
+    """A row of "perfguard pools". `slow`: kinds of operations that are slow."""
     latency = watch.pools.latency(pool.id)
     named = named_target(options, pool.name)
 
@@ -200,6 +201,7 @@ def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
 
 def _osd(watch: WatchState, context: WatchContext, place: OsdPlace, slow_share: Optional[float],
          verdict: OsdVerdict, standing: Optional[Chronic]) -> OsdRow:
+    """A row of "perfguard osds". `slow_share`: share of the time for which it was slow."""
     osd = place.osd
     flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
     tail = watch.percentiles.levels_of_osd(osd)
@@ -277,6 +279,7 @@ def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 
 
 
 def _history_row(points: Sequence[HistoryPoint]) -> Json:
+    """Consecutive readings as one row of the history."""
     row: Json = {'time': round(points[-1].end, 1),
                  'seconds': round(sum(point.seconds for point in points), 1)}
     for kind, number, total in ('read', READS, READ_NS), ('write', WRITES, WRITE_NS):
@@ -347,6 +350,7 @@ def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
 
 
 def _laggy_summary(watch: WatchState, context: WatchContext) -> str:
+    """The summary of the health check on laggy PGs."""
     counts = context.signals.counts
     text = '%s laggy' % pgs_are(counts.laggy)
     if counts.wait:
@@ -359,6 +363,7 @@ def _laggy_summary(watch: WatchState, context: WatchContext) -> str:
 
 
 def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
+    """The detail of the health check on laggy PGs: suspects, then PGs."""
     lines = []
     for suspect in watch.laggy.suspects[:SUSPECTS_IN_TEXT]:
         mechanism = '' if suspect.mechanism == NO_MECHANISM else \
@@ -390,6 +395,7 @@ def reported_osds(watch: WatchState) -> Dict[str, FrozenSet[int]]:
 
 
 def _slow_summary(watch: WatchState) -> str:
+    """The summary of the health check on slow OSDs."""
     shared = [slow.part for slow in _shared(watch)]
     single = [verdict.osd for verdict in _single(watch)]
     many = len(shared) + len(single) > 1
@@ -459,6 +465,7 @@ def _chronic_lines(watch: WatchState) -> List[str]:
 
 
 def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]]:
+    """Pool -> the detail of the health check on its latency, for pools over their alarm limit."""
     lines_by_pool: Dict[int, List[str]] = {}
     for pool_id, kind, since in watch.pools.slow():
         pool = context.osdmap.pools.get(pool_id)
@@ -516,31 +523,31 @@ class Announcer:
                 self._reported[row[0], row[1]] = _Problem(row[0], row[1], float(row[2]), '')
 
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
+        """Events for the problems that have begun or ended since the last call."""
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
-        now = {(problem.check, problem.subject): problem
-               for problem in _problems(watch, names)}
+        present = {(problem.check, problem.subject): problem
+                   for problem in _problems(watch, names)}
         # Neither a reported host (device, rack) nor its OSDs are reported again while one of its
         # OSDs is slow: its OSDs become slow and recover one by one.
-        slow = [osd for osd in watch.places if (SLOW, 'osd.%d' % osd) in now]
-        shared = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
-                  for osd in slow}
-        of_reported = {(SLOW, 'osd.%d' % osd) for osd in slow
-                       if shared[osd] & self._reported.keys()}
+        slow = [osd for osd in watch.places if _key_of(osd) in present]
+        parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
+                    for osd in slow}
+        in_reported_parts = {_key_of(osd) for osd in slow
+                             if parts_of[osd] & self._reported.keys()}
         # Those that became slow first have not recovered.
-        of_parts = {(SLOW, 'osd.%d' % osd) for part in watch.slow.parts() for osd in part.osds}
-        now.update({key: self._reported[key]
-                    for key in of_parts.union(*shared.values()) & self._reported.keys()
-                    - now.keys()})
-        begun = {key: problem for key, problem in now.items()
+        of_slow_parts = {_key_of(osd) for part in watch.slow.parts() for osd in part.osds}
+        lasting = of_slow_parts.union(*parts_of.values()) & self._reported.keys()
+        present.update({key: self._reported[key] for key in lasting - present.keys()})
+        begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
-                 and key not in of_reported}
+                 and key not in in_reported_parts}
         # A slow OSD or host that becomes chronically slow has not recovered.
-        chronic = {(SLOW, 'osd.%d' % osd) for osd in watch.slow.chronic.standing} \
+        chronic = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()
-                 if key not in now.keys() | chronic}
+                 if key not in present.keys() | chronic}
         self._reported = {
-            **{key: problem for key, problem in self._reported.items() if key in now}, **begun}
+            **{key: problem for key, problem in self._reported.items() if key in present}, **begun}
         return [
             *_bounded([Event(EVENT_KINDS[problem.check], _begin(problem, watch, context),
                              problem.why) for problem in begun.values()]),
@@ -548,9 +555,15 @@ class Announcer:
                        for problem in ended.values()])]
 
 
+def _key_of(osd: int) -> Tuple[str, str]:
+    """Check and subject of the problem that an OSD is slow."""
+    return SLOW, 'osd.%d' % osd
+
+
 def _bounded(events: List[Event]) -> List[Event]:
-    """With one event for many of one kind: an outage makes all pools slow at once, and a network
-    hundreds of OSDs, and each line of the cluster log displaces one of another daemon."""
+    """The events, with one in place of many of one kind: an outage makes all pools slow at once,
+    and a network hundreds of OSDs, and each line of the cluster log displaces one of another
+    daemon."""
     of_kinds: Dict[str, List[Event]] = {}
     for event in events:
         of_kinds.setdefault(event.kind, []).append(event)
@@ -563,6 +576,7 @@ def _bounded(events: List[Event]) -> List[Event]:
 
 
 def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem]:
+    """The problems that exist now, for events."""
     problems: List[_Problem] = []
     if watch.laggy.raised:
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None

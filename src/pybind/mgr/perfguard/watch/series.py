@@ -62,6 +62,7 @@ class Series:
         return True
 
     def _close(self, now: float) -> None:
+        """End the open row, which replaces the oldest one if there are as many as kept."""
         row = array('d', [now, *self._open])
         size = self._width + 2
         if len(self._rows) < self._length * size:

@@ -37,6 +37,7 @@ def describe(finding: PeerFinding, seconds: float) -> str:
 
 
 def _expected_text(finding: PeerFinding) -> str:
+    """What an OSD is compared with, as text."""
     comparison = finding.comparison
     peers = '%d peer%s' % (comparison.peers, 's' if comparison.peers > 1 else '')
     if finding.earlier:
@@ -157,8 +158,11 @@ class SlowOsds:
         whole(self.round(reading, settings))
 
     def round(self, reading: OsdReading, settings: SlowSettings) -> Work[None]:
-        """Process one interval. OSDs without a place are forgotten, except for the counts of
-        slow time. What others read changes with the last step."""
+        """Process one interval: judge each OSD against its peers, and decide which are slow.
+
+        OSDs without a place are forgotten, except for the counts of slow time. What others read
+        changes with the last step.
+        """
         now, places = reading.now, reading.places
         if not self._take_places(now, places):
             return
@@ -170,6 +174,7 @@ class SlowOsds:
                 if sample.osd in places and sample.osd not in reading.probed:
                     self._windows[sample.osd].add(now, sample, settings.seconds)
             yield len(samples)
+        # Of OSDs with operations that no probe disturbs.
         windows: Dict[int, OsdWindow] = {}
         states: Dict[int, _State] = {}
         for osds in chunks(self._states):
@@ -181,18 +186,8 @@ class SlowOsds:
                                          self._busy_read, settings)
             yield len(osds)
         self._busy_read = reading.busy_read
-        kinds = {osd: state.kind for osd, state in states.items() if state.kind}
-        judged = yield from judge(windows, places, kinds)
-        judged.update({osd: [finding.with_history(states[osd].own.get(finding.channel))
-                             for finding in findings]
-                       for osd, findings in judged.items() if findings[0].fastest_ms})
-        judged.update(self._against_parts(states, judged, places))
-        judged = at_same_size(judged, reading.sizes, places)
-        yield from self.chronic.take(replace(reading, busy=kinds, samples=[
-            sample for sample in reading.samples if sample.osd in windows]),
-            judged, windows, {osd: states[osd].usual for osd in windows},
-            settings.memory_seconds, {osd for osd, state in states.items()
-                                      if state.slow and not state.of_part})
+        judged = yield from self._compare(windows, states, reading)
+        yield from self._judge_chronic(judged, windows, states, reading, settings)
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         yield 2 * len(places)
         self._settled_since = (min(self._settled_since, now) if reading.settled
@@ -217,6 +212,27 @@ class SlowOsds:
         self.slow_replicas = excused.replicas
         self.chronic.conclude(reading)
         self._conclude(passed, states, verdicts, places, settings)
+
+    def _compare(self, windows: Mapping[int, OsdWindow], states: Mapping[int, _State],
+                 reading: OsdReading) -> Work[Findings]:
+        """Findings by OSD: against its peers, its own history, what was expected of its shared
+        part, and with operations of the same size."""
+        judged = yield from judge(windows, reading.places, _kinds_of_work(states))
+        judged.update({osd: [finding.with_history(states[osd].own.get(finding.channel))
+                             for finding in findings]
+                       for osd, findings in judged.items() if findings[0].fastest_ms})
+        judged.update(self._against_parts(states, judged, reading.places))
+        return at_same_size(judged, reading.sizes, reading.places)
+
+    def _judge_chronic(self, judged: Findings, windows: Mapping[int, OsdWindow],
+                       states: Mapping[int, _State], reading: OsdReading,
+                       settings: SlowSettings) -> Work[None]:
+        """Pass the interval of the OSDs in `windows` to the judgement of chronic slowness."""
+        samples = [sample for sample in reading.samples if sample.osd in windows]
+        slow = {osd for osd, state in states.items() if state.slow and not state.of_part}
+        yield from self.chronic.take(
+            replace(reading, busy=_kinds_of_work(states), samples=samples), judged, windows,
+            {osd: states[osd].usual for osd in windows}, settings.memory_seconds, slow)
 
     def _against_parts(self, states: Mapping[int, _State], judged: Findings,
                        places: Mapping[int, OsdPlace]) -> Findings:
@@ -378,6 +394,11 @@ class _Interval(NamedTuple):
     quick: bool
     #: When the work of the OSDs besides client operations was read.
     busy_read: float
+
+
+def _kinds_of_work(states: Mapping[int, _State]) -> Dict[int, str]:
+    """OSD -> its work besides client operations, of OSDs with such work."""
+    return {osd: state.kind for osd, state in states.items() if state.kind}
 
 
 def _with_work(state: _State, kind: str, now: float, busy_read: float,

@@ -66,27 +66,31 @@ def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class,
 
 def whole_parts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, SharedPart], Set[int]]:
-    """The slow OSDs of the shared parts that are slow as a whole in a class.
+    """The shared parts (devices, hosts, racks) that are slow as a whole, by class, each with its
+    slow OSDs. `judged`: the OSDs that may have become slow.
 
-    Of several that explain the same slow OSDs the one that the fewest OSDs share. None of a kind
-    if half of the class is slow by this kind: that says nothing about any of them.
+    Of several parts that explain the same slow OSDs, only the one that the fewest OSDs share. No
+    part of a kind if half of the class is in slow parts of this kind: that says nothing about any
+    of them.
     """
     if len(slow) < 2:
         return {}
     slow_by_part = by_shared(slow, places)
-    compared = by_shared({*judged, *slow}, places, slow_by_part)
+    judged_by_part = by_shared({*judged, *slow}, places, slow_by_part)
     slow_parts: Dict[Tuple[Class, SharedPart], Set[int]] = {}
     for key, parts in slow_by_part.items():
-        members, sizes = compared[key], _sizes(key, places)
-        mostly = {part: osds for part, osds in parts.items()
-                  if len(osds) >= SHARED_RATIO * len(members[part])}
-        whole = {part: osds for part, osds in mostly.items() if len(osds) >= 2 and (
-            part[0] != RACK or all((HOST, places[osd].host) in mostly for osd in members[part]))}
-        kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < sizes[kind]}
+        members, sizes = judged_by_part[key], _sizes(key, places)
+        mostly_slow = {part: osds for part, osds in parts.items()
+                       if len(osds) >= SHARED_RATIO * len(members[part])}
+        # A rack is slow if all of its hosts are.
+        whole = {part: osds for part, osds in mostly_slow.items() if len(osds) >= 2 and (
+            part[0] != RACK
+            or all((HOST, places[osd].host) in mostly_slow for osd in members[part]))}
+        telling_kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < sizes[kind]}
         explained: Set[int] = set()
         for part in sorted(whole, key=lambda part: (
                 -len(whole[part]), len(members[part]), SHARED_KINDS[part[0]], part)):
-            if part[0] in kinds and explained.isdisjoint(whole[part]):
+            if part[0] in telling_kinds and explained.isdisjoint(whole[part]):
                 slow_parts[key, part] = whole[part]
                 explained |= whole[part]
     return slow_parts
@@ -229,6 +233,8 @@ def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
 
 def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
           count: int) -> SlowPart:
+    """The slow OSDs of a class that are slow together, as one finding. `count`: OSDs of the
+    class."""
     score = median(sorted(slow[osd].score for osd in osds))
     worst = max(osds, key=lambda osd: (slow[osd].score, -osd))
     root, device_class = key

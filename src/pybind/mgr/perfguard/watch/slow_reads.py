@@ -87,25 +87,35 @@ class _Reads(NamedTuple):
 def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
                      unsteady: AbstractSet[int], in_flight: AbstractSet[int], now: float,
                      places: Places = {}) -> Dict[int, SlowReads]:
-    """The states after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
-    whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
-    everything = _reads(clients)
-    every = {osd: reads for osd, reads in everything.items() if reads.ops >= LEAST_READS}
-    steady = {osd: reads for osd, reads in every.items() if osd not in unsteady}
-    judged = _judged_places(everything, unsteady, every, places)
-    over = dict.fromkeys(_over(steady, every), '')
-    over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
+    """The states of OSDs with slow reads after a new reading.
+
+    `in_flight`: OSDs that moves burden now; `unsteady`: OSDs whose operations wait for peering
+    PGs, which have a budget of their own (stalls.py); `places`: OSDs that are also judged together.
+    """
+    all_reads = _reads(clients)
+    enough = {osd: reads for osd, reads in all_reads.items() if reads.ops >= LEAST_READS}
+    steady = {osd: reads for osd, reads in enough.items() if osd not in unsteady}
+    slow_by_place = _judged_places(all_reads, unsteady, enough, places)
+    # OSD over its limit -> the place that is slow as a whole; '': the OSD alone.
+    over = dict.fromkeys(_over(steady, enough), '')
+    over.update((osd, place)
+                for place, slow in slow_by_place.items() if slow for osd in places[place])
+
+    def is_judged(osd: int, state: SlowReads) -> bool:
+        return osd in steady or state.place in slow_by_place
+
+    def is_current(osd: int, state: SlowReads) -> bool:
+        refuted = state.single and is_judged(osd, state) and osd not in over
+        return (state.counts(now) or state.has_been(now)) and not refuted
+
     states_after = {osd: state._replace(touched=now) if osd in in_flight else state
-                    for osd, state in states.items()
-                    if (state.counts(now) or state.has_been(now))
-                    and not (state.single and (osd in steady or state.place in judged)
-                             and osd not in over)}
+                    for osd, state in states.items() if is_current(osd, state)}
     for osd, state in states_after.items():
         # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
-        denied = osd in steady or state.place in judged \
-            or osd in every and every[osd].ratio <= every[osd].limit
-        if state.recent(now) and not (state.single or denied) and osd in everything \
-                and now - state.over <= UNTOUCHED_SECONDS:
+        contradicted = is_judged(osd, state) or (
+            osd in enough and enough[osd].ratio <= enough[osd].limit)
+        lasts = state.recent(now) and now - state.over <= UNTOUCHED_SECONDS
+        if lasts and not state.single and not contradicted and osd in all_reads:
             states_after[osd] = state._replace(assumed=now)
     for osd, place in over.items():
         state_before = states_after.get(osd)

@@ -169,6 +169,7 @@ class WatchState:
         self._lock = lock
 
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
+        """Take in the readings of one turn, and judge pools, OSDs and laggy PGs by them."""
         self._forget_replaced(context.osdmap)
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         self._unknown_seconds = \
@@ -190,22 +191,9 @@ class WatchState:
         self._note_places(context, readings, ops)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
-        with self._lock:
-            if seconds:
-                quiet = self._quiet(context)
-                self.quiet_ops.update(context.now, quiet, readings.counted)
-                self.pools.update(context.now, seconds, ops, context.osdmap.pools, quiet,
-                                  pool_settings(options), context.probed.pools,
-                                  context.idle and self._settled(context))
-                self.norms.forget_others(context.osdmap.osds)
-                self.norms.places = readings.places
-                if quiet:
-                    slow = self._newly_slow(context.now)
-                    self.norms.update([row for row in readings.clients if row.osd not in slow],
-                                      self.pools.read_baselines())
-                self.cluster.add(context.now, seconds, _columns(context, ops, seconds))
-                self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
-                                   context.osdmap.pools, context.in_flight)
+        if seconds:
+            with self._lock:
+                self._update_latencies(context, readings, ops, seconds, options)
         self.others_rates = self._others_on_osds()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
         self._judge_osds(context, readings, ops, options)
@@ -221,6 +209,25 @@ class WatchState:
     def _is_reported(self) -> bool:
         """Whether no report of a PG to this mgr is awaited."""
         return not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
+
+    def _update_latencies(self, context: WatchContext, readings: Readings,
+                          ops: Mapping[int, PoolOps], seconds: float, options: Options) -> None:
+        """Add `seconds` of client operations to the latencies and baselines of pools, and to the
+        history."""
+        quiet = self._quiet(context)
+        self.quiet_ops.update(context.now, quiet, readings.counted)
+        self.pools.update(context.now, seconds, ops, context.osdmap.pools, quiet,
+                          pool_settings(options), context.probed.pools,
+                          context.idle and self._settled(context))
+        self.norms.forget_others(context.osdmap.osds)
+        self.norms.places = readings.places
+        if quiet:
+            slow = self._newly_slow(context.now)
+            self.norms.update([row for row in readings.clients if row.osd not in slow],
+                              self.pools.read_baselines())
+        self.cluster.add(context.now, seconds, _columns(context, ops, seconds))
+        self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
+                           context.osdmap.pools, context.in_flight)
 
     def _note_places(self, context: WatchContext, readings: Readings,
                      ops: Mapping[int, PoolOps]) -> None:
@@ -245,6 +252,7 @@ class WatchState:
         return any(device_class == 'hdd' for _, device_class in self._served.get(pool_id, ()))
 
     def _others_on_osds(self) -> Dict[int, float]:
+        """Pool -> operations per second of the other pools that OSDs of its kinds serve."""
         rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self._served
                  for latency in [self.pools.latency(pool_id)]}
         # There are few combinations of places, and may be many pools.
@@ -280,6 +288,8 @@ class WatchState:
 
     def _judge_osds(self, context: WatchContext, readings: Readings,
                     ops: Mapping[int, PoolOps], options: Options) -> None:
+        """Add the readings to those since the last round, and continue the present round or begin
+        the next one."""
         self._probed |= context.probed.osds
         if readings.pg_writes is not None:
             latest = replica_flows([row for row in readings.pg_writes
@@ -323,8 +333,8 @@ class WatchState:
                          memory_seconds=options.chronic_period_seconds))
 
     def slow_osds(self) -> Dict[int, str]:
-        """With chronically slow OSDs: an episode is often over before it is known to be
-        one, and each change of an affinity makes PGs peer."""
+        """OSD -> why it is slow, of slow and of chronically slow OSDs: an episode of these is often
+        over before it is known to be one, and each change of an affinity makes PGs peer."""
         slow = {osd: verdict.why for osd, verdict in self.slow.slow_verdicts.items()}
         return {**{osd: standing.why for osd, standing in self.slow.chronic.standing.items()},
                 **slow}
@@ -336,6 +346,7 @@ class WatchState:
         return self.changes.around(step) + changes_around(slow, step)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
+        """Update the alarms on laggy PGs, the PGs that clients wait for, and the suspected OSDs."""
         counts = context.signals.counts
         self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, self._is_reported), 0.0,
                                 CLEAR_PERIODS * context.period)
@@ -536,6 +547,8 @@ class _Since:
 
     def add(self, context: WatchContext, readings: Readings, busy_osds: Mapping[int, str],
             settled: bool, options: Options) -> None:
+        """Add one reading to what has been seen since the last round. `settled`: nothing has moved
+        for long enough."""
         # The time of a gap was not observed.
         self.seconds += min(max(0.0, context.now - self.now), options.slow_osd_seconds / 4)
         self.now = context.now
@@ -681,6 +694,7 @@ def _holds(number: int, is_known: bool) -> Optional[bool]:
 
 
 def _columns(context: WatchContext, ops: Mapping[int, PoolOps], seconds: float) -> List[float]:
+    """The sums of one reading of the cluster, in the order of the columns of its history."""
     sums = [0.0] * 10
     for pool_ops in ops.values():
         sums[:4] = map(add, sums, pool_ops.columns)

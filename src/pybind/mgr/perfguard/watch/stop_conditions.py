@@ -119,27 +119,28 @@ def _degraded(counts: PgCounts) -> int:
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
              osd_counts: Mapping[int, PgCounts], own_pgs: Sequence[OwnPg]) -> List[Stop]:
-    number = number_of(signals.counts)
-    if number <= 0:
+    """The stop condition of the PGs that `number_of` counts, on the OSDs or pools that have such
+    PGs besides `own_pgs`; none if there are no others. See stop_conditions for the rest."""
+    total = number_of(signals.counts)
+    if total <= 0:
         return []
-    subject = '%s %s' % (pgs_are(number), text)
+    subject = '%s %s' % (pgs_are(total), text)
     number_by_osd = {osd: number_of(counts) for osd, counts in osd_counts.items()}
     if any(number_by_osd.values()):
-        # A degraded PG is counted on each of its OSDs; others of `own` are not degraded.
+        # A degraded PG is counted on each of its OSDs; others of `own_pgs` are not degraded.
         own_pgs = [pg for pg in own_pgs if all(number_by_osd.get(osd, 0) for osd in pg.osds)]
-    of_osd = Counter(osd for pg in own_pgs for osd in pg.osds)
-    of_pool = Counter(pg.pool for pg in own_pgs)
-    osds = frozenset(osd for osd, number_on_osd in number_by_osd.items()
-                     if number_on_osd > of_osd[osd])
+    own_by_osd = Counter(osd for pg in own_pgs for osd in pg.osds)
+    own_by_pool = Counter(pg.pool for pg in own_pgs)
+    osds = frozenset(osd for osd, number in number_by_osd.items() if number > own_by_osd[osd])
     pools = frozenset(pool for pool, counts in signals.pool_counts.items()
-                      if number_of(counts) > of_pool[pool])
+                      if number_of(counts) > own_by_pool[pool])
     if osds:
         return [Stop(Reason(code, '%s on %s' % (subject, osds_text(osds))), osds)]
     if pools:
         return [Stop(Reason(code, '%s in %s' % (subject, plural(len(pools), 'pool'))), osds, pools)]
     # A total alone does not show which PGs are degraded.
-    explained = number <= len(own_pgs) and bool(osd_counts or signals.pool_counts)
-    return [] if explained else [Stop(Reason(code, subject))]
+    all_are_own = total <= len(own_pgs) and bool(osd_counts or signals.pool_counts)
+    return [] if all_are_own else [Stop(Reason(code, subject))]
 
 
 def _slow_ops(signals: Signals) -> Stop:
