@@ -149,6 +149,7 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
 
 
 def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
+    """Pool -> its PGs with an upmap that is not a pin of the campaign."""
     pgids_by_pool: Dict[int, List[str]] = {}
     for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} - own_pgids:
         if pool_of(pgid) in osdmap.pools:
@@ -157,6 +158,8 @@ def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[st
 
 
 class _PoolUpmaps:
+    """The upmaps of a pool, to find those that keep PGs from where they are to be."""
+
     def __init__(self, osdmap: OsdMap, crush: CrushRules, pool: Pool,
                  ups: Mapping[str, OsdSet], raws: Raws) -> None:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
@@ -181,33 +184,39 @@ class _PoolUpmaps:
         return '' if covered or unbalanced else NOT_COVERED
 
     def judged(self, pgid: str) -> Union[PinRecord, str]:
+        """The upmap of a PG as a pin, or why it is not taken over."""
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)
-        if entry.vector is not None and pgid not in self._raws:
+        is_vector = entry.vector is not None
+        if is_vector and pgid not in self._raws:
             return VECTOR
-        why_not = 'the PG does not exist' if up is None else merge_reason(self._pool, pgid)
-        if up is None or why_not is not None:
-            return str(why_not)
+        if up is None:
+            return 'the PG does not exist'
+        merging = merge_reason(self._pool, pgid)
+        if merging is not None:
+            return merging
         if not self._pool.is_complete(up) and self._osdmap.absent:
             return LACKING
-        raw = self._raws[pgid] if entry.vector is not None else raw_from_up(up, entry, self._out)
+        raw = self._raws[pgid] if is_vector else raw_from_up(up, entry, self._out)
         if raw is None:
             return AMBIGUOUS
-        items = entry.items if entry.vector is None else self._pairs(raw, up)
-        pinning, why = self._pinning(items, raw, up)
+        items = self._pairs(raw, up) if is_vector else entry.items
+        pinning, why_not = self._pinning(items, raw, up)
         drained = frozenset(osd for osd in up if osd not in raw and self._drained(osd))
-        before = UpmapEntry(tuple(pair for pair in items if pair not in pinning))
-        before = lawful(before, raw, self._pool, self._crush, self._out)
-        released = apply_entry(raw, before, self._out)
-        if drained and (not pinning or released == up or not drained.isdisjoint(released)):
-            entry_elsewhere = None if why else self._leaving(pgid, raw, up, drained)
-            if entry_elsewhere is None:
-                return why or NO_OTHER
-            before = entry_elsewhere
+        # What is left of the upmap once the PG is released, and where the PG is then.
+        rest = lawful(UpmapEntry(tuple(pair for pair in items if pair not in pinning)),
+                      raw, self._pool, self._crush, self._out)
+        released = apply_entry(raw, rest, self._out)
+        stays_on_drained = not pinning or released == up or not drained.isdisjoint(released)
+        if drained and stays_on_drained:
+            elsewhere = None if why_not else self._leaving(pgid, raw, up, drained)
+            if elsewhere is None:
+                return why_not or NO_OTHER
+            rest = elsewhere
         elif not pinning:
-            return why or BALANCED
+            return why_not or BALANCED
         elif released == up:
             return 'without it the PG would not move'
-        return PinRecord(before, entry, raw if entry.vector is not None else None)
+        return PinRecord(rest, entry, raw if is_vector else None)
 
     def _leaving(self, pgid: str, raw: OsdSet, up: OsdSet,
                  drained: AbstractSet[int]) -> Optional[UpmapEntry]:

@@ -403,6 +403,7 @@ class Awaiting:
                                  for text in kept_empty(self._record.osds))
 
     def end_if_over(self, observation: Observation, campaign: Campaign) -> None:
+        """End the wait if its time is over, or its campaign has ended."""
         assert self._record is not None
         begun = self._record.campaign or filling(self._record, observation, campaign)
         record = replace(self._record, campaign=begun)
@@ -446,6 +447,8 @@ class Awaiting:
             self.end(str(refused), record.osds)
 
     def _step(self, borrowed: Held, value: Optional[str]) -> None:
+        """One step to borrow the option, or to give it back. `value`: in the configuration database
+        now."""
         assert self._record is not None
         step = give_back(borrowed, value) if self._record.ended else hold(borrowed, value)
         self._put(replace(self._record, option=step.held))
@@ -488,44 +491,54 @@ class Awaiting:
 
     def _expand(self, observation: Observation, campaign: Campaign, settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
-        """Begin the campaign, unless the OSDs do not stand still."""
-        record, late = self._record, self._found.late
+        """Begin the campaign once no OSD has appeared for `settle` seconds and all are ready; until
+        then, publish what it waits for."""
+        record = self._record
         assert record is not None
-        before_it = campaign.id if campaign.active else 0
-        quiet = observation.now - max(record.appeared.values(), default=record.since)
-        booting = {osd: lacks for osd, lacks in late.items()
-                   if observation.now - record.appeared[osd] < BOOT_SECONDS}
-        hosts = self._found.hosts if quiet < BOOT_SECONDS else ()
-        if record.option is not None and not record.option.seen:
-            waits = 'waiting until %s is 0' % INITIAL_WEIGHT
-        elif record.osds and not booting and hosts:
-            waits = 'expands when %s, which the orchestrator has added, %s OSDs, or in %s' % (
-                listed(hosts, NAMED), 'has' if len(hosts) == 1 else 'have',
-                seconds_text(BOOT_SECONDS - quiet))
-        elif record.osds and not booting and quiet >= settle and before_it:
-            # Refusals would put it off for up to an hour after the end of that campaign.
-            waits = 'expands once campaign %d has ended' % before_it
-        elif record.osds and not booting and quiet >= settle:
+        active_id = campaign.id if campaign.active else 0
+        waits = self._waits_for(record, observation.now, active_id, settle)
+        if not waits:
             self._begin(record, observation, fill)
             waits = self._fill.retry.waits or 'the effects of the expansion are being computed'
-        elif record.osds and booting:
-            waits = 'expands when %s' % listed(
-                ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED)
-        elif record.osds:
-            waits = 'expands in %s unless more appear' % seconds_text(settle - quiet)
-        else:
-            waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
-                or 'create them now'
         time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
-        after = 'once campaign %d has ended, ' % before_it if before_it else ''
+        after = 'once campaign %d has ended, ' % active_id if active_id else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
                                'abort" ends the wait, which expires in %s' % (
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
                                    waits, after, time_left)),)
 
+    def _waits_for(self, record: Await, now: float, active_id: int, settle: float) -> str:
+        """What has to come before the expansion; '': nothing. `active_id`: of the active campaign,
+        0: none."""
+        late = self._found.late
+        quiet_seconds = now - max(record.appeared.values(), default=record.since)
+        if record.option is not None and not record.option.seen:
+            return 'waiting until %s is 0' % INITIAL_WEIGHT
+        if not record.osds:
+            return '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
+                or 'create them now'
+        booting = {osd: lacks for osd, lacks in late.items()
+                   if now - record.appeared[osd] < BOOT_SECONDS}
+        if booting:
+            return 'expands when %s' % listed(
+                ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED)
+        hosts = self._found.hosts
+        if hosts and quiet_seconds < BOOT_SECONDS:
+            return 'expands when %s, which the orchestrator has added, %s OSDs, or in %s' % (
+                listed(hosts, NAMED), 'has' if len(hosts) == 1 else 'have',
+                seconds_text(BOOT_SECONDS - quiet_seconds))
+        if quiet_seconds < settle:
+            return 'expands in %s unless more appear' % seconds_text(settle - quiet_seconds)
+        if active_id:
+            # Refusals would put it off for up to an hour after the end of that campaign.
+            return 'expands once campaign %d has ended' % active_id
+        return ''
+
     def _begin(self, record: Await, observation: Observation,
                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
+        """Begin the expansion by the OSDs of `record`, and note a refusal, after which it is tried
+        again."""
         pending, retry = self._fill.pending, self._fill.retry
         if not retry.is_due(observation.now):
             return

@@ -110,6 +110,7 @@ class BalanceChange(Change):
             'none of its pools exists any longer'
 
     def moves_back(self, observation: Observation) -> Optional[Planned]:
+        """The moves that undo those that the balance has made already."""
         osdmap, out = observation.osdmap, observation.osdmap.out
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}
@@ -129,6 +130,7 @@ class BalanceChange(Change):
 
 
 def _even_pools(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
+    """The PGs of the pools, as the plan of a balance takes them."""
     osdmap, pgs_by_pool = observation.osdmap, future.by_pool()
     even_pools = []
     for number in sorted(set(pools) & osdmap.pools.keys()):
@@ -289,7 +291,8 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
 
 def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
                     future: Future) -> Tuple[BalanceChange, Details, Planned]:
-    """The change, and its effects on the present mapping of all PGs. Raises Refused."""
+    """The change that balances the pools of an order, what is shown of it, and its first moves.
+    `future`: the present mapping of all PGs. Raises Refused, also if there is nothing to do."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
     missing = unreported(observation.osdmap, space, {
@@ -305,7 +308,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
     moves = first_moves(observation, future, evened.finals, upmaps_only=True)
     upmaps = {pgid for pgid in (*observation.osdmap.upmap_items, *observation.osdmap.upmap_vectors)
               if pool_of(pgid) in change.pools}
-    after = upmaps - moves.pins.keys() | {
+    upmaps_after = upmaps - moves.pins.keys() | {
         pgid for pgid, pin in moves.pins.items() if pin.leads_to}
     undone = _undone(change, pools, observation)
     shown: Document = {
@@ -317,18 +320,19 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         'shards': evened.moved, 'wanted_shards': evened.wanted,
         # PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
         'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),
-        'upmaps_after': len(after),
+        'upmaps_after': len(upmaps_after),
         # Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
         'load_before': _ends(evened, 0), 'load_after': _ends(evened, 1),
         'undone': undone, 'moves_first': True,
         'pools': [_of_pool(pool, evened, observation, space) for pool in pools],
         'left_out': [{'pool': pool, 'reason': why} for pool, why in left_out.items()]}
     return replace(change, shards=evened.moved), Details(
-        'balance', shown, moves_first=True, follows_change=True, upmaps=len(after),
+        'balance', shown, moves_first=True, follows_change=True, upmaps=len(upmaps_after),
         risks=(Risk(Code.BALANCER_UNDOES, undone),) if undone else ()), moves
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
+    """Raise Refused, with the reason why there is nothing to move."""
     if evened.wanted:
         raise Refused(errno.EPERM, '--max-movement %g%% allows no move; %s would move without a '
                       'limit' % (100 * change.max_movement, plural(evened.wanted, 'shard')))

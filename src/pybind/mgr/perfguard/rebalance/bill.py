@@ -141,6 +141,7 @@ class Bill:
         return cls(quiet=OpLevels() if quiet is None else OpCounts().plus(quiet).levels)
 
     def after(self, turn: BillTurn) -> 'Bill':
+        """The bill after one more turn of the campaign."""
         bill = replace(self, causes=self.causes.after(turn),
                        phases=_added(self.phases, turn.phase.value, turn.seconds))
         clients = turn.clients
@@ -169,6 +170,7 @@ class Bill:
                                        if key not in now.refused})
 
     def _with(self, sample: LatencyCounts, begin: float) -> 'Bill':
+        """The bill with one more sample of operations. `begin`: when the sample began."""
         tails = dict(self.tails)
         groups = self.causes.groups(sample.osd, begin, self.erasure)
         for kind, group, counts in ((READ_KIND, groups[0], sample.read),

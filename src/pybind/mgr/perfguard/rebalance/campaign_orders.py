@@ -155,8 +155,9 @@ class CampaignOrders:
 
     def _refuse_not_accepted(self, waiting: WaitingOrder, observation: Observation, order: Order,
                              saved: Optional[SavedPlan], preview: Preview) -> None:
-        """Raise Refused for risks of a change, and for a state of the cluster, that no one has
-        accepted: those of a plan when it was saved, the state when it is approved."""
+        """Raise Refused for risks of a change, and for a state of the cluster, that the order does
+        not accept. Risks of a saved plan were accepted when it was saved; the state is accepted
+        when the plan is approved."""
         health = not_fit(observation, preview.touched)
         risks = preview.all_risks(order, observation, self._options())
         self._unfit = (order, observation.crush_version, preview.touched) if health else None
@@ -254,7 +255,8 @@ class CampaignOrders:
                     work: Callable[[], Callable[[], Found]], risks: Callable[[Found], List[Risk]],
                     adjust: Callable[[Campaign], Campaign] = lambda campaign: campaign
                     ) -> Optional[Document]:
-        """Begin a campaign with the computed pins."""
+        """Begin a campaign with the pins that `work` finds, and return the answer; None: they are
+        still being computed or stored. `adjust`: changes the campaign before it is stored."""
         order = waiting.order
         if self._storing is not None and self._storing[0] is waiting:
             return self._answer_once_stored(self._storing[1])
@@ -293,6 +295,8 @@ class CampaignOrders:
         return None if self._campaigns.storing else answer
 
     def _roll_back(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
+        """Begin the rollback of the campaign, and return the answer; None: its effects are being
+        computed."""
         order = waiting.order
         campaign = check_rollback(self._campaigns.current, observation)
         rate = campaign.progress.rate

@@ -271,6 +271,7 @@ class PinStore(PinIndex):
             self._store.remove(name)  # it cannot be read
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
+        """Take over the pins of a stored document."""
         self._contents[name], self._needed[name] = list(pins), set()
         if only_goals:
             self._goals.add(name)
@@ -511,28 +512,36 @@ class LedStore:
 
     def _put(self, ahead: Ahead, row: Tuple[Ahead, Numbers],
              mappings: Sequence[Ahead]) -> Numbers:
-        """`row`: what is stored in its place."""
+        """Store a mapping, and return the numbers of its documents.
+
+        `row`: what is stored in its place, with its documents: if the mapping only extends that,
+        only what is new is written. `mappings`: all that are being stored.
+        """
         for stored, numbers in self._stored:
             if stored is ahead:
                 return numbers  # perhaps in another place
-        before, numbers = row if row[0].keys() <= ahead.keys() else ({}, ())
-        fresh = {pgid: led for pgid, led in ahead.items() if before.get(pgid) != led}
-        if not fresh:
+        extended, numbers = row if row[0].keys() <= ahead.keys() else ({}, ())
+        new = {pgid: led for pgid, led in ahead.items() if extended.get(pgid) != led}
+        if not new:
             return numbers
-        last = numbers[-1] if numbers else 0
-        if last and len(self._contents[last]) < SMALL_LED and not any(
-                mapping is before for mapping in mappings) and sum(
-                last in listed for _, listed in self._stored) == 1:
-            fresh, numbers = {**self._contents[last], **fresh}, numbers[:-1]
-        else:
-            last = 0
-        for part in _led_parts(fresh):
-            number = last or max(self._contents, default=0) + 1
-            last = 0
+        rewritten = 0
+        if numbers and self._may_rewrite(numbers[-1], extended, mappings):
+            rewritten, numbers = numbers[-1], numbers[:-1]
+            new = {**self._contents[rewritten], **new}
+        for part in _led_parts(new):
+            number = rewritten or max(self._contents, default=0) + 1
+            rewritten = 0
             self._store.put(_name(number), encode(part, Annotated[Mapping[str, Led], BY_PG]))
             self._contents[number] = part
             numbers = (*numbers, number)
         return numbers
+
+    def _may_rewrite(self, number: int, extended: Ahead, mappings: Sequence[Ahead]) -> bool:
+        """Whether a document, the last one of the mapping `extended`, is small and of no other
+        mapping."""
+        lists = sum(number in numbers for _, numbers in self._stored)
+        still_stored = any(mapping is extended for mapping in mappings)
+        return len(self._contents[number]) < SMALL_LED and lists == 1 and not still_stored
 
 
 def _name(number: int) -> str:

@@ -98,6 +98,7 @@ def _fills(stand: Stand) -> Dict[str, Fill]:
 
 
 def _fill(spaces: Mapping[int, Space]) -> Fill:
+    """How full some OSDs are together, and the fullest of them."""
     total = sum(row.total_bytes for row in spaces.values())
     used = sum(row.used_bytes for row in spaces.values())
     pgs = [row.pgs for row in spaces.values() if row.pgs is not None]

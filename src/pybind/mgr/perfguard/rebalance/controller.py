@@ -398,6 +398,8 @@ class RebalanceController:
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:
+        """Decide what the campaign does in this turn, store that, and only then send the
+        commands."""
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.new_pins or decision.actions)
@@ -458,6 +460,7 @@ class RebalanceController:
     # ---- for commands
 
     def report(self, observation: Observation, options: Options) -> Rebalanced:
+        """What commands and other parts of perfguard read of the campaign."""
         self.release_moves.update_movement(self.campaign, self.pins, observation, options)
         moves = self.release_moves.movement
         return Rebalanced(

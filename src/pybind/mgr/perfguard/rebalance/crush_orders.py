@@ -232,6 +232,7 @@ class CrushOrders:
                        warnings=(*warnings, *(risk.text for risk in details.risks)))
 
     def _prepare_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
+        """The preview of another pg_num of a pool. Raises Refused."""
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),

@@ -144,6 +144,7 @@ def _arrival(draft: Draft, pgid: str, flight: Flight) -> IntervalChange:
 
 
 def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
+    """Note what the OSDMap shows of a released PG."""
     if flight.confirmed is None:
         draft, flight = _confirm(draft, pgid, flight)
     if flight.confirmed is not None and pgid in draft.seen.osdmap.pg_temp:

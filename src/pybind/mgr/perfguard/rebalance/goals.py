@@ -150,6 +150,7 @@ class Ground:
 
 def ground(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
            now: Basis) -> Ground:
+    """What goals that are computed now are based on."""
     osdmap = observation.osdmap
     pools = set(pools_of(pins, osdmap))
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
@@ -171,43 +172,43 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
     `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `space`: no goal takes an OSD
     over nearfull; `absent`: OSDs that are down and missing from some up sets.
     """
-    campaign, pins, now = on.campaign, on.pins, on.basis
+    campaign, pins = on.campaign, on.pins
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
-    early: List[str] = []
-    led = 0
+    early_pgids: List[str] = []
+    led_pgs = 0
     room = Room(space, observation.osdmap.nearfull_ratio)
     room.add_arrivals(observation.osdmap, observation.placement, observation.shard_bytes)
     for pool_id in pools_of(pins, observation.osdmap):
-        sets = pool_up(pool_id)
-        pool = observation.osdmap.pools[pool_id]
-        if campaign.change is not None and pool_id in campaign.change.settled_pools:
-            settled = _PoolGoals(campaign, pins, observation, pool, sets, tranches)
-            settled.stay()
-            records.update(settled.records())
-            continue
+        ups, pool = pool_up(pool_id), observation.osdmap.pools[pool_id]
+        is_settled = campaign.change is not None and pool_id in campaign.change.settled_pools
         balanced = campaign.target == 'balanced' and is_balanced(
             pool, observation.crush, observation.balancing)
-        if not balanced and tranches.ahead is None:
+        if not (is_settled or balanced or tranches.ahead is not None):
             records.update(_crush_goals(campaign, pins, observation, pool))
             continue
-        size = observation.shard_bytes(pool)
-        work = _PoolGoals(campaign, pins, observation, pool, sets, tranches)
+        pool_goals = _PoolGoals(campaign, pins, observation, pool, ups, tranches)
+        if is_settled:
+            pool_goals.stay()
+            records.update(pool_goals.records())
+            continue
         if balanced:
-            balances[pool_id] = work.balanced(bounds, room.of_pool(size))
-            _take(room, balances[pool_id], size)
+            shard_bytes = observation.shard_bytes(pool)
+            balances[pool_id] = pool_goals.balanced(bounds, room.of_pool(shard_bytes))
+            _take(room, balances[pool_id], shard_bytes)
         else:
-            work.follow_crush()
-        records.update(work.records())
-        early += work.early(records)
-        led += work.led_ahead()
+            pool_goals.follow_crush()
+        records.update(pool_goals.records())
+        early_pgids += pool_goals.early(records)
+        led_pgs += pool_goals.led_ahead()
     # Those beyond the limit move to where CRUSH places them now, and again with a later tranche.
-    for pgid in early[max(0, tranches.upmaps - led):]:
+    for pgid in early_pgids[max(0, tranches.upmaps - led_pgs):]:
         records[pgid] = replace(records[pgid], goal=records[pgid].before)
     dropped = frozenset(pgid for pgid, pin in pins.items()
                         if is_adopted(pin) and pgid not in campaign.flights.in_flight
                         and pgid not in records)
-    mark = GoalsMark(campaign.pinning.goals.number + 1, replace(now, absent=frozenset(absent)))
+    mark = GoalsMark(campaign.pinning.goals.number + 1,
+                     replace(on.basis, absent=frozenset(absent)))
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
                  mark, balances)
 
@@ -252,6 +253,9 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 
 class _PoolGoals:
+    """The goals of the PGs of one pool: `stay`, `follow_crush` or `balanced` decides on them, and
+    `records` returns the pins with them."""
+
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
                  pool: Pool, ups: Mapping[str, OsdSet], tranches: Tranches) -> None:
         self._pins, self._osdmap, self._crush = pins, observation.osdmap, observation.crush

@@ -90,6 +90,7 @@ def retaken(holds: Holds, key: str) -> Holds:
 
 
 def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
+    """One step towards norebalance being set, or given back."""
     value = NOREBALANCE if NOREBALANCE in settings.osdmap.flags else None
     if value and NOREBALANCE in settings.ordered_flags and holds.flag is not None:
         # "ceph osd set" changes nothing then, but it is an order: an emergency stop.
@@ -120,6 +121,7 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
 
 
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
+    """One step towards the balancer being off, or given back. `begin`: it may be borrowed now."""
     held = holds.held.get(BALANCER)
     active = settings.balancer_active
     if wanted:
@@ -169,6 +171,8 @@ def _theirs(holds: Holds) -> Reconciled:
 
 
 def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bool) -> Reconciled:
+    """One step towards the autoscaler being off for the pools `wanted`, and given back for
+    others."""
     actions: List[Action] = []
     notices: List[str] = []
     for pool in osdmap.pools.values():

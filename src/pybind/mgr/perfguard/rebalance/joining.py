@@ -198,6 +198,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
 
 
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
+    """The draft that waits for the settings that the change requires; None: they are in force."""
     by_others = balancer_of_others(draft)
     if draft.in_force and not by_others:
         return None
@@ -274,6 +275,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
 
 def _make_smaller(draft: Draft, change: WeightChange, planned: Planned,
                   future: Future) -> Optional[Draft]:
+    """The draft with a smaller change, if it requires too many pins at once; None: it does not."""
     tranche, why = _in_tranches(draft, change, planned, future)
     if tranche != change:
         return draft.set(change=tranche).because(
@@ -367,6 +369,7 @@ def following_tranche(draft: Draft) -> Optional[WeightChange]:
 
 
 def _send(draft: Draft, change: Change) -> Draft:
+    """Send the change of CRUSH together with the pins that it requires."""
     outlook, drained = draft.seen.outlook, change.drained
     planned = Planned()
     if isinstance(outlook, Future):
@@ -415,6 +418,7 @@ def _restores(draft: Draft, change: Change) -> bool:
 
 
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
+    """The pins and upmaps that the change requires."""
     osdmap, drained = draft.seen.osdmap, change.drains(draft.seen.crush, outlook)
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
@@ -563,6 +567,7 @@ def _pin_vectors(draft: Draft, change: Change) -> Draft:
 
 
 def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
+    """Upmaps of the change without the pairs that have no effect any more."""
     osdmap, actions = draft.seen.osdmap, []
     for pgid, led in change.ahead.items():
         place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
@@ -581,6 +586,7 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
 
 
 def _next_stage(draft: Draft, change: Change) -> Draft:
+    """Go on after a part of the change is in force: to the next part, or to the release."""
     following = change.next_part(draft.seen, draft.pin_count)
     if following is not None:
         return draft.event('join', following.text, _READ_BACK).set(

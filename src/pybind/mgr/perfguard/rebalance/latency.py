@@ -189,6 +189,8 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
 
 def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,
                      loads: Mapping[int, float], most_baselines: float) -> List[PoolLatency]:
+    """The latency of reads and writes of each pool, with its limit. `more_ms`: what stalls may add
+    to the limit; `loads`: factor by which a higher load may raise it."""
     rows: List[PoolLatency] = []
     for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]

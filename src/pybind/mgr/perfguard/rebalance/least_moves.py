@@ -164,6 +164,7 @@ class _PoolMoves:
             self._bounds.deviation, new_rule=True, former=self._former)
 
     def _moves(self, result: Balance, ends: Mapping[str, OsdSet]) -> LeastMoves:
+        """The result: where PGs end, and what that moves."""
         pool, pgs = self._pool, self._pgs
         moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
         finals = {pgid: final for pgid, final in ends.items()

@@ -53,29 +53,35 @@ class Move:
 
 def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[OsdSet],
                  pool_bytes: int) -> Move:
-    """The move of a PG that is served by `old_osds` to `new_osds` (None: not known)."""
-    # Lists: of tuples from generators, half the time is the generator.
-    first = old_osds[0] if old_osds and old_osds[0] != NO_OSD else next(
+    """The move of a PG that is served by `old_osds` to `new_osds` (None: not known).
+
+    `pool_bytes`: what the pool stores, to estimate the size of the PG.
+    """
+    leader = old_osds[0] if old_osds and old_osds[0] != NO_OSD else next(
         (osd for osd in old_osds if osd != NO_OSD), -1)
     if new_osds is None:
-        return Move(pgid, (), (), first, 0, known=False, here=old_osds)
+        return Move(pgid, (), (), leader, 0, known=False, here=old_osds)
     # As in serving_until_moved.
-    primary = new_osds[0] if new_osds and not pool.erasure and new_osds[0] in old_osds else first
+    new_leads_already = bool(new_osds) and not pool.erasure and new_osds[0] in old_osds
+    primary = new_osds[0] if new_leads_already else leader
     readers: OsdSet = ()
+    # Tuples of lists: this is called for each PG, and of a tuple from a generator, half the time is
+    # the generator.
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(old_osds, new_osds) if old != new]
-        sources = tuple(old for old, _ in pairs if old != NO_OSD)
-        targets = tuple(new for _, new in pairs if new != NO_OSD)
+        sources = tuple([old for old, _ in pairs if old != NO_OSD])
+        targets = tuple([new for _, new in pairs if new != NO_OSD])
         if len(sources) < len(targets):
-            readers = tuple(osd for osd in old_osds if osd != NO_OSD and osd not in sources)
+            readers = tuple([osd for osd in old_osds if osd != NO_OSD and osd not in sources])
     else:
         sources = tuple([osd for osd in old_osds if osd not in new_osds and osd != NO_OSD])
         targets = tuple([osd for osd in new_osds if osd not in old_osds and osd != NO_OSD])
-    size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
-    return Move(pgid, sources, targets, primary, size,
-                bool(new_osds) and new_osds[0] != first, readers,
-                staying=tuple([osd for osd in old_osds if osd != NO_OSD and osd not in sources]),
-                here=old_osds, leaders=(first, primary, *new_osds[:1]))
+    return Move(
+        pgid, sources, targets, primary,
+        bytes=len(targets) * pg_shard_bytes(pool, pool_bytes, pgid),
+        moves_primary=bool(new_osds) and new_osds[0] != leader, readers=readers,
+        staying=tuple([osd for osd in old_osds if osd != NO_OSD and osd not in sources]),
+        here=old_osds, leaders=(leader, primary, *new_osds[:1]))
 
 
 def release_move(pgid: str, osdmap: OsdMap, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
@@ -342,6 +348,7 @@ class Load:
         self.domain: Dict[str, int] = {}
 
     def add(self, pgid: str, route: Route) -> None:
+        """Count a PG that moves on this route."""
         self.pgs += 1
         self.bytes += route.bytes
         for keys, counts in ((_read(route), self.source), (route.targets, self.target),

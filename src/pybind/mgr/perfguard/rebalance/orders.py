@@ -177,6 +177,7 @@ def change_of(order: Order, inventory: OrderFacts) -> WeightChange:
 
 
 def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
+    """The change of an expansion to the OSDs of an order, or to all new ones. Raises Refused."""
     weights = inventory.crush.weights()
     weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
@@ -236,6 +237,7 @@ def left_out_text(osd: int, why: str) -> str:
 
 
 def _not_new(osd: int, inventory: OrderFacts) -> str:
+    """Why an OSD of CRUSH weight 0 is not new; '': it is."""
     space = inventory.space.get(osd)
     if osd in inventory.removing:
         return 'is being removed by the orchestrator'
@@ -307,6 +309,7 @@ def _emptied(osds: Set[int], inventory: OrderFacts) -> WeightChange:
 
 
 def _undrain(order: Order, inventory: OrderFacts) -> WeightChange:
+    """The change that gives drained OSDs their weight again. Raises Refused."""
     named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
@@ -485,6 +488,7 @@ def serves(osd: int, osdmap: OsdMap) -> bool:
 
 
 def _must_serve(osd: int, inventory: OrderFacts) -> None:
+    """Raise Refused unless an OSD is up and in, and is to remain."""
     row = inventory.osdmap.osds[osd] if osd in inventory.osdmap.osds else None
     if row is None or row.destroyed or not row.up:
         raise Refused(errno.EINVAL, 'osd.%d is down ("ceph osd tree down")' % osd)

@@ -84,6 +84,7 @@ def _note_blocked(draft: Draft) -> Draft:
 
 
 def _count_turn(draft: Draft) -> Draft:
+    """Note this turn in the progress of the campaign."""
     campaign = draft.campaign
     # Later epochs are of others, and each would write its history again.
     epoch = draft.seen.osdmap.epoch if campaign.active or campaign.ended == draft.now \
@@ -198,6 +199,7 @@ def _keep_set(draft: Draft, loose: int) -> Draft:
 
 
 def _lift(draft: Draft) -> Draft:
+    """Report that norebalance is cleared, so that degraded PGs can recover."""
     holds, counts = draft.campaign.holds, draft.seen.signals.counts
     waiting = pgs_are(counts.degraded_waiting)
     if holds.flag is not None and not holds.flag.returning:
@@ -246,6 +248,7 @@ def _keeps_maps(draft: Draft) -> bool:
 
 
 def _report_evacuation(draft: Draft) -> Draft:
+    """Report PGs that leave OSDs which are to be emptied, or that norebalance keeps there."""
     flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
     if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
         holds = draft.campaign.holds
@@ -283,6 +286,7 @@ def _note_emptied(draft: Draft) -> Draft:
 
 
 def _prepared(draft: Draft) -> Draft:
+    """One turn of PREPARED: wait for the settings, then for the CRUSH change."""
     draft = _accept_own_crush(draft)
     draft = _borrow(_forget_others(draft, _still_incomplete(draft)), norebalance=True)
     if draft.in_force:
@@ -315,6 +319,8 @@ def _may_move(draft: Draft, pgid: str) -> bool:
 
 
 def _pinning(draft: Draft) -> Draft:
+    """One turn of PINNING: pin what is remapped, or carry out the change of the campaign so that
+    nothing is; PINNED once that is done."""
     change = draft.campaign.change
     joining = change is not None and change.stage is not ChangeStage.LANDED
     if draft.campaign.origin.trigger != 'auto':
@@ -377,6 +383,7 @@ def _pinned_summary(draft: Draft) -> str:
 
 
 def _pinned(draft: Draft) -> Draft:
+    """One turn of PINNED: pin what others remap, and wait for the start."""
     draft = draft.then(drop_stale_goals, pin_remapped)
     draft = _borrow(draft, norebalance=not _yields(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
@@ -403,19 +410,22 @@ def _arriving(draft: Draft) -> List[Reason]:
 
 
 def _releasing(draft: Draft) -> Draft:
+    """One turn of RELEASING and HOLDING: pin what others have remapped, set the pace, and release
+    PGs unless something holds them back."""
     draft = draft.then(_end_pause, drop_stale_goals, pin_remapped)
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(draft.left or excess or draft.campaign.pinning.sent or _flag_is_coming(draft))
-    before, draft = draft.campaign.pace, set_pace(draft)
+    pace_before, draft = draft.campaign.pace, set_pace(draft)
     degraded = others_degraded(draft)
-    draft = set_copying(draft, before, degraded)
+    draft = set_copying(draft, pace_before, degraded)
     obstacles = _obstacles(draft, degraded)
     draft = replace(draft, stops=obstacles.partial)
+    # PGs without pins are released by clearing the flag, others by removing their pins.
+    keeps_loose = bool(obstacles.loose and (
+        obstacles.stops or obstacles.shut or _confirming(draft)))
     still = (draft.campaign.orders.paused or unguarded or draft.campaign.pace.halted
-             # PGs without pins are released by clearing the flag, others by removing their pins.
-             or bool(obstacles.loose and (obstacles.stops or obstacles.shut
-                                          or _confirming(draft)))) and not _yields(draft)
+             or keeps_loose) and not _yields(draft)
     if not still:
         draft = adopt_unpinnable(draft, obstacles.loose)
     draft = _borrow(draft, norebalance=still)
@@ -573,6 +583,7 @@ class _Unclean(NamedTuple):
 
 
 def _unclean(draft: Draft) -> _Unclean:
+    """Whether the campaign waits for PGs to become clean, or has waited long enough."""
     counts, campaign = draft.seen.signals.counts, draft.campaign
     unclean = counts.in_transition + max(
         0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
@@ -587,6 +598,7 @@ def _unclean(draft: Draft) -> _Unclean:
 
 
 def _finishing(draft: Draft) -> Draft:
+    """One turn of FINISHING: wait for PGs in flight, give everything back, and end."""
     if draft.campaign.orders.keep:
         draft = _hand_over(draft)
     if draft.campaign.flights.in_flight:
@@ -624,6 +636,8 @@ def _release_adopted(draft: Draft) -> Draft:
 
 
 def _aborting(draft: Draft) -> Draft:
+    """One turn of ABORTING: pin back what moves, then roll the change back if that was ordered, or
+    give back what was borrowed, and end."""
     draft = settle_change(draft)
     if draft.campaign.change is not None and draft.campaign.change.pending:
         return _await_abort(draft, Reason(
@@ -675,6 +689,8 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
 
 
 def _roll_back(draft: Draft, change: Change) -> Draft:
+    """Replace the change by the one that undoes it, and pin PGs so that they end with their upmaps
+    from before."""
     campaign = draft.campaign
     # The pins lead back to the upmaps from before, not to a balanced state.
     pins = {pgid: pin for pgid, pin in without_goals(draft.pins).items()

@@ -123,6 +123,7 @@ class PinIndex(Mapping[str, PinRecord]):
         return list(changed)
 
     def _put(self, pgid: str, pin: PinRecord) -> None:
+        """Add a pin to all indexes."""
         self._drop(pgid)
         self._pins[pgid] = pin
         self._items[pgid] = pin.entry.items

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import (AbstractSet, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set)
 
 from ..cluster.evacuation import Evacuation
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
@@ -132,6 +133,8 @@ def _in_place(draft: Draft, pgid: str) -> bool:
 
 
 def _find_lost(draft: Draft) -> Draft:
+    """Forget pins that the OSDMap does not show any more, and report those that others have removed
+    or replaced."""
     osdmap, pinned = draft.seen.osdmap, draft.pins
     forgotten: List[str] = []
     removed: List[str] = []
@@ -202,14 +205,51 @@ def pin_remapped(draft: Draft) -> Draft:
     for recovery. Of PGs that leave OSDs which are to be emptied, the other shards are pinned if
     possible.
     """
-    campaign, room = draft.campaign, _pinning_room(draft)
+    plan = _plan_pins(draft)
+    later, decisions = plan.later, plan.decisions
+    draft = _note_unpinnable(draft, plan.unpinnable)
+    crush_version = draft.seen.crush_version
+    draft = draft.set(pinning=replace(draft.campaign.pinning, let_go=frozenset(plan.let_go)))
+    if later and plan.limited:
+        draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
+                              'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
+                                  pgs_are(draft.pin_count), pgs_are(later), too_many(
+                                      draft.pin_count + len(decisions) + later, draft.options,
+                                      draft.seen.osdmap, draft.pin_count)))
+    if crush_version != draft.campaign.pinning.refused_crush:
+        draft = draft.set(pinning=replace(
+            draft.campaign.pinning, refused_crush=crush_version))
+    # A PG that arrives before norebalance is in force would move back to its pin.
+    if is_still(draft) or gives_way(draft.campaign.holds.blocked, draft.now):
+        draft = _pin(draft, decisions)
+    else:
+        later += len(decisions)
+    return replace(draft, left=later + awaited(draft))
+
+
+class _PinPlan(NamedTuple):
+    """What becomes of the remapped PGs."""
+    decisions: Sequence[PinDecision]
+    unpinnable: Mapping[str, Unpinnable]
+    #: PGs of an evacuation of which no shard can be pinned.
+    let_go: AbstractSet[str]
+    #: Number of PGs left for later turns.
+    later: int
+    #: Whether the limit of pins is the reason for that.
+    limited: bool
+
+
+def _plan_pins(draft: Draft) -> _PinPlan:
+    """Decide on each remapped PG that is not in flight, as long as more may be pinned."""
+    campaign = draft.campaign
+    room, allowed = _pinning_room(draft), _pins_allowed(draft)
+    # Under other CRUSH rules, what could not be pinned is tried again.
     other_crush = draft.seen.crush_version != campaign.pinning.refused_crush
-    allowed = _pins_allowed(draft)
+    decisions: List[PinDecision] = []
     unpinnable: Dict[str, Unpinnable] = {}
     let_go: Set[str] = set()
     if not other_crush:
         let_go.update(campaign.pinning.let_go & draft.seen.evacuation.keys())
-    decisions: List[PinDecision] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
         if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent:
@@ -237,23 +277,7 @@ def pin_remapped(draft: Draft) -> Draft:
                 unpinnable[pgid] = decision.reason
             elif decision.action is not None:
                 decisions.append(decision)
-    draft = _note_unpinnable(draft, unpinnable)
-    draft = draft.set(pinning=replace(draft.campaign.pinning, let_go=frozenset(let_go)))
-    if later and allowed <= min(room, len(decisions)):
-        draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
-                              'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
-                                  pgs_are(draft.pin_count), pgs_are(later), too_many(
-                                      draft.pin_count + len(decisions) + later, draft.options,
-                                      draft.seen.osdmap, draft.pin_count)))
-    if other_crush:
-        draft = draft.set(pinning=replace(
-            draft.campaign.pinning, refused_crush=draft.seen.crush_version))
-    # A PG that arrives before norebalance is in force would move back to its pin.
-    if is_still(draft) or gives_way(campaign.holds.blocked, draft.now):
-        draft = _pin(draft, decisions)
-    else:
-        later += len(decisions)
-    return replace(draft, left=later + awaited(draft))
+    return _PinPlan(decisions, unpinnable, let_go, later, allowed <= min(room, len(decisions)))
 
 
 def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
@@ -544,7 +568,7 @@ def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]
     return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
 
 
-def _note_unpinnable(draft: Draft, unpinnable: Dict[str, Unpinnable]) -> Draft:
+def _note_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draft:
     fresh = {pgid: why for pgid, why in unpinnable.items()
              if pgid not in draft.campaign.pinning.unpinnable}
     for pgid, why in sorted(fresh.items(), key=lambda row: row[0])[:10]:

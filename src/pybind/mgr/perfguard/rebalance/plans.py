@@ -119,6 +119,7 @@ class PlanGround:
 
 
 def ground_of(observation: Observation) -> PlanGround:
+    """What a plan is based on: if it has changed, the plan is outdated."""
     osdmap = observation.osdmap
     return PlanGround(
         observation.crush_version, observation.crush.digest(),
@@ -263,6 +264,7 @@ class Plans:
         return self._plans[name]
 
     def check_new(self, name: str) -> None:
+        """Raise Refused if no plan can be saved under this name."""
         if not _PLAN_NAME.fullmatch(name):
             raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, '
                           '"_", "." and "-"' % name)
@@ -352,6 +354,8 @@ class PlanQueue:
         return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
 
     def _save(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
+        """Compute and save a plan, and return the answer; None: it is being computed. Raises
+        Refused."""
         name, order = waiting.order.plan, waiting.order.order
         waiting.order.refuse_codes()
         self.saved.check_new(name)

@@ -84,7 +84,8 @@ class Effects:
         return tuple(sorted(rows, key=lambda row: (-row.pgs_after, row.osd)))
 
     def risks(self, nearfull_ratio: float, undoes: bool = False) -> List[Risk]:
-        """That an OSD has more PGs than it may hold, or is fuller than nearfull.
+        """The risks that an OSD has more PGs than it may hold, and that one is fuller than
+        nearfull.
 
         `undoes`: the change undoes one that has begun, which must not be prevented by OSDs that are
         beyond their limits already.
@@ -98,15 +99,19 @@ class Effects:
                               'such as osd.%d with %s%s' % (
                                   plural(len(crowded), 'OSD'), self.pg_limit, worst.osd,
                                   pgs(worst.pgs_after), instead), errno.E2BIG))
-        fuller = [(after, row) for row in self.osds for after in (row.fill_after,)
-                  if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)
-                  and not (undoes and (row.fill_before or 0.0) > nearfull_ratio)]
+        fuller: List[Tuple[float, int]] = []
+        for row in self.osds:
+            before, after = row.fill_before or 0.0, row.fill_after
+            was_nearfull = before > nearfull_ratio
+            if after is not None and nearfull_ratio < after > before \
+                    and not (undoes and was_nearfull):
+                fuller.append((after, row.osd))
         if fuller:
-            after, row = max(fuller, key=lambda pair: (pair[0], -pair[1].osd))
+            fill, osd = max(fuller, key=lambda pair: (pair[0], -pair[1]))
             risks.append(Risk(Code.TARGET_FULL, 'not enough space: %s would be fuller than '
                               'nearfull (%d %%), such as osd.%d with %d %%' % (
-                                  plural(len(fuller), 'OSD'), 100 * nearfull_ratio, row.osd,
-                                  100 * after), errno.ENOSPC))
+                                  plural(len(fuller), 'OSD'), 100 * nearfull_ratio, osd,
+                                  100 * fill), errno.ENOSPC))
         return risks
 
     def as_json(self) -> Json:
@@ -169,6 +174,8 @@ def _spaces_after(movement: Movement, space: Mapping[int, Space], made: Mapping[
 
 def _osd_effects(movement: Movement, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
                  after: Mapping[int, Space]) -> List[OsdEffect]:
+    """PGs and fill of each OSD before and after the change. `pgs_by_split`: PGs that a higher
+    pg_num adds."""
     effects, arriving = [], {load.osd: load.pgs_in for load in movement.osds}
     for osd, later in after.items():
         row = space.get(osd, Space(0, 0))
@@ -285,6 +292,7 @@ class Preview:
 
     def with_effects(self, facts: OrderFacts, observation: Observation,
                      options: Options) -> 'Preview':
+        """The preview with the effects on OSDs and on the capacity."""
         on_osds = effects(self.moves, facts, observation, options, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
@@ -461,6 +469,7 @@ class Preview:
                          moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
+        """The answer to an order. `campaign`: the one that it has begun; None: none."""
         moves = self.planned.moves.values()
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,

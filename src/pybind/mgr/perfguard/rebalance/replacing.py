@@ -130,6 +130,7 @@ class ReplaceFacts:
 def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
              records: Mapping[int, Replacement], drives: Mapping[int, str],
              stopped: FrozenSet[int]) -> ReplaceFacts:
+    """What the phases of replacements depend on."""
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
     moving = temp if created_again(observation.osdmap.osds, records) else ()
@@ -474,6 +475,7 @@ class Replacing:
         return drain, keep
 
     def _cancel(self, order: Order, facts: ReplaceFacts) -> Document:
+        """End the replacement of the OSDs of an order. Returns the answer. Raises Refused."""
         osds = [osd for osd in self._known if any(
             osd in _osds_named(name, facts.orders) for name in order.names)]
         if not osds:
@@ -498,6 +500,8 @@ class Replacing:
                 for osd in chosen if osd in facts.orders.osdmap.osds]
 
     def _row(self, osd: int, record: Optional[Replacement], facts: ReplaceFacts) -> Document:
+        """An OSD that is drained or replaced, as "osds --drained" shows it. `record`: of its
+        replacement; None: it is only drained."""
         orders = facts.orders
         space = orders.space.get(osd)
         before = orders.drained.get(osd, 0.0) if record is None else record.weight
@@ -610,6 +614,8 @@ class Replacing:
         return facts
 
     def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
+        """Report OSDs that have entered another phase, and remark on those that wait for an
+        operator."""
         steps = {osd: next_step(osd, self._known[osd], phase, facts)
                  for osd, phase in phases.items()}
         for osd, phase in sorted(phases.items()):
@@ -625,6 +631,11 @@ class Replacing:
                phases: Mapping[int, ReplacePhase],
                settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
                catch: Callable[[str], None]) -> None:
+        """Fill the new devices that are ready, once all of their host are; `catch` the PGs of
+        devices that Ceph has put to use already.
+
+        `settle`: seconds to wait for the other devices of a host; `fill`: begins the campaign.
+        """
         filling = sorted(osd for osd, phase in phases.items()
                          if phase is ReplacePhase.FILLING and osd in facts.entering)
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
@@ -661,6 +672,8 @@ class Replacing:
 
     def _begin_fill(self, ready: Sequence[int], observation: Observation,
                     fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
+        """Begin the campaign that fills the OSDs `ready`, and note a refusal, after which it is
+        tried again."""
         space = self._crush_orders.facts(observation).space
         self._crush_orders.renew(observation.osdmap, {
             osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})

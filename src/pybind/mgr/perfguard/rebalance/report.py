@@ -367,6 +367,7 @@ def _p99_texts(bill: Bill) -> List[str]:
 
 
 def _slow_texts(bill: Bill) -> List[str]:
+    """How many operations were slow during the campaign, and how many because of it."""
     ratio = bill.counted_ratio
     if not ratio:
         return []
@@ -378,6 +379,7 @@ def _slow_texts(bill: Bill) -> List[str]:
 
 
 def _settings_text(bill: Bill) -> str:
+    """What became of the settings that the campaign has borrowed."""
     borrowed = [key for key, setting in bill.settings.items() if setting.held]
     left = [key for key, setting in bill.settings.items() if setting.left]
     if not bill.settings:

@@ -89,6 +89,8 @@ _ADVICE = {
     ('resume', Phase.PINNING): 'it is not paused',
     ('resume', Phase.PINNED): 'it has not started: run "campaign start"',
     ('resume', Phase.RELEASING): 'it is not paused',
+    ('resume', Phase.HOLDING): 'it is not paused and continues when the stop conditions have '
+                               'cleared (see "campaign status")',
     ('finish', Phase.PINNING): 'wait until it is PINNED, or run "campaign abort"',
     ('finish', Phase.FINISHING): 'it is already finishing',
 }
@@ -115,7 +117,6 @@ def check(campaign: Campaign, request: Request, pins: int,
     begin at all; `loose`: why norebalance must not be given back; `awaiting`: OSDs are awaited.
     """
     verb = request.verb
-    running = campaign.active
     if verb == 'prepare':
         _check_new(campaign, request, unhealthy, unfit)
         return
@@ -127,16 +128,8 @@ def check(campaign: Campaign, request: Request, pins: int,
         return
     # Of an aborted campaign that keeps PGs pinned, an operator decides on these.
     decides = campaign.held and verb in ('resume', 'finish')
-    if not running and not decides:
-        if campaign.held:
-            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
-                          '"campaign resume"%s or "campaign finish --keep"' % (
-                              campaign.id,
-                              '' if campaign.rolls_back else ', "campaign rollback"'))
-        if campaign.phase is not Phase.IDLE:
-            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: %s' % (
-                campaign.id, campaign.phase.value, _BEGINS))
-        raise Refused(errno.ENOENT, 'no campaign is active: %s' % _BEGINS)
+    if not campaign.active and not decides:
+        raise _not_active(campaign)
     if verb in ('abort', 'accept', 'set'):
         return
     if verb == 'pin' and not campaign.holds.prepared:
@@ -145,9 +138,6 @@ def check(campaign: Campaign, request: Request, pins: int,
     nothing_to_resume = verb == 'resume' and not campaign.orders.paused and not campaign.held
     if campaign.phase not in from_phases(verb) or nothing_to_resume:
         advice = _ADVICE.get((verb, campaign.phase)) or _ENDING.get(campaign.phase)
-        if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
-            advice = ('it is not paused and continues when the stop conditions have cleared '
-                      '(see "campaign status")')
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value, advice or 'see "campaign status"'))
     if verb == 'finish' and pins and not request.keep:
@@ -157,6 +147,18 @@ def check(campaign: Campaign, request: Request, pins: int,
     if verb == 'finish' and loose and not request.sure:
         raise Refused(errno.EPERM, '%s: "campaign %s" first, or --yes-i-really-mean-it finishes '
                       'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
+
+
+def _not_active(campaign: Campaign) -> Refused:
+    """Why a request finds no active campaign, and what to do instead."""
+    if campaign.held:
+        return Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
+                       '"campaign resume"%s or "campaign finish --keep"' % (
+                           campaign.id, '' if campaign.rolls_back else ', "campaign rollback"'))
+    if campaign.phase is not Phase.IDLE:
+        return Refused(errno.ENOENT, 'campaign %d is %s and has ended: %s' % (
+            campaign.id, campaign.phase.value, _BEGINS))
+    return Refused(errno.ENOENT, 'no campaign is active: %s' % _BEGINS)
 
 
 def _check_new(campaign: Campaign, request: Request, unhealthy: Sequence[Reason],
@@ -305,6 +307,7 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
 
 
 def _phase_text(request: Request, campaign: Campaign) -> str:
+    """The phase that a request would lead to, as a sentence."""
     if request.verb == 'prepare':
         return 'a campaign would begin and become PREPARED, which borrows: %s' \
             % STATES[Phase.PREPARED].borrows
@@ -352,6 +355,7 @@ def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
 
 
 def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int) -> List[str]:
+    """What an abort would do. `arriving`: PGs in flight that cannot be pinned."""
     back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
     moved = ['%s that cannot be pinned would still move to where CRUSH places %s' % (
         pgs(arriving), 'it' if arriving == 1 else 'them')] if arriving else []

@@ -104,17 +104,16 @@ def unsteady(stalls: Stalls, clients: Clients) -> FrozenSet[int]:
 
 
 def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
-    """Add one reading to the measurement, once.
+    """The measurement of how long a released PG stalls its clients, with one more reading.
 
-    `osds_changed`: when an OSD last went down or came back, or CRUSH changed. Then PGs peer that
-    were not released, and operations wait for the OSD. They also wait for one that hangs and stays
-    up; its report is late before these operations end. If the clock of an OSD was set ahead, its
-    operations in flight seem to have taken that long: more than if each changed PG had stalled all
-    the time.
+    `osds_changed`: when an OSD last went down or came back, or CRUSH changed. The reading does not
+    count soon after that, nor after an OSD was silent: its latency has other causes.
     """
     if not clients.time or clients.time == stalls.measured:
         return stalls
     begin = clients.time - clients.seconds
+    # PGs peer that were not released, and operations wait for the OSD. They also wait for one that
+    # hangs and stays up; its report is late before these operations end.
     if begin - AFTERMATH_SECONDS <= max(osds_changed, clients.silent):
         return replace(stalls, measured=clients.time)
     excess = rates = plausible = 0.0
@@ -135,6 +134,8 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
             excess += over
             rates += count * pg_rate
             plausible += len(times) * pg_rate * covered ** 2 / 2.0
+    # If the clock of an OSD was set ahead, its operations in flight seem to have taken that long:
+    # more than if each changed PG had stalled all the time.
     if excess > plausible:
         return replace(stalls, measured=clients.time)
     excess, rates = STALL_MEMORY * stalls.excess + excess, STALL_MEMORY * stalls.rates + rates

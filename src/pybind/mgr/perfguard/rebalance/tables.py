@@ -18,6 +18,7 @@ MOST_TIMES = 5
 
 
 def rebalance_status(data: Json) -> str:
+    """The state of the campaign as text."""
     if data['id'] is None:
         return '\n'.join(['no campaign', *reason_lines(data)])
     rows = [
@@ -131,6 +132,7 @@ def _refusals(data: Json) -> List[str]:
 
 
 def release_preview(data: Json) -> str:
+    """What a release of all pins moves, as text."""
     if not data['pgs']:
         return ('%s remapped: run "campaign pin" for a preview' % pgs_are(data['remapped'])
                 if data['remapped'] else 'nothing to move')
@@ -216,6 +218,7 @@ def _latency_text(data: Json, kind: str) -> str:
 
 
 def _slow_text(data: Json, row: Json) -> str:
+    """How many operations took longer than a threshold, and why. `row`: of this threshold."""
     counted = data['counted_ratio']
     if not counted:
         return 'not measured'
@@ -332,6 +335,7 @@ def replacement(data: Json) -> str:
 
 
 def saved_plans(data: Json) -> str:
+    """The saved plans as a table."""
     if not data['plans']:
         return 'no plans'
     columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'estimated time', 'accepted', 'state',
@@ -386,6 +390,7 @@ def _rule(data: Json) -> List[Tuple[str, str]]:
 
 
 def _least_moves(fewest: Json, what: str) -> List[Tuple[str, str]]:
+    """Rows on how few shards a rule or a map moves with upmaps. `what`: "new rule" or "new map"."""
     return [('shards the %s places elsewhere' % what, str(fewest['shards_by_crush'])),
             ('shards it does not allow to stay', str(fewest['shards_required'])),
             ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (

@@ -112,20 +112,24 @@ def caps(options: Options) -> Caps:
 
 
 def first(options: Options) -> float:
+    """The limit of PGs in flight with which a campaign begins."""
     return max(1.0, FIRST_SHARE * caps(options).pgs)
 
 
 def stopped(pace: Pace) -> Pace:
-    """After a stop condition: half of the limit before it."""
+    """The pace after a stop condition: half of the limit before it."""
     return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0)
 
 
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
            in_flight: int, options: Options, nothing_moves: bool = False,
            path: Path = Path()) -> Pace:
-    """The pace after a new reading; without one, as before. See latency.pool_latencies.
+    """The pace after a new reading of client latency; without a new one, `pace` as it is.
 
-    `nothing_moves`: norebalance is in force, or keeps nothing in place. `path`: where data moves.
+    The limit of PGs in flight rises while latency is well within its limits, and falls, down to a
+    halt, while it is over them. `unsteady`, `stall_ms`: as of latency.pool_latencies. `in_flight`:
+    number of PGs. `nothing_moves`: norebalance is in force, or keeps nothing in place. `path`:
+    where data moves.
     """
     cap = float(caps(options).pgs)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
@@ -135,37 +139,46 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    plain, readings = judged(pool_latencies(
+    latencies, readings = judged(pool_latencies(
         clients, unsteady, stall_ms, path, LOAD_BASELINES_MAX)), 1
-    recent = bool(pace.judged) and clients.time - pace.judged < MINUTE_SECONDS
-    if not plain and not recent:
-        plain = judged(minute_latencies(clients, path))
+    is_recently_judged = bool(pace.judged) and clients.time - pace.judged < MINUTE_SECONDS
+    if not latencies and not is_recently_judged:
+        latencies = judged(minute_latencies(clients, path))
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
-    if not plain:
-        return _because(pace, _thin(clients)) if recent else _guess(pace, clients, options)
-    pace = _lower_levels(replace(pace, judged=clients.time), plain)
-    rows = _all_levelled(plain, pace, options)
+    if not latencies:
+        return _because(pace, _thin(clients)) if is_recently_judged \
+            else _guess(pace, clients, options)
+    pace = _lower_levels(replace(pace, judged=clients.time), latencies)
+    return _steer(pace, _all_levelled(latencies, pace, options), readings, in_flight,
+                  bool(unsteady), nothing_moves, options)
+
+
+def _steer(pace: Pace, rows: Sequence[PoolLatency], readings: int, in_flight: int,
+           is_peering: bool, nothing_moves: bool, options: Options) -> Pace:
+    """The pace by latency relative to its limits. `readings`: how many are judged together;
+    `is_peering`: operations of some OSDs waited for peering PGs."""
     worst, without_chance = max(rows, key=lambda row: row.pressure), strain(rows)
     # Many consecutive readings prove what a single one cannot.
     above = pace.above + 1 if without_chance > 1.0 else 0
-    lasting = above >= LASTING_READINGS
-    pace = replace(pace, above=0 if lasting else above)
-    within = max(worst.pressure, without_chance)
-    if (within if pace.halted else worst.pressure) > 1.0 or lasting:
+    is_lasting = above >= LASTING_READINGS
+    pace = replace(pace, above=0 if is_lasting else above)
+    highest = max(worst.pressure, without_chance)
+    if (highest if pace.halted else worst.pressure) > 1.0 or is_lasting:
         if pace.halted and pace.over >= NEW_BASELINE_READINGS and nothing_moves \
                 and _may_rise(pace, rows, options):
             return _with_new_baseline(pace, rows)
         # A small PG may move between two readings: its OSDs show that.
-        used = max(in_flight, 1 if unsteady else 0)
-        return _lower(pace, _latency(worst, lasting), used, nothing_moves, readings)
+        moving = max(in_flight, 1 if is_peering else 0)
+        return _lower(pace, _latency(worst, is_lasting), moving, nothing_moves, readings)
     # No movement raises latency during a halt.
-    if within <= (1.0 if pace.halted else COMFORT):
-        return _raise(pace, _latency(worst), in_flight, cap, readings)
+    if highest <= (1.0 if pace.halted else COMFORT):
+        return _raise(pace, _latency(worst), in_flight, float(caps(options).pgs), readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
 def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
-    """Small pools also use their common level, as the levels of single ones are random."""
+    """The latencies, with limits that allow for the levels noted in `pace`. Small pools also use
+    their common level, as the levels of single ones are random."""
     joined = {row.kind: _levelled(row, pace, options).target_ms / row.target_ms
               for row in plain if not row.pool}
     levelled_rows = []
@@ -179,7 +192,8 @@ def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) ->
 
 
 def _levelled(row: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
-    """Compared with the level while nothing moved, if that exceeded the limit."""
+    """A latency with the limit that follows from the level while nothing moved, if that is higher
+    than its own."""
     level = pace.levels.get(_name(row))
     if level is None or named_target(options, row.pool) is not None:
         return row
@@ -226,7 +240,8 @@ def _with_new_baseline(pace: Pace, rows: Sequence[PoolLatency]) -> Pace:
 
 
 def _lower(pace: Pace, why: Reason, in_flight: int, nothing_moves: bool, readings: int) -> Pace:
-    """`readings`: how many are judged together."""
+    """Latency is over its limit for `readings` more readings: lower the limit of PGs, and halt once
+    there were enough of them at a limit of one PG."""
     # During a halt, only readings count during which nothing could move.
     over = pace.over + readings if nothing_moves or not pace.halted else 0
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
@@ -251,7 +266,8 @@ def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -
 
 
 def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
-    """Without evidence. Clients that send nothing may wait for what moves."""
+    """The pace without evidence: after BLIND_READINGS, a halt ends, or a low limit rises. Not
+    earlier, because clients that send nothing may wait for what moves."""
     under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
     if under >= BLIND_READINGS:
         pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
@@ -274,6 +290,7 @@ def _latency(worst: PoolLatency, lasting: bool = False) -> Reason:
 
 
 def _thin(clients: Clients) -> Reason:
+    """Why client latency cannot be judged."""
     if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
         return Reason(Code.NO_READINGS, 'client latency is not known yet: it takes %d s of '
                       'measurements' % IDLE_SECONDS)

@@ -169,6 +169,8 @@ class WeightChange(Change):
                        following=0 if self.is_last else self.following)
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
+        """The part of the change that is in force after an abort, to continue with; None: there is
+        none."""
         present = self.with_done(observation)
         if present.done:
             return present

@@ -209,6 +209,7 @@ class OsdLoss:
     warnings: Tuple[str, ...]
 
     def as_json(self) -> Document:
+        """The answer of the command."""
         eta = self.eta or (None, None, None)
         return {'verb': 'lose', 'dry_run': True, 'campaign': None, 'names': list(self.names),
                 'osds': list(self.osds), 'total_bytes': self.space.total_bytes,
@@ -236,68 +237,79 @@ def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
 
 def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: Observation,
             facts: OrderFacts) -> OsdLoss:
-    """`future`: all PGs, placed without the lost OSDs."""
+    """What the loss of OSDs would cost: the shards and bytes to recover, how long that takes, which
+    pools it endangers, and how full the other OSDs become.
+
+    `future`: all PGs, placed without the lost OSDs.
+    """
     osdmap, signals = observation.osdmap, observation.signals
     out = osdmap.out | lost
-    gained: 'Counter[int]' = Counter()
+    gained_bytes: 'Counter[int]' = Counter()
     pgs_before: 'Counter[int]' = Counter()
     pgs_after: 'Counter[int]' = Counter()
-    pools: Dict[int, List[PgLoss]] = {}
-    shards = recovered = moved = 0
+    losses_by_pool: Dict[int, List[PgLoss]] = {}
+    recovered_shards = recovered_bytes = moved_bytes = 0
     for pgid, pg in future.all():
         pool = osdmap.pools[pool_of(pgid)]
         loss = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
         pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
         pgs_after.update(osd for osd in loss.final if osd != NO_OSD)
-        stored = pg_shard_bytes(pool, signals.pool_bytes.get(pool.id, 0), pgid)
-        space = pg_shard_bytes(pool, signals.space_of(pool.id), pgid)
-        gained.update(dict.fromkeys(loss.targets, space))
-        gained.subtract(dict.fromkeys(loss.freed, space))
-        again = min(loss.lost, len(loss.targets))
-        shards, recovered = shards + again, recovered + again * stored
-        moved += (len(loss.targets) - again) * stored
+        data_bytes = pg_shard_bytes(pool, signals.pool_bytes.get(pool.id, 0), pgid)
+        space_bytes = pg_shard_bytes(pool, signals.space_of(pool.id), pgid)
+        gained_bytes.update(dict.fromkeys(loss.targets, space_bytes))
+        gained_bytes.subtract(dict.fromkeys(loss.freed, space_bytes))
+        recovered = min(loss.lost, len(loss.targets))
+        recovered_shards += recovered
+        recovered_bytes += recovered * data_bytes
+        moved_bytes += (len(loss.targets) - recovered) * data_bytes
         if loss.lost or not loss.placed:
-            pools.setdefault(pool.id, []).append(loss)
+            losses_by_pool.setdefault(pool.id, []).append(loss)
     before = {osd: row._replace(pgs=pgs_before[osd]) for osd, row in facts.space.items()}
     after = {osd: Space(0, 0, 0) if osd in lost else Space(
-        row.total_bytes, max(0, row.used_bytes + gained[osd]), pgs_after[osd])
+        row.total_bytes, max(0, row.used_bytes + gained_bytes[osd]), pgs_after[osd])
         for osd, row in before.items()}
-    capacity = compared(osdmap, Stand(observation.crush, before), Stand(observation.crush, after))
-    affected = tuple(_pool_loss(osdmap.pools[number], losses)
-                     for number, losses in sorted(pools.items()))
+    lost_rows = [before[osd] for osd in lost if osd in before]
     return OsdLoss(
-        tuple(sorted(lost)), order.names, Space(*(
-            sum(getattr(before[osd], key) for osd in lost if osd in before)
-            for key in ('total_bytes', 'used_bytes'))),
-        shards, recovered, moved, eta_of(recovered, facts.rates) if facts.rates else None,
-        affected, capacity,
-        _osds_above(osdmap.nearfull_ratio, after), _osds_above(osdmap.full_ratio, after),
-        tuple(_warnings(lost, observation, facts.space)))
+        osds=tuple(sorted(lost)), names=order.names,
+        space=Space(sum(row.total_bytes for row in lost_rows),
+                    sum(row.used_bytes for row in lost_rows)),
+        shards=recovered_shards, bytes=recovered_bytes, moved_bytes=moved_bytes,
+        eta=eta_of(recovered_bytes, facts.rates) if facts.rates else None,
+        pools=tuple(_pool_loss(osdmap.pools[pool_id], losses)
+                    for pool_id, losses in sorted(losses_by_pool.items())),
+        capacity=compared(osdmap, Stand(observation.crush, before),
+                          Stand(observation.crush, after)),
+        nearfull=_osds_above(osdmap.nearfull_ratio, after),
+        full=_osds_above(osdmap.full_ratio, after),
+        warnings=tuple(_warnings(lost, observation, facts.space)))
 
 
 def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: FrozenSet[int],
             crush: CrushRules, osdmap: OsdMap) -> PgLoss:
-    """`pg.acting`: its OSDs, with those that are down and in; `out`: the lost OSDs, and those that
-    are out already."""
-    entry, before = osdmap.entry(pgid), None
-    while entry and entry != before:
+    """What a PG loses with the OSDs `lost`, and where its shards go.
+
+    `pg.acting`: its OSDs, with those that are down and in; `pg.raw`: where CRUSH places it without
+    the lost OSDs; `out`: the lost OSDs, and those that are out already.
+    """
+    entry, previous = osdmap.entry(pgid), None
+    while entry and entry != previous:
         # Without a pair, the set may be illegal: then the mons remove the rest an epoch later.
-        before = entry
+        previous = entry
         entry = after_commit(pg.raw, entry, pool, osdmap.osds, crush, pgid, out)
     final = apply_entry(pg.raw, entry, out)
     present = set(pg.acting) - {NO_OSD}
-    kept = present - lost
+    surviving = present - lost
     if pool.erasure:
-        here = pg.acting + (NO_OSD,) * (len(final) - len(pg.acting))
-        targets = tuple(new for old, new in zip(here, final) if new not in (old, NO_OSD))
-        freed = tuple(old for number, old in enumerate(pg.acting)
-                      if old in kept and final[number:number + 1] != (old,))
+        osd_at = pg.acting + (NO_OSD,) * (len(final) - len(pg.acting))
+        targets = tuple(new for old, new in zip(osd_at, final) if new not in (old, NO_OSD))
+        freed = tuple(old for position, old in enumerate(pg.acting)
+                      if old in surviving and final[position:position + 1] != (old,))
     else:
         targets = tuple(osd for osd in final if osd not in present)
-        freed = tuple(osd for osd in kept if osd not in final)
-    serving = sum(1 for osd in kept if osd in osdmap.osds and osdmap.osds[osd].up)
+        freed = tuple(osd for osd in surviving if osd not in final)
     if not pool.is_complete(final):
         freed = ()  # a shard is removed once the PG is clean elsewhere
+    serving = sum(1 for osd in surviving if osd in osdmap.osds and osdmap.osds[osd].up)
     return PgLoss(len(present & lost), serving, targets, freed, pool.is_complete(final), final)
 
 
@@ -319,12 +331,15 @@ def _osds_above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
 
 def _warnings(lost: AbstractSet[int], observation: Observation,
               space: Mapping[int, Space]) -> List[str]:
-    missing = unreported(observation.osdmap, space, observation.osdmap.osds.keys())
-    warnings, crush = [missing] if missing else [], observation.crush
+    """What delays or prevents the recovery of the OSDs `lost`, and what the numbers leave out."""
+    unknown_space = unreported(observation.osdmap, space, observation.osdmap.osds.keys())
+    warnings, crush = [unknown_space] if unknown_space else [], observation.crush
     serving = {osd for osd, row in observation.osdmap.osds.items() if row.up}
-    whole = crush.whole_subtrees(SUBTREE_LIMIT, (crush.weights().keys() - serving) | lost)
-    hit = [row for row in whole if lost & (crush.osds_below(row[1]) or frozenset())]
-    for kind, name in hit[:1]:
+    down_subtrees = [
+        (kind, name) for kind, name in crush.whole_subtrees(
+            SUBTREE_LIMIT, (crush.weights().keys() - serving) | lost)
+        if lost & (crush.osds_below(name) or frozenset())]
+    for kind, name in down_subtrees[:1]:
         warnings.append('by default the mons do not mark out a whole %s (%s; '
                         'mon_osd_down_out_subtree_limit): recovery begins with "ceph osd out"'
                         % (kind, name))
