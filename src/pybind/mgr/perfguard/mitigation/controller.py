@@ -142,7 +142,10 @@ class Mitigating:
     def turn(self, observed: Observation, view: View, watched: Watched,
              campaign: Campaign, options: Options,
              taken: FrozenSet[str] = frozenset()) -> None:
-        """`taken`: flags and options that other parts of perfguard have borrowed."""
+        """Decide which rungs to take or undo, store that, and send the commands.
+
+        `taken`: flags and options that other parts of perfguard have borrowed.
+        """
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
@@ -199,6 +202,8 @@ class Mitigating:
 
     def _seen(self, observed: Observation, watched: Watched, campaign: Campaign,
               policy: Policy) -> LadderView:
+        """What the ladder judges by, besides the evidence. The configuration is read at intervals
+        while options of it are borrowed."""
         now, osdmap = observed.now, observed.osdmap
         in_flight: FrozenSet[str] = frozenset()
         if campaign.phase in RELEASING_PHASES:
@@ -217,10 +222,10 @@ class Mitigating:
             answered=observed.answered, room=self._room,
             campaign_still=campaign.active and (
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
-        holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
-                      for setting in step.settings)
-        if holding and not (self._config_read is not None
-                            and now - self._config_read < CONFIG_SECONDS):
+        borrows_options = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
+                              for setting in step.settings)
+        is_read = self._config_read is not None and now - self._config_read < CONFIG_SECONDS
+        if borrows_options and not is_read:
             ladder_view = self._with_config(now, ladder_view)
         return ladder_view
 
@@ -273,6 +278,7 @@ class Mitigating:
         return True
 
     def _act(self, actions: Sequence[Put]) -> None:
+        """Send the commands, and report each new failure once."""
         commands = [put.command for put in actions]
         failures: List[str] = []
         for command, reply in zip(commands, self._cluster.run(commands) if commands else ()):
@@ -324,6 +330,7 @@ class Mitigating:
 
     def _published(self, now: float, present_evidence: Evidence, campaign: Campaign,
                    policy: Policy) -> Mitigated:
+        """What other parts of perfguard and commands read of the mitigation."""
         state = self._state
         stops = ladder.stops(state, present_evidence)
         holding = stops if campaign.active else ()

@@ -228,6 +228,8 @@ def _follow(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _hold(draft: _Draft, step: LadderStep) -> _Draft:
+    """Keep a rung in force: send again what has no effect yet, and give the rung up if others have
+    changed its settings or the cluster never shows it."""
     settings: List[Setting] = []
     actions: List[Put] = []
     theirs: List[str] = []
@@ -267,6 +269,7 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 
 def _undo(draft: _Draft, step: LadderStep) -> _Draft:
+    """Give the settings of a rung back, as far as that is possible now."""
     if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still
             and step.then in (None, StepStage.IN_VAIN)
             and not draft.evidence.against_norebalance):
@@ -407,6 +410,7 @@ def _take_norebalance(draft: _Draft, why: str) -> _Draft:
 
 
 def _take_pin_back(draft: _Draft, why: str) -> _Draft:
+    """Pin PGs in flight that only wait for backfill back to where their data is."""
     if not draft.seen.in_flight:
         return draft
     if draft.seen.pg_states is None:
@@ -422,6 +426,7 @@ def _take_pin_back(draft: _Draft, why: str) -> _Draft:
 
 
 def _take_slow(draft: _Draft, why: str) -> _Draft:
+    """Slow the recovery, unless PGs have been degraded lately."""
     ladder_view = draft.seen
     if draft.now - draft.state.degraded < draft.policy.seconds or draft.has(Rung.FASTER):
         # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
@@ -499,17 +504,20 @@ def _accelerate(draft: _Draft) -> _Draft:
     """Raise or lower the pace of recovery by one level, or say why it is not raised."""
     policy, signs = draft.policy, draft.evidence
     step = next((step for step in draft.state.steps if step.rung is Rung.FASTER), None)
-    if step is not None and step.stage in (StepStage.UNDOING, StepStage.GIVEN_UP,
-                                           StepStage.REVERTED) or draft.has(Rung.SLOW):
-        if step is not None and step.stage is not StepStage.UNDOING \
-                and not signs.recovering and not signs.unknown:
+    has_ended = step is not None and step.stage in (
+        StepStage.UNDOING, StepStage.GIVEN_UP, StepStage.REVERTED)
+    if has_ended or draft.has(Rung.SLOW):
+        recovery_is_over = not signs.recovering and not signs.unknown
+        if step is not None and step.stage is not StepStage.UNDOING and recovery_is_over:
             draft = draft.drop(step)
         return draft.with_pace(replace(draft.state.recovery, level=0))
     in_force = step is not None and step.stage is StepStage.HELD
-    pace, why = recovery.next_pace(
-        draft.state.recovery, signs, draft.seen.room, draft.seen.flags,
-        0 if policy.mode == 'off' else recovery.MOST_LEVELS if in_force else 1, policy.seconds,
-        draft.now)
+    if policy.mode == 'off':
+        level_limit = 0
+    else:
+        level_limit = recovery.MOST_LEVELS if in_force else 1
+    pace, why = recovery.next_pace(draft.state.recovery, signs, draft.seen.room, draft.seen.flags,
+                                   level_limit, policy.seconds, draft.now)
     why = why or recovery.waits(signs, draft.seen.room)
     if not pace.level:
         draft = draft.with_pace(pace)

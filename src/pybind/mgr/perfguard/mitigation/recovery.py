@@ -79,28 +79,35 @@ def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> Client
 
 def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: AbstractSet[str],
               level_limit: int, seconds: float, now: float) -> Tuple[RecoveryPace, str]:
-    """The level from now on, at most `level_limit`, and why. `seconds`: for which PGs must have
-    waited."""
+    """The pace of recovery from now on, and why its level has changed ('': it has not, or only to
+    respect `level_limit`). At level 0, recovery is not accelerated.
+
+    The level rises step by step while PGs wait for recovery and client latency leaves room, and
+    falls as soon as clients feel it. `seconds`: for which PGs must have waited.
+    """
     if signs.unknown:
         return pace, ''
     pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
         time for time in pace.raised if now - time < RAISED_SECONDS))
     end = _end(signs, clients, flags, now)
     if end:
-        felt = pace.level and signs.trouble
-        return _at(replace(pace, felt_level=1, felt=now) if felt else pace, 0, now), end
-    passed = now - pace.changed
+        is_felt = pace.level and signs.trouble
+        return _at(replace(pace, felt_level=1, felt=now) if is_felt else pace, 0, now), end
+    level_seconds = now - pace.changed
     if clients.felt:
-        if not pace.level or passed < LOWER_SECONDS:
+        if not pace.level or level_seconds < LOWER_SECONDS:
             return pace, ''
         return _at(replace(pace, felt_level=pace.level, felt=now), pace.level - 1, now), clients.why
     if pace.level > level_limit:
         return _at(pace, level_limit, now), ''
-    felt_lately = bool(pace.felt_level) and now - pace.felt < FELT_SECONDS
-    if pace.level == level_limit or passed < RAISE_SECONDS or len(pace.raised) >= MOST_RAISED \
-            or not pace.waiting or now - pace.waiting < seconds \
-            or not clients.since or now - clients.since < ROOM_SECONDS \
-            or felt_lately and pace.level + 1 >= pace.felt_level:
+    was_felt_lately = bool(pace.felt_level) and now - pace.felt < FELT_SECONDS
+    may_rise = (
+        pace.level < level_limit and level_seconds >= RAISE_SECONDS
+        and len(pace.raised) < MOST_RAISED
+        and pace.waiting and now - pace.waiting >= seconds
+        and clients.since and now - clients.since >= ROOM_SECONDS
+        and not (was_felt_lately and pace.level + 1 >= pace.felt_level))
+    if not may_rise:
         return pace, ''
     raised = _at(replace(pace, raised=(*pace.raised, now)), pace.level + 1, now)
     return raised, waits(signs, clients)
@@ -140,10 +147,11 @@ class RecoveryOptions:
 def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], level: int,
                   bound: int, taken: AbstractSet[str] = frozenset(),
                   held: Sequence[Setting] = (), degraded_sleep: str = SLEEP) -> RecoveryOptions:
-    """The options of a level; the same ones at each level.
+    """The options to set so that recovery is accelerated: each `level` doubles the backfills per
+    OSD, and halves the sleeps.
 
-    `bound`: highest osd_max_backfills. `taken`: options that the campaign has borrowed. `held`:
-    what is borrowed now; only these have other values at another level. `degraded_sleep`: as
+    `bound`: highest osd_max_backfills. `taken`: options that the campaign has borrowed; they are
+    left to it. `held`: what is borrowed now, with the values from before. `degraded_sleep`: as
     Reader.degraded_sleep, with the same defaults.
     """
     found_before = {setting.name: setting.held.found for setting in held}
@@ -176,13 +184,14 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
                   taken: AbstractSet[str] = frozenset()) -> RecoveryOptions:
-    """The options to set, given the configuration database and the schedulers that OSDs use.
+    """The options to set so that recovery is slowed down, given the configuration database and the
+    schedulers that OSDs use.
 
     `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
     """
     settings: List[Setting] = []
     remarks: List[str] = []
-    limits = WPQ in schedulers
+    limits_count = WPQ in schedulers
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():
             in_force = _in_force(entries, PROFILE, value)
@@ -190,9 +199,9 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
                 remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, in_force))
             elif value != PATIENT_PROFILE:
                 settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
-        limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
-                               for entry in entries)
-    if limits:
+        limits_count = limits_count or any(entry.name == OVERRIDE and entry.value == 'true'
+                                           for entry in entries)
+    if limits_count:
         for name in (BACKFILLS, MAX_ACTIVE):
             settings += [_option(name, where, value, SLOWEST_LIMIT)
                          for where, value in _places(entries, name).items()
@@ -211,11 +220,12 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
 
 def _without_taken(settings: Sequence[Setting], remarks: Sequence[str],
                    taken: AbstractSet[str]) -> RecoveryOptions:
-    """Without the options that the campaign has borrowed."""
-    left = sorted({setting.name for setting in settings} & taken)
+    """The settings, without options that the campaign has borrowed: remarks name these."""
+    names_taken = sorted({setting.name for setting in settings} & taken)
     return RecoveryOptions(
         tuple(setting for setting in settings if setting.name not in taken),
-        (*remarks, *('%s is set by the campaign and remains unchanged' % name for name in left)))
+        (*remarks, *('%s is set by the campaign and remains unchanged' % name
+                     for name in names_taken)))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:

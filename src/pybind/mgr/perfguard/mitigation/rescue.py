@@ -140,6 +140,7 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
 
 def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
             busy: AbstractSet[int]) -> Optional[Rescue]:
+    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none."""
     observation, osdmap = facts.seen, facts.seen.osdmap
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None

@@ -16,8 +16,8 @@ from ..tables import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, left_of, may_return, ours, plan_rescues,
-                     questions, room_of, stuck)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, left_of, may_return, ours,
+                     plan_rescues, questions, room_of, stuck)
 
 #: The document in the store.
 RESCUES_DOCUMENT = 'rescues'
@@ -144,6 +144,8 @@ class Rescuing:
     # ---- upmaps in force
 
     def _followed(self, facts: RescueFacts, campaign: bool) -> Dict[str, Rescue]:
+        """The present upmaps after this turn. One of them at a time is removed, while the cluster
+        is calm."""
         rescues: Dict[str, Rescue] = {}
         may_remove = self._is_calm(facts.seen, campaign)
         room = room_of(facts) if may_remove else Room({}, 0.0)
@@ -163,6 +165,8 @@ class Rescuing:
         return rescues
 
     def _is_calm(self, observation: Observation, campaign: bool) -> bool:
+        """Whether nothing has moved or been degraded for CALM_SECONDS. `campaign`: one is
+        active."""
         counts = observation.signals.counts
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
                 or counts.backfill_toofull \
@@ -204,37 +208,40 @@ class Rescuing:
 
     def _planned(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
                  mode: str) -> Dict[str, Rescue]:
+        """New upmaps for degraded PGs that wait for full OSDs, by PG; none if `mode`, the option
+        mitigation_mode, is not act. `rescues`: those that exist."""
         why = unfit(facts.seen.osdmap)
         if why:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
-        now = facts.seen.now
-        refused = {pgid for pgid, (when, pause) in self._refused.items()
-                   if now - when < pause}
-        candidates, last = stuck(facts, self._last, refused)
-        to_ask = questions(candidates)
-        answers = self._cluster.inquire(to_ask) if to_ask else {}
-        if len(answers) == len(to_ask) \
-                or now - self._asked_since >= ANSWER_SECONDS:
-            # Answers arrive in a later turn: the next PGs are asked once these have answered.
-            self._last, self._asked_since = last, now
-        toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
-        waiting = [pg for pg in candidates if pg.pgid in toofull]
+        toofull = self._too_full(facts)
         moving = sum(1 for pgid, rescue in rescues.items()
                      if not rescue.seen or pgid in facts.seen.osdmap.pg_temp)
-        planned = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
+        planned = plan_rescues(toofull, facts, AT_ONCE - moving) if toofull else {}
         if mode != 'act':
-            planned, would = {}, len(planned)
-            self._remark(would, 'mitigation_mode act would map them to OSDs with room')
-            return planned
-        if waiting and not planned and not moving:
-            self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
+            self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')
+            return {}
+        if toofull and not planned and not moving:
+            self._remark(len(toofull), 'no other OSD that their CRUSH rule allows has room')
         for pgid, rescue in planned.items():
             self._note(Event(
                 MITIGATION, 'PG %s is mapped to %s' % (pgid, osds_text(rescue.taken_by)),
                 'it is degraded and waits for %s too full' % _osds(
                     rescue.full, ', which is', ', which are')))
         return planned
+
+    def _too_full(self, facts: RescueFacts) -> List[Stuck]:
+        """The PGs of this turn whose primaries answer that they wait for full OSDs."""
+        now = facts.seen.now
+        refused = {pgid for pgid, (when, pause) in self._refused.items() if now - when < pause}
+        candidates, last = stuck(facts, self._last, refused)
+        to_ask = questions(candidates)
+        answers = self._cluster.inquire(to_ask) if to_ask else {}
+        if len(answers) == len(to_ask) or now - self._asked_since >= ANSWER_SECONDS:
+            # Answers arrive in a later turn: the next PGs are asked once these have answered.
+            self._last, self._asked_since = last, now
+        toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
+        return [pg for pg in candidates if pg.pgid in toofull]
 
     def _remark(self, number: int, text: str) -> None:
         if number:
@@ -244,6 +251,7 @@ class Rescuing:
     # ---- commands
 
     def _send(self, observation: Observation) -> None:
+        """Send the upmaps that the OSDMap does not show yet, and again after RESEND_SECONDS."""
         commands: List[Command] = []
         due: List[str] = []
         for pgid, rescue in sorted(self._rescues.items()):
