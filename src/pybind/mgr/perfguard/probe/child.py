@@ -117,6 +117,7 @@ class Child:
                 pipe.close()
 
     def _flush(self) -> None:
+        """Write what the pipe takes now; the rest stays for the next call."""
         stdin = self._process.stdin
         if not self._outgoing or stdin is None or stdin.closed:
             return

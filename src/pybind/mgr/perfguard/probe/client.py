@@ -130,6 +130,7 @@ class Measuring:
         return BEGIN_SECONDS if self._ready > self._begun else POLL_SECONDS
 
     def _take(self, line: Mapping[str, Any]) -> None:
+        """Take in one line of the worker's output."""
         kind = line.get('type')
         if kind == 'step':
             self.began = True
@@ -146,6 +147,7 @@ class Measuring:
             self.messages.append(str(line['message']))
 
     def _state(self, status: int) -> str:
+        """The state of the run after the worker has ended with an exit status."""
         if self._cancelled:
             return CANCELLED
         if status and not self.messages:
@@ -173,10 +175,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Measure as the arguments say, write the results, and remove what was written. Returns the
+    exit status."""
     jobs, repeat, profile = _jobs(args)
     target = Target('pool', args.pool)
-    steps, run = plan_steps(jobs, target, repeat), random.SystemRandom().randrange(
-        FIRST_RUN, LAST_RUN)
+    steps = plan_steps(jobs, target, repeat)
+    run = random.SystemRandom().randrange(FIRST_RUN, LAST_RUN)
     budget = budget_of(jobs, target, repeat, REPLICAS)
     created = time.time()
     request = _request(args, run, RUN, limit_seconds(budget), jobs, steps)
@@ -191,14 +195,14 @@ def _run(args: argparse.Namespace) -> int:
         meeting = _joined(args, cluster, request, jobs, repeat)
         request = replace(request, meeting=object_of(args.join), leads=meeting.leads,
                           limit_seconds=request.limit_seconds + JOIN_SECONDS)
-    work = Measuring(request, meeting)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, work.cancel)
+    measuring = Measuring(request, meeting)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, measuring.cancel)
     _announce(args, run, budget)
     started = time.time()
-    state = work.wait()
+    state = measuring.wait()
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
-                       results=tuple(work.results), messages=tuple(work.messages),
+                       results=tuple(measuring.results), messages=tuple(measuring.messages),
                        setting={CLIENT: socket.gethostname()})
     if meeting is not None:
         record = _ended_together(meeting, record)
@@ -209,17 +213,17 @@ def _run(args: argparse.Namespace) -> int:
         # Also if the results cannot be written: a disk is full, or the reader of a pipe has ended.
         for text in record.messages:
             say(text)
-        _sweep_left(request, work, run)
+        _sweep_left(request, measuring, run)
         for dead_run in () if meeting is None else meeting.dead:
             say('removing the objects of run %d, whose host has died' % dead_run)
             _sweep(request, dead_run)
     return 0 if record.state == DONE else 1
 
 
-def _sweep_left(request: WorkerRequest, work: Measuring, run: int) -> None:
+def _sweep_left(request: WorkerRequest, measuring: Measuring, run: int) -> None:
     """Remove what a worker has left that was killed."""
-    objects_left = work.left
-    if objects_left is None and work.began:
+    objects_left = measuring.left
+    if objects_left is None and measuring.began:
         say('removing the objects of run %d' % run)
         _sweep(request, run)
     elif objects_left:
@@ -362,6 +366,8 @@ def _clean(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
+    """The jobs of the arguments, the number of repetitions, and the profile. Raises BadArguments or
+    BadJob."""
     words = {word: getattr(args, word) for word in WORDS if getattr(args, word) is not None}
     job_file = _read(args.job_file) if args.job_file else None
     jobs = parse_jobs(args.profile, words, job_file)
@@ -403,6 +409,7 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str, mode: str = 'w') -> None:
+    """Write a text to a file; "-": standard output. Raises BadArguments."""
     if path == '-':
         print(text, end='', flush=True)
         return
@@ -428,6 +435,7 @@ def _meeting_name(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """The arguments of perfguard-probe."""
     parser = argparse.ArgumentParser(
         prog='perfguard-probe', description='Measure a pool from this host. Prints JSON for '
         '"ceph perfguard probe import -i FILE". All objects are removed at the end.',

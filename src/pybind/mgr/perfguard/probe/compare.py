@@ -128,6 +128,7 @@ def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Rand
 
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
           replicates: int) -> Line:
+    """The comparison of one job of two probes: its speed, and its latency if that was measured."""
     speed = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
     bandwidth = speed[0]._replace(a=_middle(a, 'bytes_per_second'),
                                   b=_middle(b, 'bytes_per_second'))
@@ -202,6 +203,8 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
 
 def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
                 estimated: Difference, matters: bool, more_is_better: bool) -> Estimate:
+    """A difference of two logarithms as a ratio, with its verdict. `matters`: it is neither small
+    nor due to chance."""
     bound = -math.log1p(-RULED_OUT)
     if matters:
         verdict = FASTER if (estimated.value > 0.0) == more_is_better else SLOWER
@@ -212,6 +215,7 @@ def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
 
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
+    """The figures behind the verdict on a job, as text."""
     main, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
     text = '%.2f times (%.2f to %.2f); ' % (main.ratio, main.low, main.high)
     if key.job.rate_iops:
@@ -224,6 +228,7 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
 
 
 def _overall(lines: Sequence[Line], sure: Sequence[Line]) -> str:
+    """The verdict on two probes. `sure`: the lines that chance does not explain."""
     verdicts = {line.verdict for line in sure}
     if SLOWER in verdicts:
         return SLOWER
@@ -237,6 +242,8 @@ def _overall(lines: Sequence[Line], sure: Sequence[Line]) -> str:
 
 def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
            common: Sequence[Key]) -> List[str]:
+    """What limits the value of a comparison. `ours`, `theirs`: what probes a and b have
+    measured."""
     if a.id == b.id and ours == theirs:
         return ['probe %d is compared with itself' % a.id]
     notes = ['the conditions differ: %s' % text for text in differences(a, b)]
@@ -445,6 +452,7 @@ def interference(record: RunRecord) -> Tuple[Interference, ...]:
 
 
 def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
+    """How much slower an OSD is while the others work, too; None: it was not measured."""
     parts = [repetitions.get(key._replace(part=part)) for part in (ALONE, TOGETHER, AGAIN)]
     medians = [_median(part) for part in parts if part]
     if len(medians) < 3:

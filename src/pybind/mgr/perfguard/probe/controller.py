@@ -174,6 +174,7 @@ class Probing:
         return ''
 
     def _load_journal(self, now: float) -> None:
+        """Take over the run of an earlier mgr, which failed, to clean up after it."""
         document = self._store.get(JOURNAL)
         if document is None:
             return
@@ -286,6 +287,8 @@ class Probing:
             + '; no probe begins until then',)
 
     def _begin(self, drafted: ProbeDraft, observation: Observation) -> Json:
+        """Begin a run: journal it, then create what it needs. Returns the answer. Raises
+        Refused."""
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
                           'with "probe cancel %d"' % (self._record.id, self._record.id))
@@ -340,6 +343,7 @@ class Probing:
             self._settings.compare(record, self._history)
 
     def _cancel(self, record: RunRecord) -> str:
+        """Stop the active run; its clean-up follows. Raises Refused."""
         if self._run is None or record is not self._record:
             raise _not_active(record)
         if self._run.state == CLEANING:
@@ -376,6 +380,7 @@ class Probing:
         return text
 
     def _forget(self, record: RunRecord) -> str:
+        """Remove the record of a run. Raises Refused if the run is active or a baseline."""
         if record is self._record:
             raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)'
                           % record.id)
@@ -396,6 +401,8 @@ class Probing:
 
     def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, observation: Observation,
                       view: View, options: Options, moving: bool) -> Optional[Document]:
+        """Store a schedule whose order is valid; None: its OSDs are still being checked. Raises
+        Refused."""
         self._settings.check()
         if order.key in SCHEDULE_VERBS:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
@@ -434,6 +441,7 @@ class Probing:
 
     def _start_due(self, observation: Observation, view: View, options: Options,
                    moving: bool) -> None:
+        """Begin the next probe that a schedule makes due, or note why it cannot begin now."""
         settings = self._settings.now
         names = due(settings.schedules, settings.begun, observation.now, observation.clock_set)
         for name in self._attempts.next_ones(names, observation.now):
@@ -467,6 +475,7 @@ class Probing:
 
     def _follow(self, run: Run, observation: Observation, view: View, moving: bool,
                 interval: float) -> None:
+        """Run one turn of the active run, and end it once it has cleaned up."""
         assert self._record is not None
         try:
             against = self._against(run, observation, view, moving)
@@ -518,6 +527,7 @@ class Probing:
         self._end(now, run.outcome or DONE, '; '.join(filter(None, (run.message, remark))), run)
 
     def _end(self, now: float, state: str, message: str, run: Optional[Run] = None) -> None:
+        """File the record of the active run, and remove its journal."""
         assert self._record is not None
         record = replace(self._record, state=state, ended=now,
                          messages=(message,) if message else ())
@@ -575,6 +585,7 @@ class Probing:
                            round(self._run.share, 3), self._run.text)
 
     def _publish(self, observation: Observation) -> None:
+        """Publish the records and settings for commands, the page and metrics."""
         run, record = self._run, self._record
         if record is not None and run is not None:
             record = replace(record, state=run.state, started=run.started or 0.0,

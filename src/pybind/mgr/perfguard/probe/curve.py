@@ -137,6 +137,7 @@ def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
 
 
 def _notes(points: Sequence[CurvePoint]) -> List[str]:
+    """What limits the value of a curve."""
     notes = []
     paused = slower_alone(points)
     if paused is not None:
@@ -256,6 +257,7 @@ def _sums(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
 
 
 def _scaling_notes(points: Sequence[ScalePoint]) -> List[str]:
+    """What is notable about the throughput with more and more OSDs."""
     notes = []
     under = next((point for point in points if point.linear < LINEAR), None)
     if under is not None:

@@ -209,6 +209,7 @@ def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expect
 
 def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
                  layout: Layout) -> Expectation:
+    """The verdict on one job, compared with what drives of the device class usually reach."""
     name = label(key, repetitions[-1].name)
     figures = FIGURES.get(device_class)
     if figures is None:
@@ -230,6 +231,7 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
 
 
 def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
+    """The range that is expected of a job; None: there is none for such jobs."""
     job = key.job
     depth = job.iodepth * job.numjobs
     if job.rate_iops or job.rw in READING & WRITING:

@@ -74,6 +74,7 @@ def _error(stream: StreamResult) -> int:
 
 
 def direction(measured: Direction) -> Json:
+    """The reads or the writes of a job in fio's format."""
     latency = measured.latency or _NO_QUANTILES
     clat = _latency(latency, measured.ios)
     if latency.percentile:
@@ -211,6 +212,8 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
 
 
 def _entries(group: Sequence[Done]) -> List[Json]:
+    """The entries of a job in fio's format: one for each stream, with all repetitions. `group`: the
+    repetitions."""
     step, result = _median(group)
     entries = []
     for number, (stream, measured) in enumerate(zip(step.streams, result.streams)):

@@ -187,6 +187,7 @@ def _are_alike(probed_bytes: float, mean_bytes: float) -> bool:
 
 def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_bytes: float,
             now: float) -> List[Remark]:
+    """Why the capacity of a pool may differ from what the curve shows."""
     doubts = [Remark(code, {'probe': best.probe}) for code in served.causes]
     if mean_bytes and not _are_alike(best.curve.bs, mean_bytes):
         doubts.append(Remark('UNLIKE_SIZE', {
@@ -204,6 +205,7 @@ def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_b
 def _computed(blank: Headroom, use: PoolUse,
               by_direction: Mapping[str, Tuple[ProbedCurve, ServedOps]],
               remarks: Sequence[Remark]) -> Headroom:
+    """The headroom of a pool from its use, and the curves of its reads and writes."""
     (read, reads), (write, writes) = by_direction[READ], by_direction[WRITE]
 
     def mixed(rates: Rates) -> Measure:

@@ -83,6 +83,7 @@ def _ioengine(word: str, text: str) -> str:
 
 def _between(parse: Callable[[str, str], Any], lowest: float, highest: float,
              text_of: Callable[[Any], str]) -> Callable[[str, str], Any]:
+    """A parser of values from `lowest` to `highest`; the parser raises BadJob for others."""
     def bounded(word: str, text: str) -> Any:
         value = parse(word, text)
         if not lowest <= value <= highest:
@@ -374,6 +375,7 @@ def _objects(size: int, bs: int) -> int:
 
 
 def _check(job: Job) -> None:
+    """Raise BadJob if a job contradicts itself or is too large."""
     objects = 'size=%s in %d objects' % (size_text(job.size), job.nrfiles)
     if job.nrfiles > MAX_OBJECTS:
         raise BadJob('%s: limit is %d objects; set '

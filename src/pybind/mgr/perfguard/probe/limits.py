@@ -304,6 +304,7 @@ def _mean_ms(ops: Ops) -> float:
 
 
 def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
+    """The client latencies that are over the limit of their pool, as texts."""
     texts = []
     for (number, kind), ms in sorted(latency_ms.items()):
         pool = clients.pools.get(number)

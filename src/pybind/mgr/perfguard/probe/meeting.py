@@ -177,6 +177,8 @@ class Meeting:
         return True
 
     def _enter(self, now: float) -> bool:
+        """Join the meeting, or begin it as the first host. Returns whether this host is the first.
+        Raises CannotJoin."""
         content = '%d' % self._run
         self._entries, self._changed = {}, {}
         if self._board.create(content, {
@@ -308,6 +310,8 @@ class Meeting:
         return PLAN in xattrs and json.loads(xattrs[PLAN])[0] == self._content
 
     def _note(self, xattrs: Mapping[str, str], now: float) -> None:
+        """Take in the entries of the hosts. Those that have changed show that their host is
+        alive."""
         for key, value in xattrs.items():
             if not key.startswith(HOST_ENTRY):
                 continue

@@ -216,7 +216,11 @@ def _check_ways(order: RunOrder) -> None:
 
 def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
           moving: bool) -> ProbeDraft:
-    """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
+    """What an order would do: its jobs and their target, budget and preview, and the reasons why it
+    cannot run now. Raises Refused or BadJob if the order is invalid.
+
+    `moving`: a campaign moves data.
+    """
     profile, jobs, repeat = _measuring(order)
     _check_ways(order)
     pool = _pool(order, view)
@@ -226,27 +230,29 @@ def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View
                       '%s uses object_hash %d (%s)' % (
                           pool.name, pool.object_hash, OWN_POOL))
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
-    under_rule = _osds_under(rule, observation)
-    osds = [osd for osd in under_rule if observation.osdmap.osds[osd].is_up_and_in]
-    pg_num = pool.pg_num if pool is not None else pg_num_for(len(osds))
+    rule_osds = _osds_under(rule, observation)
+    usable_osds = [osd for osd in rule_osds if observation.osdmap.osds[osd].is_up_and_in]
     if not order.store:
         check_target(jobs, target)
         if pool is not None and jobs[0].ioengine == RBD:
             # The user of a probe cannot create the namespace that images require.
             raise Refused(errno.EINVAL, "ioengine=rbd measures an image in the probe's own pool: "
                           '--pool applies only to perfguard-probe')
-    spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
+    budget = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
-    refusals = (*_blocked(order, observation, moving, pool, jobs, Touched(
-        frozenset(target.osds or osds), frozenset({pool.id} if pool is not None else ()))),
-                *_no_room(cluster, options, pool, spent),
-                *_crowded(cluster, observation, target, pool, osds, spent))
-    preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
+    touched = Touched(frozenset(target.osds or usable_osds),
+                      frozenset({pool.id} if pool is not None else ()))
+    refusals = (*_blocked(order, observation, moving, pool, jobs, touched),
+                *_no_room(cluster, options, pool, budget),
+                *_crowded(cluster, observation, target, pool, usable_osds, budget))
+    preview = budgets.preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
+    pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
     return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num,
-                      target.osds or under_rule, spent, refusals, preview)
+                      target.osds or rule_osds, budget, refusals, preview)
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
+    """The pool that an order names; None: the probe makes its own. Raises Refused."""
     if order.store and (order.pool is not None or order.replicas is not None):
         raise Refused(errno.EINVAL, '--store measures OSDs: --pool and --replicas do not apply')
     if order.pool is None:
@@ -270,6 +276,7 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
 
 
 def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> Target:
+    """What an order measures. Raises Refused or BadJob."""
     replicas = REPLICAS if order.replicas is None else number_between(
         'replicas', order.replicas, 1, MOST_REPLICAS)
     if replicas == 1 and not order.consent:

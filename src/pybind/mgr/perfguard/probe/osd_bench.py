@@ -103,6 +103,8 @@ class StoreRun:
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
+        """Run one turn: take in an answer, or start the next bench. `reasons`: the stop conditions
+        that hold."""
         seconds = now - self.started
         if reasons:
             self.end(ABORTED, reasons[0])
@@ -122,6 +124,7 @@ class StoreRun:
         """Nothing to undo."""
 
     def _take(self, answers: Mapping[int, Any], now: float) -> None:
+        """Take in the answer to the present bench, or fail if there is none in time."""
         number, osd, bench = self._todo[0]
         if osd not in answers and osd in self._cluster.asked(BENCH) \
                 and now - self._asked_at < BENCH_SECONDS:
@@ -138,6 +141,7 @@ class StoreRun:
             self.end(FAILED, 'osd.%d did not answer the command "bench" with a measurement' % osd)
 
     def _next(self, now: float) -> None:
+        """Start the next bench, once no earlier one runs on its OSD."""
         if not self._todo:
             self.finished = True
             return

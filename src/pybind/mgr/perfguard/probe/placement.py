@@ -151,6 +151,7 @@ def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str 
 
 
 def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ...]:
+    """The OSDs of a list such as "3,osd.4". Raises BadJob unless all are up and in."""
     named = []
     for name in (part.strip() for part in text.split(',')):
         digits = name[len('osd.'):] if name.startswith('osd.') else name
@@ -285,6 +286,7 @@ def named(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
 
 
 def _named(step: JobStep, names: Names) -> JobStep:
+    """A step whose streams have the names of their objects. Streams of one OSD share no object."""
     job = step.job
     used_by_osd: Dict[Optional[int], int] = {}
     streams = []

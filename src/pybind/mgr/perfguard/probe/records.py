@@ -273,6 +273,7 @@ def imported_record(text: str) -> RunRecord:
 
 
 def _imported(document: Mapping[str, Any]) -> RunRecord:
+    """The record of a run of perfguard-probe, from its JSON. Raises ValueError or KeyError."""
     repeat = int(document['repeat'])
     if not 1 <= repeat <= MAX_REPEAT or not 1 <= len(document['jobs']) <= MAX_JOBS:
         raise ValueError('%d jobs, repeat %d (limits %d and %d)' % (
@@ -292,7 +293,9 @@ def _imported(document: Mapping[str, Any]) -> RunRecord:
 
 
 def _of_fio(document: Mapping[str, Any]) -> RunRecord:
-    """The record of a run of fio itself, if its jobs are such as probes have."""
+    """The record of a run of fio itself, from its JSON. Raises ValueError or BadJob if its jobs are
+    not such as probes have."""
+    # By name of the job: an entry for each of its processes, and its options as in a job file.
     entries: Dict[str, List[Mapping[str, Any]]] = {}
     lines: Dict[str, List[str]] = {}
     pools = set()

@@ -82,6 +82,7 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
 
 def _measured(record: RunRecord, device_class: str, layout: Layout,
               places: Mapping[int, OsdPlace]) -> Measured:
+    """What "probe show" derives from the results of a run."""
     ranks = rank(record, places) if len(record.target.osds) > 1 else ()
     apart = interference(record)
     return Measured({

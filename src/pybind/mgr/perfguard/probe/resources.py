@@ -252,6 +252,7 @@ class ResourceManager:
         self.make_user()
 
     def _make_pool(self, replicas: int, pg_num: int) -> None:
+        """Create the pool of the probe. Raises CannotMake."""
         for command in pool_commands(self.resources, replicas, pg_num):
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
@@ -504,6 +505,7 @@ class Sweeps:
         self._next_at = now + self._pause
 
     def ended(self, part: SweepPart, now: float) -> None:
+        """Note the result of a sweep, which decides when the next one begins."""
         forward = part.removed > 0 or part.cursor > self.cursor
         self._removed += part.removed
         self.cursor = part.cursor

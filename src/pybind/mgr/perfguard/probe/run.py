@@ -229,6 +229,8 @@ class ProbeRun:
 
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
+        """One turn before the worker runs: make the resources, wait until the pool is usable and
+        the objects have names, then start it. `reasons`: the stop conditions that hold."""
         draft = self._draft
         assert draft is not None
         if not self.resources.user:
@@ -239,10 +241,8 @@ class ProbeRun:
             except CannotMake as error:
                 self._fail(str(error))
                 return
-        pool = pool_named(view, self.resources.pool)
-        counts = signals.pool_counts.get(pool.id) if pool is not None else None
-        if pool is None or self.resources.own and (
-                counts is None or counts.active_clean < pool.pg_num):
+        pool = self._usable_pool(view, signals)
+        if pool is None:
             if now > POOL_SECONDS:
                 self._fail('pool %s is not active+clean after %d s'
                            % (self.resources.pool, POOL_SECONDS))
@@ -264,12 +264,26 @@ class ProbeRun:
         except BadJob as error:
             self._fail(str(error))
             return
+        self._measure(now, draft, pool.id, naming)
+
+    def _usable_pool(self, view: View, signals: Signals) -> Optional[Pool]:
+        """The pool of the probe; None: it does not exist yet, or is the probe's own and not
+        active+clean yet."""
+        pool = pool_named(view, self.resources.pool)
+        if pool is None or not self.resources.own:
+            return pool
+        counts = signals.pool_counts.get(pool.id)
+        is_clean = counts is not None and counts.active_clean >= pool.pg_num
+        return pool if is_clean else None
+
+    def _measure(self, now: float, draft: ProbeDraft, pool_id: int, naming: Naming) -> None:
+        """Start the worker, once the journal says what the next mgr would have to remove."""
         self.steps = draft.steps()
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
                            for osd, pgs in naming.led for pg in pgs}
         limit = limit_seconds(draft.budget)
-        if not self._manager.note(stage=RUNNING, pool_id=pool.id,
+        if not self._manager.note(stage=RUNNING, pool_id=pool_id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,
                                   naming=None if self.resources.own else naming):
             # The next mgr would not remove what the worker writes.
@@ -282,6 +296,7 @@ class ProbeRun:
     # ---- Running
 
     def _start(self, request: WorkerRequest) -> bool:
+        """Start a worker and send it the request. Returns False if it cannot start."""
         try:
             self._child = Child(argv())
         except OSError as error:
@@ -302,6 +317,7 @@ class ProbeRun:
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
     def _follow(self, now: float) -> None:
+        """Follow the worker until it has ended; one that is late is killed."""
         child = self._child
         if child is None:
             self._stage(CLEANING)
@@ -337,6 +353,7 @@ class ProbeRun:
                             self.resources.run, error, line)
 
     def _take(self, line: Mapping[str, Any]) -> None:
+        """Take in one line of the worker's output."""
         kind = line.get('type')
         if kind == 'step':
             self._worked = True
@@ -428,6 +445,7 @@ class ProbeRun:
         return True
 
     def _follow_sweep(self, now: float) -> None:
+        """Follow a worker that only removes objects until it has ended."""
         child = self._child
         assert child is not None
         status = child.ended(now)

@@ -269,6 +269,7 @@ def measured(done: Done) -> Measured:
 
 
 def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]:
+    """The reads and the writes of a step, by what they measure: all streams of an OSD together."""
     words = job_words(step.job)
     by_key: Dict[Key, List[Direction]] = {}
     for stream, its_result in zip(step.streams, result.streams):
@@ -281,6 +282,7 @@ def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]
 
 def _together(name: str, parts: Sequence[Direction],
               client_limited: bool) -> Optional[Repetition]:
+    """Several streams as one measurement; None: they have completed no operation."""
     working = [part for part in parts if part.ios]
     iops = sum(part.iops for part in working)
     if not iops:

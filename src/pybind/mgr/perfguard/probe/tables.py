@@ -140,6 +140,7 @@ def started(data: Json) -> str:
 
 
 def details(data: Json) -> str:
+    """A probe as text: its measurements, and all that is derived from them."""
     lines = [show(data)]
     if data['expected']:
         lines += ['', *('%s: %s (%s)' % (expectation['label'], expectation['verdict'],
@@ -180,6 +181,7 @@ def comparison(data: Json) -> str:
 
 
 def _curve(curve: Json) -> str:
+    """A curve as a table, with its knee in words."""
     marks = {curve['peak_depth']: 'peak', curve['knee_depth']: 'knee'}
     rows = [(point['depth'], *_measure(point['iops'], _rate), *_measure(point['latency_ns'], _ms),
              _ms(point['p99_ns']['median']), marks.get(point['depth'], ''))
@@ -199,6 +201,7 @@ def _curve(curve: Json) -> str:
 
 
 def _scale(scaling: Json) -> str:
+    """The throughput with more and more OSDs as a table."""
     by_host = any(point['hosts'] for point in scaling['points'])
     rows = [(*([point['hosts']] if by_host else []), point['osds'],
              *_measure(point['iops'], _rate), '%.0f %%' % (100 * point['linear']),
@@ -232,6 +235,7 @@ def baselines(data: Json) -> str:
 
 
 def schedules(data: Json) -> str:
+    """The schedules as a table."""
     if not data['schedules']:
         return 'no schedules (add one with "probe schedule <name>")'
     rows = [(schedule['name'], schedule['begin_time'], schedule['end_time'],
@@ -272,6 +276,7 @@ def expected(data: Json) -> str:
 
 
 def _expected_row(pool: Json, row: Json) -> List[str]:
+    """A row of the table of expected values: what is expected of a job, and what was measured."""
     job = '%s %s, iodepth %d' % (row['direction'], size_text(row['bs']), row['iodepth'])
     factor, unit = (1e6, 'MB/s') if row['unit'] == 'bytes_per_second' else (1.0, 'IOPS')
     low, high, measured = [None if row[key] is None else rate_text(row[key] / factor)
@@ -302,6 +307,7 @@ def _without_figures(pools: Sequence[Json]) -> List[str]:
 
 
 def _capacity(pools: Sequence[Json]) -> List[str]:
+    """The lines of the table of what pools are expected to serve."""
     rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
              '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
              _range(pool['write_iops_per_tib']), _whole(pool['linux_vms']),

@@ -151,6 +151,7 @@ class ObjectBoard:
             raise self._failed(e)
 
     def get(self, suffix: str) -> Optional[bytes]:
+        """The content of the object with this suffix; None: it does not exist. Raises Failed."""
         name = '%s/%s' % (self._name, suffix)
         try:
             data: bytes = self._ioctx.read(name, self._ioctx.stat(name)[0])

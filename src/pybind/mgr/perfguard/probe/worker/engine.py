@@ -164,6 +164,7 @@ class PythonStream:
         """Nothing to do: callbacks reference what they need."""
 
     def result(self) -> StreamResult:
+        """What the stream has measured so far."""
         with self._lock:
             ended_ns = (self._ended_ns or 0) - self._timing.measure_ns
             nothing = StreamResult('')
@@ -203,6 +204,7 @@ class PythonStream:
         return self._offsets.next()
 
     def _send(self, operation: Operation) -> bool:
+        """Send an operation. Returns False if librados refuses it, which ends the stream."""
         is_read, number, offset = operation
         name = self._stream.objects[number]
         begin = self._starts[number] + offset
@@ -235,6 +237,7 @@ class PythonStream:
             self._end(time.monotonic_ns())
 
     def _read_done(self, start_ns: int, begin: int, completion: Any, data: Any) -> None:
+        """The callback of a read: check its data, and count it."""
         end_ns = time.monotonic_ns()
         returned = completion.get_return_value()
         error, good = '', True
@@ -254,6 +257,7 @@ class PythonStream:
                    'write: %s' % words(returned) if returned < 0 else '', True)
 
     def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str, good: bool) -> None:
+        """Count a completed operation, and send the next one."""
         measure_ns = self._timing.measure_ns
         with self._lock:
             self.in_flight -= 1

@@ -80,6 +80,7 @@ class Core:
 
 
 def _load(path: str) -> Any:
+    """The library of the native engine, with the types of its functions. Raises Failed."""
     try:
         library = ctypes.CDLL(path)
     except OSError as e:
@@ -178,6 +179,7 @@ class _NativeStream:
         return '%s: %s' % (direction, words(state.first_error))
 
     def result(self) -> StreamResult:
+        """What the stream has measured so far."""
         self._library.core_lock(self._stream)
         try:
             state, nothing = self.seen, StreamResult('')

@@ -71,6 +71,7 @@ class Batch:
         self._wait(0)
 
     def _wait(self, open_at_most: int) -> None:
+        """Wait until at most so many operations are open. Raises Cancelled or Failed."""
         with self._changed:
             while self._open > open_at_most:
                 if self._cancelled():
@@ -142,6 +143,7 @@ def _chunks(names: Sequence[str], object_bytes: int) -> Iterator[Tuple[str, int,
 
 
 def _check(ioctx: Any, names: Sequence[str], object_bytes: int, batch: Batch) -> None:
+    """Raise Failed unless all objects exist with this size."""
     for name in names:
         batch.submit(name, functools.partial(ioctx.aio_stat, name))
     batch.finish()

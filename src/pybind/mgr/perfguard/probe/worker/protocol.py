@@ -100,6 +100,7 @@ def request_from_json(data: Json) -> WorkerRequest:
 
 
 def _what_is_wrong(request: WorkerRequest) -> Iterator[str]:
+    """The errors of a request, as texts."""
     naming, prefix = request.naming, request.prefix
     if request.mode not in (RUN, SWEEP):
         yield 'mode %r' % request.mode
@@ -185,6 +186,7 @@ class Output:
             self._thread.join(idle_seconds)
 
     def _run(self) -> None:
+        """The thread: write the lines, as fast as the reader takes them."""
         for line in iter(self._lines.get, None):
             data = memoryview((line + '\n').encode())
             while data:
@@ -251,6 +253,7 @@ class Input:
                 lambda: self._begin >= step or self.cancelled.is_set(), max(0.0, seconds))
 
     def _listen(self) -> None:
+        """The thread: take in orders of the sender. Its end, too, cancels the run."""
         for line in sys.stdin:
             self._heard.set()
             order = _order(line)

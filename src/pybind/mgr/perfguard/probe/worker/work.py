@@ -243,6 +243,7 @@ class Work:
         return Cleaned(cleaned.removed + later.removed, later.left)
 
     def _remove_images(self, ioctx: Any, until: float) -> Cleaned:
+        """Remove the images of the run, unless operations on one are still open."""
         wait([self._calling], max(0.0, until - time.monotonic()))
         if self._open_operations() or not self._calling.done():
             # To close the image would wait for these.
@@ -257,6 +258,7 @@ class Work:
         return sum(streams.in_flight() for streams in self._over)
 
     def _steps(self, connection: Connection) -> None:
+        """Measure the steps one after the other, each with its objects written before."""
         steps = self._request.steps
         if self._request.naming is not None:
             steps = named(steps, self._request.naming)
@@ -276,6 +278,7 @@ class Work:
                 self._core.close_image()
 
     def _create_image(self, connection: Connection, steps: Sequence[JobStep]) -> Image:
+        """Create and open the image that the steps measure."""
         name = self._request.prefix + 'image'
         ioctx = connection.ioctx if self._request.removes_images else connection.open_pool()
 
@@ -292,6 +295,7 @@ class Work:
         return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
+        """Write the objects that a step reads, unless they have their size already."""
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
                  if self._written.get(name) != object_bytes]
@@ -378,6 +382,7 @@ OOM_SCORE = '900'
 
 
 def main() -> None:
+    """The process of the worker: read the request, carry it out, and end with its state."""
     began = time.monotonic()
     _be_killed_first()
     output, commands = Output(), Input()
