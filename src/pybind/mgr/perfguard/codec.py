@@ -126,6 +126,7 @@ def _same(value: Any) -> Any:
 
 
 def _of_class(kind: type) -> _Form:
+    """The form of a plain type, an enum, a dataclass or a NamedTuple."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if issubclass(kind, enum.Enum):
@@ -209,6 +210,8 @@ def _tagged(kinds: List[Any]) -> _Form:
 
 
 def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:
+    """The form of a list, a frozenset or a tuple. Sets are sorted, so that equal ones have equal
+    JSON."""
     make = {frozenset: frozenset, list: list}.get(origin, tuple)
     if origin is tuple and inner[1:] != (Ellipsis,):
         return _row([_form(kind) for kind in inner])
@@ -240,6 +243,7 @@ def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda
 
 
 def _object(key_hint: Any, value_hint: Any) -> _Form:
+    """The form of a mapping as a JSON object."""
     key, value = _form(key_hint), _form(value_hint)
     numeric = key_hint is int
 
@@ -257,6 +261,8 @@ def _object(key_hint: Any, value_hint: Any) -> _Form:
 
 
 def _by_pg(_: Any, value_hint: Any) -> _Form:
+    """The form of a mapping from PGs to values of which many are equal: each value with its PGs in
+    one string."""
     form = _form(value_hint)
 
     def write(values: Any) -> List[List[Any]]:
@@ -304,6 +310,7 @@ def _field(name: str, form: _Form, raw: Any) -> Any:
 
 
 def _dataclass(kind: Any) -> _Form:
+    """The form of a dataclass as a JSON object, without fields that have their default."""
     forms, defaults = _fields(kind)
     if getattr(kind, 'json_row', False):
         return _named_row(kind, forms, defaults)
@@ -356,6 +363,8 @@ def _hints(kind: Any) -> Dict[str, Any]:
 
 
 def _named_row(kind: Any, forms: Dict[str, _Form], defaults: Dict[str, Any]) -> _Form:
+    """The form of a class as a JSON array of its fields, without the last ones that have their
+    default."""
     row = _row(list(forms.values()), len(forms) - len(defaults),
                lambda *parts: _made(functools.partial(kind, **dict(zip(forms, parts)))))
 

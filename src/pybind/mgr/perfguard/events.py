@@ -69,6 +69,8 @@ class EventLog:
         return kinds.index(commonest) if 2 * number > MOST_EVENTS else 0
 
     def save(self) -> None:
+        """Store the events since the last call: the recent ones, or all once there are many recent
+        ones."""
         if self._saved_id == self._last_id:
             return
         recent = self._recent(self._events)

@@ -46,6 +46,7 @@ class Module(Commands, MgrModule):
         self.loop = Loop(self._cluster, Store(self), self._options.read, clock, self._remarks)
 
     def serve(self) -> None:
+        """The thread of the module: one turn after the other until shutdown."""
         tracebacks = Tracebacks()
         self.loop.load()
         try:
@@ -158,6 +159,7 @@ class StandbyModule(MgrStandbyModule):
         self._stop = threading.Event()
 
     def serve(self) -> None:
+        """The thread of a standby mgr: answer Prometheus with an empty page."""
         endpoint = Endpoint(lambda: b'', lambda: place_of(self.get_localized_module_option))
         try:
             while not self._stop.is_set():

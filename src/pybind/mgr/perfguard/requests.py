@@ -141,6 +141,7 @@ class Requests:
             return self._load()
 
     def _load(self) -> List[str]:
+        """Load the stored requests. Returns what is lost, as texts."""
         lost: List[str] = []
         # Commands may wait for those that were known before.
         promised_before = {promised.key: promised for promised in self._promised}

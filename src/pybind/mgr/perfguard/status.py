@@ -195,6 +195,8 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
 
 def _evacuation_detail(campaign: Campaign, observation: Observation,
                        kept_pgs: Evacuation) -> Iterator[str]:
+    """The detail of the health check on PGs that norebalance keeps on OSDs which are to be
+    emptied."""
     end = _LETS_GO.get(campaign.phase, 'abort')
     yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard campaign %s" clears it' % (
         campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else end)
@@ -274,6 +276,7 @@ def status_json(published: Published, now: float) -> Json:
 
 
 def _signals_json(shown: Status, watched: Watched) -> Json:
+    """The signals of `status`; empty before the first turn."""
     signals = shown.signals
     if signals is None:
         return {}

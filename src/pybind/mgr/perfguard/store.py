@@ -167,6 +167,7 @@ class Store:
                 if isinstance(entry, dict) and isinstance(entry.get('id'), int)]
 
     def remove(self, name: str) -> None:
+        """Remove a document."""
         if name in self.foreign:
             return
         self._unverified.pop(name, None)
@@ -431,6 +432,8 @@ class Journal:
         return self.kept()
 
     def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
+        """Note why this mgr must not send commands, and mark the journal if that may be possible.
+        `values`: what the mons have. Returns False."""
         owner = values.get(OWNER)
         if self._owned and owner:
             self.fenced = True

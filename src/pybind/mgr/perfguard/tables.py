@@ -75,6 +75,7 @@ def bytes_text(size: float) -> str:
 
 
 def seconds_text(seconds: Optional[float]) -> str:
+    """A time in the unit that suits it; None: it is not known."""
     if seconds is None:
         return 'not known yet'
     whole = int(_rounded(seconds))
@@ -126,6 +127,7 @@ def reason_lines(data: Json) -> List[str]:
 
 
 def status(data: Json) -> str:
+    """The answer of "perfguard status" as text."""
     signals = data['signals']
     rows = [('phase', data['phase'])]
     if data.get('age_seconds') is not None:
@@ -182,6 +184,7 @@ def _remarks(row: Json) -> str:
 
 
 def osds(data: Json) -> str:
+    """The OSDs as a table."""
     if not data['osds']:
         return 'no OSD has reported so far'
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], _number(row['read_rate']),
@@ -195,6 +198,7 @@ def osds(data: Json) -> str:
 
 
 def pools(data: Json) -> str:
+    """The pools as a table."""
     if not data['pools']:
         return 'no pools'
     rows = [(row['pool'], _number(row['read_rate']), _number(row['read_ms']),
@@ -210,6 +214,7 @@ def pools(data: Json) -> str:
 
 
 def laggy(data: Json) -> str:
+    """The laggy PGs and the suspected OSDs as text."""
     last = data.get('last')
     if not data.get('laggy_pgs') and not data.get('wait_pgs'):
         return 'no PG is laggy' + ('; the last were from %s to %s; %s' % (
@@ -238,6 +243,7 @@ def exported(data: Json) -> str:
 
 
 def watch_history(data: Json) -> str:
+    """The history of client latency as a table."""
     if not data['points']:
         return 'no history yet'
     is_summed = any('read_max_ms' in row for row in data['points'])
@@ -271,6 +277,7 @@ STEP_TEXTS = {'held': 'in force', 'would': 'not taken (mode observe)', 'idle': '
 
 
 def mitigation(data: Json) -> str:
+    """The mitigations as a table."""
     columns = ('id', 'mitigation', 'state', 'since', 'why', 'before -> now')
     rows = []
     for row in data['rungs']:

@@ -77,6 +77,8 @@ class Advising:
 
     def _turn(self, observation: Observation, view: View, campaign: bool,
               untrimmed: Optional[int]) -> None:
+        """Begin to read the cluster when that is due, and publish the advice once the OSDs have
+        answered."""
         if self._due is None:
             self._due = observation.now + FIRST_SECONDS
         every = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
@@ -97,6 +99,7 @@ class Advising:
 
     def _publish(self, observation: Observation, campaign: bool, untrimmed: Optional[int],
                  inventory: Inventory, answers: Mapping[Question, str]) -> None:
+        """Apply the rules to what was read, with the options in force that OSDs have named."""
         shown: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
@@ -110,6 +113,7 @@ class Advising:
 
     def carry_out(self, order: AdviseOrder, observation: Observation, view: View, campaign: bool,
                   untrimmed: Optional[int]) -> Json:
+        """Answer an order: the findings, read again if it asks for them, or after muting a code."""
         if order.verb == 'advise':
             if self._read is None:
                 self._due = observation.now
@@ -120,6 +124,7 @@ class Advising:
             self.advice, remarks=(*self.advice.remarks, WAITING)))
 
     def _mute(self, order: AdviseOrder) -> None:
+        """Mute or unmute the code of an order, and store that. Raises Refused for another code."""
         muting = order.verb == 'advise mute'
         if muting and order.code not in CODES:
             raise Refused(errno.ENOENT, 'unknown code %r: must be one of %s'

@@ -51,6 +51,7 @@ def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
 
 
 def write_caches(facts: Facts) -> Optional[Seen]:
+    """Drives under OSDs whose volatile write cache is on."""
     cached = [(osd, drive) for osd, drive in facts.main_drives() if drive.write_cache]
     if not cached:
         return None
@@ -64,6 +65,7 @@ def write_caches(facts: Facts) -> Optional[Seen]:
 
 
 def worn(facts: Facts) -> Optional[Seen]:
+    """Drives of OSDs of which WORN_PERCENT of the life is used."""
     users = _users(facts, slice(None))
     # Without those of OSDs that are out, which were drained already.
     drives = facts.measured.drives or {}
@@ -120,6 +122,7 @@ def shared_dbs(facts: Facts) -> Optional[Seen]:
 
 
 def small_dbs(facts: Facts) -> Optional[Seen]:
+    """OSDs whose DB device is small for the size of their drive."""
     small = [osd for osd in facts.inventory.osds if osd.db_bytes and osd.main_bytes
              and osd.db_bytes < LEAST_DB_SHARE * osd.main_bytes]
     if not small:

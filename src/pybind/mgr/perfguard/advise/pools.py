@@ -56,6 +56,8 @@ def old_compat(facts: Facts) -> Optional[Seen]:
 
 
 def pgs_per_osd(facts: Facts) -> Optional[Seen]:
+    """A device class whose OSDs have too few or too many PGs on average. Nearly empty clusters are
+    left out."""
     osds = [osd for osd in facts.inventory.osds if osd.pgs is not None]
     if not osds or mean(osd.used_bytes for osd in osds) < LEAST_BYTES_PER_OSD:
         return None
@@ -83,6 +85,7 @@ def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
 
 
 def erasure_reads(facts: Facts) -> Optional[Seen]:
+    """Erasure-coded pools with small I/O that lack allow_ec_optimizations."""
     if facts.inventory.require_osd_release < EC_RELEASE:
         return None
     names = [pool.name for pool in facts.inventory.pools
@@ -101,6 +104,7 @@ def single_parity(facts: Facts) -> Optional[Seen]:
 
 
 def no_spare_domain(facts: Facts) -> Optional[Seen]:
+    """Pools with just enough failure domains: after the loss of one, their PGs stay degraded."""
     tight = [(pool.name, pool.domains) for pool in facts.inventory.pools
              if 0 < pool.domains[2] <= pool.domains[1]]
     if not tight:
@@ -189,6 +193,7 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
 
 
 def upmap_primaries(facts: Facts) -> Optional[Seen]:
+    """pg_upmap_primary entries while clients are connected that do not know them."""
     entries = facts.inventory.upmap_primaries
     old = {release: number for release, number in facts.inventory.clients.items()
            if release < UPMAP_PRIMARIES}
@@ -221,6 +226,7 @@ def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, i
 
 
 def nearly_full(facts: Facts) -> Optional[Seen]:
+    """A device class below a root that is fuller than NEARLY_FULL."""
     for root, device_class, hosts in _hosts_by_place(facts):
         total_bytes = sum(total for total, _ in hosts.values())
         used_bytes = sum(used for _, used in hosts.values())
@@ -296,6 +302,7 @@ def unprotected(facts: Facts) -> Optional[Seen]:
 
 
 def mixed_class(facts: Facts) -> Optional[Seen]:
+    """OSDs with rotating drives in a device class of flash drives."""
     mixed = [osd for osd in facts.inventory.osds
              if osd.device_class in FLASH and osd.rotational]
     if not mixed:
@@ -336,6 +343,7 @@ def slow_pings(facts: Facts) -> Optional[Seen]:
 
 
 def scrub_behind(facts: Facts) -> Optional[Seen]:
+    """PGs that were not scrubbed in time: scrubs are off on some OSDs, or too few may run."""
     summaries = [facts.health[code] for code in ('PG_NOT_DEEP_SCRUBBED', 'PG_NOT_SCRUBBED')
                  if code in facts.health]
     if not summaries:
@@ -368,6 +376,8 @@ def questions(osds: Iterable[OsdFacts]) -> Tuple[Question, ...]:
 
 
 def moves_at_restart(facts: Facts) -> Optional[Seen]:
+    """OSDs that CRUSH places under another host, and that would move under their own when they
+    restart."""
     moving: Dict[int, OsdFacts] = {}
     for osd in elsewhere(facts.inventory.osds)[:MOST_ASKED]:
         shown = facts.shown.get(osd.osd, {})

@@ -150,6 +150,7 @@ def _finding(finding: Finding) -> Json:
 
 
 def plain(data: Json) -> str:
+    """The findings as text: what was seen, why it matters, how to fix it, and the source."""
     lines: List[str] = []
     for finding in data['findings']:
         lines += ['%s (%s)' % (finding['code'], finding['severity']),

@@ -116,6 +116,7 @@ def debug_levels(facts: Facts) -> Optional[Seen]:
 
 
 def memory_target(facts: Facts) -> Optional[Seen]:
+    """BlueStore OSDs whose osd_memory_target is below LEAST_MEMORY_TARGET."""
     small: List[Tuple[float, OsdFacts]] = []
     for osd in facts.inventory.osds:
         target = number(value_of(facts, osd, 'osd_memory_target'))
@@ -159,6 +160,7 @@ def _by_host(facts: Facts) -> Dict[str, List[OsdFacts]]:
 
 
 def memory_overcommitted(facts: Facts) -> Optional[Seen]:
+    """A host whose OSDs may use more memory in total than MEMORY_SHARE of what it has."""
     for host, osds in sorted(_by_host(facts).items()):
         targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
         memory = osds[0].memory_bytes or 0
@@ -277,6 +279,7 @@ def rocksdb_options(facts: Facts) -> Optional[Seen]:
 
 
 def balancer_off(facts: Facts) -> Optional[Seen]:
+    """That the balancer is off, or in another mode than upmap, while no campaign has stopped it."""
     options = facts.inventory.balancer
     if facts.campaign or not options:
         return None

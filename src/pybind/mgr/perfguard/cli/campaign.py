@@ -186,6 +186,8 @@ class CampaignCommands(Handlers):
                                      previews=dry_run))
 
     def _ask(self, request: Request, message: str, dry_run: bool) -> Json:
+        """Put a request to the loop and wait until it is stored, or, with `dry_run`, for its
+        effects. Returns the answer of the command."""
         def give(again: bool) -> Json:
             if dry_run:
                 effects = self.loop.dry_run(request, again)

@@ -49,6 +49,28 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
     if change not in CHANGE_TEXTS and not losing:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
                       % (change, ', '.join([*CHANGE_TEXTS, *([LOSE] if dry_run else [])])))
+    _refuse_mismatched(change, what, given)
+    if losing:
+        return Order(LOSE, _names(LOSE, what), dry_run=True)
+    order = Order(change, accept=codes, dry_run=dry_run,
+                  **{name: given[name] for name in _IN_ORDER if name in given})
+    if change == 'crushmap':
+        return replace(order, crush_map=_file(given.get('inbuf'), 'no CRUSH map: give one'))
+    if change == 'import':
+        return replace(order, mappings=_file(given.get('inbuf'), 'no mappings: give a file'))
+    if 'what_if' in given:
+        return replace(order, under=words(*given.get('under', ())),
+                       device_class=given.get('class_'), accept=(), dry_run=True)
+    drain = words(*given.get('drain', ()))
+    if 'await_' in given:
+        return replace(_awaited(what, given.get('within'), order), drain=drain)
+    if change == 'expand':
+        return expansion(words(*what), order.weight, codes, dry_run, drain)
+    return replace(order, names=_names(change, what))
+
+
+def _refuse_mismatched(change: str, what: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raise Refused for arguments that the change does not take, or not together with others."""
     _refuse_ignored(change, {_spelled(name): name in given and change not in changes
                              for name, changes in _TAKEN_BY.items()})
     is_awaited, asks_what_if = 'await_' in given, 'what_if' in given
@@ -62,26 +84,10 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
     if given.get('upmaps_max', 0) < 0:
         raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % given['upmaps_max'])
-    if losing:
-        return Order(LOSE, _names(LOSE, what), dry_run=True)
-    order = Order(change, accept=codes, dry_run=dry_run,
-                  **{name: given[name] for name in _IN_ORDER if name in given})
-    if change == 'crushmap':
-        return replace(order, crush_map=_file(given.get('inbuf'), 'no CRUSH map: give one'))
-    if change == 'import':
-        return replace(order, mappings=_file(given.get('inbuf'), 'no mappings: give a file'))
-    if asks_what_if:
-        return replace(order, under=words(*given.get('under', ())),
-                       device_class=given.get('class_'), accept=(), dry_run=True)
-    drain = words(*given.get('drain', ()))
-    if is_awaited:
-        return replace(_awaited(what, given.get('within'), order), drain=drain)
-    if change == 'expand':
-        return expansion(words(*what), order.weight, codes, dry_run, drain)
-    return replace(order, names=_names(change, what))
 
 
 def _awaited(what: Sequence[str], within: Optional[str], order: Order) -> Order:
+    """The order to expand to OSDs that boot later. `within`: how long to wait for the first."""
     _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
         what): bool(what), '--accept (the risks are not known yet)': bool(order.accept)})
     return replace(order, verb=AWAIT,
@@ -94,6 +100,8 @@ def _spelled(name: str) -> str:
 
 
 def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
+    """What a change is of: a pool with a rule or a number, pools, or OSDs, hosts and racks. Raises
+    Refused if there are too few or too many."""
     if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
             change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
@@ -106,7 +114,8 @@ def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
 
 
 def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
-    """`arguments`: whether each is given although the change does not use it."""
+    """Raise Refused for the first argument that is given although the change does not use it.
+    `arguments`: whether each is."""
     for argument, ignored in arguments.items():
         if ignored:
             raise Refused(errno.EINVAL, '%.80s does not apply to %.40s' % (argument, change))

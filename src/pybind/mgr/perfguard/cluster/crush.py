@@ -447,6 +447,7 @@ class CrushRules:
         return Spread({}) if rule is None else spread_of(rule, pool_size)
 
     def _choice_violation(self, choice: Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
+        """How a set of OSDs violates one choice of a rule; None: not at all."""
         if choice.leaf and len(set(map(choice.bucket_of.get, osds))) == len(osds):
             return None  # nearly always
         osd_by_bucket: Dict[int, int] = {}

@@ -128,6 +128,8 @@ Foreseen = TypeVar('Foreseen')
 
 def _foreseen(work: Callable[['_Tools'], Foreseen],
               stopping: Stopping) -> Union[Foreseen, NoFuture]:
+    """The result of `work` with the tools of Ceph; NoFuture: they failed, or their output cannot be
+    read."""
     try:
         with _tools(stopping) as tools:
             return work(tools)
@@ -217,6 +219,7 @@ class _Places:
         return self._later[seed]
 
     def _placed(self, crush: Path, pgs: int) -> Dict[int, OsdSet]:
+        """Where crushtool places the inputs 0 to `pgs` - 1 under the rule of the pool."""
         pool = self._pool
         lines = self._tools.run(
             CRUSHTOOL, '-i', str(crush), '--test', '--rule', str(pool.crush_rule), '--num-rep',
@@ -244,6 +247,8 @@ class _Places:
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
              rule: Optional[PoolRule]) -> Outlook:
+    """Where PGs are placed with another CRUSH map, rule of a pool or weights, whichever is given.
+    With `whole`, also the PGs for which nothing changes."""
     crush_path, pgs = tools.path('crush'), osdmap.pg_count
     now = later = _mapping(tools, 'osdmap', source(osdmap.epoch), pgs)
     if crush_map is not None:

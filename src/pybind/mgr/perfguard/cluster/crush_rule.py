@@ -301,6 +301,7 @@ def _bucket_of(buckets: Buckets, takes: Sequence[int], type_id: int) -> Mapping[
 
 
 def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
+    """The buckets of a type in the tree of `root`, with `root` itself."""
     matching: Set[int] = set()
     visited: Set[int] = set()
     todo = [root]
@@ -349,6 +350,7 @@ def product(nums: Iterable[int], pool_size: int) -> int:
 
 
 def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
+    """How many shards of a PG the rule can place on these OSDs, by its levels from the top."""
     level, *below = levels
     buckets: Dict[int, Set[int]] = {}
     for osd in osds:

@@ -193,6 +193,7 @@ class Drives:
             self.known = self.known or {}
 
     def _turn(self, now: float, available: bool) -> None:
+        """Read the drives, a few in each job of the tool thread, and publish when all are read."""
         if self._due is None:
             self._due = now + FIRST_READ_SECONDS
         if self._job is not None and self._job.done:

@@ -116,6 +116,7 @@ def _data_shards(profile: Mapping[str, str]) -> int:
 
 
 def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) -> Pool:
+    """A pool of "osd dump". `profiles`: the erasure code profiles by name."""
     erasure = dumped['type'] == _ERASURE
     profile: Mapping[str, str] = {}
     if erasure:
@@ -216,6 +217,7 @@ class PgSummary:
         return self._degraded
 
     def _read(self) -> None:
+        """Read the summary by OSD, and measure the CPU time that this takes."""
         begin = self._cpu()
         counts_by_osd: Dict[int, Mapping[str, int]] = {
             int(osd): states

@@ -47,6 +47,8 @@ class FlagOrders:
 
     def _note(self, entries: Iterable[Mapping[str, object]],
               heard: Callable[[float], float]) -> None:
+        """Note when each flag was last set by others than mgrs, and when it was last cleared.
+        `heard`: converts the time of an entry."""
         for entry in entries:
             order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
             when = None if order is None else _seconds(str(entry.get('stamp')))

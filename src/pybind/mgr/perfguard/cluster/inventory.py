@@ -245,6 +245,7 @@ def _osds(osdmap: OsdMap, crush: CrushRules, metadata: Json, stats: Json) -> Lis
 
 
 def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
+    """An OSD by its metadata and its row of "osd df"."""
     memory = _number(metadata.get('mem_total_kb'))
     rotational = _number(metadata.get('rotational'))
     return OsdFacts(

@@ -142,6 +142,7 @@ class MgrCluster:
         return self._crush
 
     def signals(self, osdmap: OsdMap) -> Signals:
+        """The cheap signals of one turn: PG states, health, slow operations and space."""
         status = self._mgr.get('pg_status')
         health = json.loads(self._mgr.get('health').get('json') or '{}')
         checks, muted = health_checks(health)
@@ -259,6 +260,8 @@ class MgrCluster:
         self._flag_orders.hear(entry, self._clock())
 
     def ordered_flags(self) -> FrozenSet[str]:
+        """The flags that an operator has set while they were set already. The audit log is read
+        once, and entries as they come."""
         if self._clock() >= self._audit_due:
             reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
                                 'channel': 'audit', 'format': 'json'}])[0]

@@ -124,6 +124,7 @@ class OrchestratorReader:
         self._read: Optional[float] = None
 
     def __call__(self) -> Orchestrating:
+        """What the orchestrator is doing, read at most every ORCHESTRATOR_SECONDS."""
         now = self._clock()
         if self._read is None or now - self._read >= ORCHESTRATOR_SECONDS:
             self._read = now

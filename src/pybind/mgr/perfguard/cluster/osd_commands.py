@@ -106,6 +106,7 @@ class OsdQuestions:
                 if question in self._known}
 
     def _collect(self, now: float) -> None:
+        """Take in the answers that have arrived to open questions, and forget old ones."""
         for topic in sorted(set(map(_topic, self._open))):
             answers = {answer.osd: answer for answer in self._asking.answers(topic, json.loads)}
             pending = self._asking.asked(topic)
@@ -241,6 +242,8 @@ class HistogramSampler:
         return frozenset(self._begun)
 
     def _collect(self, now: float) -> List[LatencyCounts]:
+        """The samples that the dumps received now complete. `counted` becomes what each dump adds
+        to the one before."""
         done: List[LatencyCounts] = []
         counted: List[LatencyCounts] = []
         for answer in self._asking.answers(LATENCY_TOPIC, histograms):

@@ -77,6 +77,8 @@ class LoadSampling:
         self._counting = False
 
     def decide(self, now: float, standing: bool) -> bool:
+        """Whether loads are read now. They are costly, so only for LOADS_SHARE of the time, and
+        `standing`: only while something is slow."""
         passed = now - self._decided
         spent = passed if self._counting else 0.0
         self._decided = now
@@ -169,6 +171,8 @@ class Sensors:
     # ---- Counters
 
     def _counters(self, up: List[int]) -> Dict[int, OsdCounters]:
+        """The counters of the OSDs that are up. An OSD with invalid ones is left out, and logged
+        once."""
         counters_by_osd: Dict[int, OsdCounters] = {}
         for osd in up:
             try:
@@ -183,6 +187,7 @@ class Sensors:
         return counters_by_osd
 
     def _counters_of(self, name: str) -> Optional[OsdCounters]:
+        """The counters of one OSD; None: it has not reported yet."""
         read = self._ops(name, 'osd.op_r_latency')
         if read is None:
             return None

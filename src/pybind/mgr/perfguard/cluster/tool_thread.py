@@ -96,6 +96,7 @@ class ToolThread:
                 log.warning('a tool of Ceph is still running')
 
     def _run(self) -> None:
+        """The thread: do the jobs one after the other until it is closed."""
         while True:
             with self._changed:
                 while not self._waiting and not self._closed:

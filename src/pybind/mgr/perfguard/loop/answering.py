@@ -42,6 +42,7 @@ class Answering:
             self._jobs.mitigating.check(promise)
 
     def _check_request(self, request: Request, published: Published) -> None:
+        """Raise Refused if a request cannot be met, by what the last turn has published."""
         rebalanced, pools = published.rebalanced, published.watched.pool_ids or None
         # An abort must be possible while a finished campaign cannot end.
         if self._jobs.closing and request.verb != 'abort':
@@ -77,6 +78,8 @@ class Answering:
             self._jobs.mitigating.revert(request.promise)
 
     def keep(self, requests: Sequence[Promised], observation: Observation) -> None:
+        """Apply the requests in their order, if this mgr owns the journal, and wake those who
+        wait for them."""
         if requests and not self._jobs.may_write():
             return
         for request in requests:
@@ -106,6 +109,8 @@ class Answering:
 
     def _answer(self, pending: PendingOrder, observation: Observation, view: View,
                 options: Options) -> None:
+        """Carry out one order, or keep it for the next turn if its result is still being
+        computed."""
         order = pending.order
         try:
             if order.job != 'why' and not self._jobs.may_write():
@@ -148,6 +153,8 @@ class Answering:
         return self._shut_down(order, observation)
 
     def _shut_down(self, order: ShutdownOrder, observation: Observation) -> Document:
+        """Begin to give everything back, or answer how far that is. Raises Refused if something
+        would be lost and the order does not accept that."""
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),

@@ -235,6 +235,7 @@ class Loop:
     # ---- one turn
 
     def turn(self) -> None:
+        """Run one turn, if this mgr owns the journal, and measure its CPU time."""
         begin = time.thread_time()
         self._answer_seconds = 0.0
         try:
@@ -253,6 +254,8 @@ class Loop:
             self._publishing.warn(check)
 
     def _turn(self) -> None:
+        """Observe, carry out requests and orders, run all jobs, and publish. Clients that wait for
+        an order are woken last."""
         self.jobs.begin_turn()
         self._answering.expire(self.clock())
         # Taken off the queue before the observation, which depends on them.
@@ -365,6 +368,7 @@ class Observing:
                                         observation.crush_version)
 
     def watch(self, observation: Observation, view: View, options: Options) -> Observation:
+        """Run the watch, and add what it knows to the observation."""
         jobs, watching = self._jobs, self._jobs.watching
         watching.turn(observation.now, view, observation.signals, options, jobs.rebalance.in_flight,
                       jobs.probing.affects_latency(observation.now, observation.stats_period),
@@ -404,6 +408,7 @@ class Publishing:
         self.published = Published()
 
     def note(self, event: Event) -> None:
+        """Keep an event, and write the important ones to the cluster log."""
         now = self._clock()
         self.events.note(event, now)
         if event.kind == MITIGATION or event.kind in EVENT_KINDS.values():
@@ -484,6 +489,7 @@ class Ownership:
         self._too_old = ''
 
     def load(self) -> None:
+        """Load the state of an earlier mgr from the store, and report what is lost."""
         now = self._clock()
         self._jobs.journal.load(now)
         self._publishing.events.load()

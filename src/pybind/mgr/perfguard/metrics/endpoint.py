@@ -60,6 +60,7 @@ class _Request(BaseHTTPRequestHandler):
         self.rfile = cast(Any, _LimitedReader(self.rfile))
 
     def do_GET(self) -> None:
+        """Serve the metrics; other paths do not exist."""
         if self.path.partition('?')[0] != '/metrics':
             self.send_error(404, 'the metrics are at /metrics')
             return
@@ -211,6 +212,7 @@ class Endpoint:
                 and self._clock() - self._tried >= LISTEN_RETRY_SECONDS)
 
     def _start(self, place: Place) -> None:
+        """Start a server, or note why it cannot start."""
         self._tried = self._clock()
         failure = ''
         server: Optional[Server] = None
@@ -230,6 +232,7 @@ class Endpoint:
         self._report(place, failure)
 
     def _report(self, place: Place, failure: str) -> None:
+        """Log a failure once, and the success after it."""
         text = failure and 'cannot serve metrics on %s: %s' % (
             place, ' '.join(failure.split()))
         if text != self._failure:

@@ -101,6 +101,7 @@ STEP_STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.va
 
 
 def campaign_samples(rebalanced: Rebalanced) -> Found:
+    """The samples of the current campaign, by name of the metric."""
     shown, campaign = rebalanced.status, rebalanced.campaign
     counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
               ('released', shown.released), ('kept', shown.kept),
@@ -172,6 +173,7 @@ def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str 
 
 
 def pool_samples(rows: Sequence[PoolRow]) -> Found:
+    """The samples of the latency of pools, by name of the metric."""
     samples: Found = {}
     for row in rows:
         who = labels(pool_id=row.id, name=row.pool)
@@ -197,6 +199,7 @@ def capacity_samples(published: Published, probed: Probed) -> Found:
 
 
 def osd_samples(rows: Sequence[OsdRow]) -> Found:
+    """The samples of the latency and slowness of OSDs, by name of the metric."""
     samples: Found = {}
     for row in rows:
         who = labels(ceph_daemon='osd.%d' % row.osd, hostname=row.host,
@@ -253,6 +256,7 @@ class ProbeMetrics:
         self._known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
 
     def samples(self, probed: Probed) -> Found:
+        """The samples of probes, by name of the metric."""
         last, whole = _last(probed.records)
         slower = {regression.run for regression in probed.regressions}
         with_baseline = [(subject, record) for subject, record in whole.items()
@@ -316,6 +320,7 @@ def _measure(subject: str, record: RunRecord) -> Tuple[Measurement, ...]:
 
 
 def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measurement:
+    """The medians of the repetitions of one job. Latencies are in seconds."""
     who = labels(job=repetitions[0].name, op=key.direction, part=key.part,
                  ceph_daemon=None if key.osd is None else 'osd.%d' % key.osd)
     return Measurement(
@@ -359,6 +364,7 @@ class MetricsPage:
         return cached[2]
 
     def _text(self, published: Published, probed: Probed) -> bytes:
+        """The page as Prometheus reads it."""
         samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
         for part in (campaign_samples(published.rebalanced) if published.turned else {},
                      mitigation_samples(published.mitigated.listing),
@@ -370,6 +376,7 @@ class MetricsPage:
         return render(_by_wall_clock(samples, published.clock_set))
 
     def _own(self, published: Published) -> Found:
+        """The samples of perfguard itself, by name of the metric."""
         build, status = self._build(), published.status
         samples: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,

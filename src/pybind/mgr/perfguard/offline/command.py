@@ -10,13 +10,12 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster import crush_preview
 from ..cluster.crush import CrushRules
 from ..cluster.ports import NoFuture, Outlook
-from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets
+from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets, UpmapEntry
 from ..errors import Code, Reason, Refused, texts
 from ..observation import Observation, Settings
 from ..options import DEFAULTS
@@ -102,6 +101,7 @@ def say(text: str) -> None:
 # ---- the command line
 
 def _parser() -> argparse.ArgumentParser:
+    """The arguments of perfguard-plan."""
     parser = argparse.ArgumentParser(
         prog='perfguard-plan', description='Plan pins, their release, expansions and drains, from '
         'dumps or from a live cluster. Prints commands or a script; changes nothing.')
@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where the cluster is read."""
     parser.add_argument('--report', metavar='F', help='ceph report')
     live = parser.add_argument_group('a live cluster in place of dumps')
     live.add_argument('--live', action='store_true', help='read the cluster through librados '
@@ -187,6 +188,7 @@ def _positive(text: str) -> int:
 
 
 def _source(args: argparse.Namespace, progress: Terminal) -> Source:
+    """Where the arguments read the cluster. Raises BadInput if they contradict each other."""
     required = ('pg_dump',) if hasattr(args, 'pg_dump') else ('osd_df', 'osdmap')
     present = [name for name in ('report', 'osd_dump', 'crush_dump', 'pg_dump', 'osd_df', 'osdmap')
                if getattr(args, name, None)]
@@ -235,6 +237,7 @@ def _maps(source: Source) -> Maps:
 
 
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
+    """The commands that pin all remapped PGs to where their data is."""
     # The largest first, so that it is alone in memory.
     pgs = source.pgs(clean=False)
     maps = _maps(source)
@@ -264,7 +267,9 @@ def _warn_of_balancer(source: Source) -> None:
 
 
 def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    """release: the next batch; plan: all of them."""
+    """The commands that release PGs and what they move: those of the next batch (release), or of
+    all batches (plan)."""
+    only_next = args.command == 'release'
     pgs = source.pgs(clean=True)
     maps = _maps(source)
     if maps.crush is None:
@@ -274,24 +279,24 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs),
                      _pg_limit(args, source.config()))
     caps = _caps(args, maps)
-    planned = _batches(plan, maps, caps, args.command == 'release', progress)
-    moves = [move for batch in planned for move in batch]
-    movement = movement_of(moves, caps.pgs, caps.target)
+    batches = _batches(plan, maps, caps, only_next, progress)
+    movement = movement_of([move for batch in batches for move in batch], caps.pgs, caps.target)
     _summarize_release(args.command, plan, movement)
     _name_empty(maps.crush, maps.osdmap, pgs)
-    entries = [plan.entries(move.pgid for move in batch) for batch in planned]
+    all_entries: Dict[str, UpmapEntry] = {}
+    command_batches = []
+    for batch in batches:
+        entries = plan.entries(move.pgid for move in batch)
+        all_entries.update(entries)
+        awaited_osds = None if only_next else frozenset(
+            osd for move in batch for osd in move.targets)
+        command_batches.append(CommandBatch(list(commands(maps.osdmap, entries)), awaited_osds))
     return _printed(args, maps, {
         **_movement_json(movement, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
-        'batches': [[move.pgid for move in batch] for batch in planned],
-        **entries_json(dict(chain.from_iterable(batch_entries.items()
-                                                for batch_entries in entries))),
-        'left_out': reasons_json(plan.left)},
-        Script([CommandBatch(list(commands(maps.osdmap, batch_entries)),
-                             None if args.command == 'release' else
-                             frozenset(osd for move in batch for osd in move.targets))
-                for batch, batch_entries in zip(planned, entries)],
-               repeated=args.command == 'release'))
+        'batches': [[move.pgid for move in batch] for batch in batches],
+        **entries_json(all_entries), 'left_out': reasons_json(plan.left)},
+        Script(command_batches, repeated=only_next))
 
 
 def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
@@ -316,6 +321,7 @@ def _refuse_or_warn(command: str, reasons: Sequence[Reason]) -> None:
 
 def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
              progress: Terminal) -> List[List[Move]]:
+    """The batches of moves in which the pins are released; with `only_first`, at most one."""
     assert maps.crush is not None
     planned, number = [], 0
     for batch in batches(plan, maps.osdmap, maps.crush, caps):
@@ -329,6 +335,8 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
 
 
 def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
+    """Where CRUSH places the PGs whose up set does not show it. Without osdmaptool, they are left
+    alone."""
     lacking = lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
     if not osdmap.upmap_vectors and not lacking:
         return NO_RAWS
@@ -352,6 +360,7 @@ def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
+    """The caps of the throttle, with those that the arguments change."""
     arguments = {name: getattr(args, option[2:].replace('-', '_'))
                  for option, (name, _) in CAPS.items()}
     options = replace(DEFAULTS, **{name: value for name, value in arguments.items() if value})
@@ -377,31 +386,31 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
     preview = _preview(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)
-    change, join, shown = preview.change, preview.planned, preview.as_json(order, None)
+    change, planned, shown = preview.change, preview.planned, preview.as_json(order, None)
     assert change is not None
     for text in (*(left_out_text(*row) for row in preview.left_out), *shown['warnings']):
         say(text)
-    pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
+    pins = PinPlan({pgid: pin.entry for pgid, pin in planned.pins.items()}, planned.unpinnable)
     _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
     caps = caps_of(DEFAULTS)
-    moves = movement_of(join.moves.values(), caps.pgs, caps.target)
-    say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
-    staying = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
+    movement = movement_of(planned.moves.values(), caps.pgs, caps.target)
+    say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(movement)))
+    remapped = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
     _explain('moves at once', _texts({pgid: why for pgid, why in pins.unpinnable.items()
-                                      if pgid not in staying}))
-    _explain('is remapped', _texts(staying))
-    present = maps.crush.weights()
-    before = {osd: present[osd] for osd in change.weights}
-    say('CRUSH weights before: ' + _some_weights(before))
+                                      if pgid not in remapped}))
+    _explain('is remapped', _texts(remapped))
+    weights = maps.crush.weights()
+    weights_before = {osd: weights[osd] for osd in change.weights}
+    say('CRUSH weights before: ' + _some_weights(weights_before))
     if change.drained:
         say('drained OSDs keep CRUSH weight %s: with weight 0, the mons would drop their pins. '
             'When they are empty, "plan" names the command for weight 0' % TINY_WEIGHT)
     lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
     return _printed(args, maps, {
-        'weights': _by_name(change.weights), 'weights_before': _by_name(before),
+        'weights': _by_name(change.weights), 'weights_before': _by_name(weights_before),
         'warnings': shown['warnings'], 'left_out': shown['left_out'],
-        **_movement_json(moves, maps), **pins.as_json()},
-        Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(before)))
+        **_movement_json(movement, maps), **pins.as_json()},
+        Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(weights_before)))
 
 
 def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,

@@ -120,6 +120,8 @@ class Dumps:
         return None  # dumps do not contain it
 
     def encoded(self, epoch: int) -> Optional[bytes]:
+        """The OSDMap of an epoch in the encoding of Ceph; None: it was not given. Raises
+        BadInput."""
         if self._osdmap is None:
             return None
         try:
@@ -147,6 +149,7 @@ class Dumps:
 
     def _read(self, path: str, convert: Callable[[Any], Any],
               object_hook: Optional[ObjectHook] = None) -> Any:
+        """The converted JSON of a file. Raises BadInput."""
         self._progress.say('reading ' + path)
         try:
             with _opened(path) as f:
@@ -241,6 +244,7 @@ class LiveCluster:
         return bool(self._json('mgr', _balances, prefix='balancer status'))
 
     def rival(self) -> str:
+        """Why the module perfguard of the cluster prevents this plan; '': it does not."""
         if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
             return ''
         try:

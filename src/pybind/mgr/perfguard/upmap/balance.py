@@ -353,6 +353,7 @@ class _Groups(ShardLevel):
         return list(dict.fromkeys(self._group.bucket_of.get(osd, NO_OSD) for osd in raw))
 
     def _set_targets(self) -> None:
+        """Set how many groups each bucket holds, and how many it should hold."""
         shards = self._shards
         groups_by_bucket = Counter(bucket for members in self.here for bucket in members)
         self.count = {bucket: groups_by_bucket[bucket] for bucket in self._osds}

@@ -232,6 +232,7 @@ class _Evening:
         return copied, _differs(level, changed, raw) - _differs(level, members, raw)
 
     def _move(self, index: int, number: int, place: int, giver: int, taker: int) -> None:
+        """Move a shard of a pool, and keep all that is derived from its place up to date."""
         for osd in (giver, taker):
             del self._order[bisect_left(self._order, (self._relative(osd), osd))]
         level = self._levels[index]
@@ -246,6 +247,8 @@ class _Evening:
             self._moves_of[osd] += 1
 
     def result(self, moves_without_limit: int) -> Evened:
+        """Where all PGs end, and how even the OSDs are before and after. `moves_without_limit`:
+        shards that would move."""
         finals: Dict[str, OsdSet] = {}
         deviations: Dict[int, Tuple[float, float]] = {}
         for level in self._levels:

@@ -270,6 +270,8 @@ class GroupedSets:
 
     def _in_domains(self, parent: int, lacking: _Positions, used: FrozenSet[int], pg: _Placing,
                     new: _New) -> Iterator[_New]:
+        """The ways to put the positions `lacking` on OSDs of different failure domains below a
+        bucket, the best first. `used`: failure domains with shards."""
         if not lacking:
             yield new
             return

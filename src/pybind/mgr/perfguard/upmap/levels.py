@@ -71,6 +71,8 @@ class ShardLevel(ABC):
     # ---- The end state
 
     def even_out(self) -> None:
+        """Bring all items as close to their share as possible: first by following CRUSH, then by
+        single moves and chains, to wider and wider bounds."""
         low, high, wide = self.near.low, self.near.high, self.wide
         self._follow_crush(high, low, keep_first=True)
         self._follow_crush(high, low)
@@ -165,6 +167,8 @@ class ShardLevel(ABC):
                 heappush(heap, (-self.surplus(giver), giver))
 
     def _give_one(self, giver: int, shards: List[_Ranked], takers: '_Takers') -> bool:
+        """Move one shard from `giver` to the item that needs it most. `shards`: a heap of those
+        that may leave it. Returns False if none can move."""
         while shards:
             ranked = heappop(shards)
             number, place = ranked[-2:]

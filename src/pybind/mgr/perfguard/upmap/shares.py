@@ -209,6 +209,7 @@ class Backfill(NamedTuple):
 
 def backfill_bytes(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
                    shard_bytes: Callable[[Pool], int]) -> Backfill:
+    """The bytes that are arriving on and leaving OSDs with the PGs that are remapped."""
     arriving: 'Counter[int]' = Counter()
     leaving: 'Counter[int]' = Counter()
     for pgid, acting in osdmap.pg_temp.items():

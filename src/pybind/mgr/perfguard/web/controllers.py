@@ -216,6 +216,7 @@ class PerfguardPage(BaseController):
 
     @staticmethod
     def _serve(name: str) -> List[bytes]:
+        """A file of the page, with the headers that it requires."""
         asset = ASSETS.get(name)
         if asset is None:
             raise cherrypy.HTTPError(404, 'no such file')

@@ -251,6 +251,7 @@ def osd_causes(case: OsdCase) -> List[Cause]:
 
 
 def _state(case: OsdCase) -> List[Cause]:
+    """Why an OSD has no readings: it is down, or does not report."""
     osd = case.osd
     if osd.destroyed or not osd.up:
         return [Cause(Code.OSD_DOWN, 'osd.%d is %s' % (
@@ -265,6 +266,7 @@ def _state(case: OsdCase) -> List[Cause]:
 
 
 def _watched(case: OsdCase) -> List[Cause]:
+    """What the watch knows about the slowness of an OSD."""
     causes: List[Cause] = [] if case.row is None else _of_row(case.row)
     if case.suspect is not None:
         causes.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
@@ -281,6 +283,7 @@ def _watched(case: OsdCase) -> List[Cause]:
 
 
 def _of_row(row: OsdRow) -> List[Cause]:
+    """The causes that the row of "perfguard osds" names."""
     causes = []
     if row.slow:
         # The likely causes first; the slowdown follows them.

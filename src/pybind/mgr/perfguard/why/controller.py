@@ -135,6 +135,8 @@ class Explaining:
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
+        """What OSDs answer about a PG; None: their answers are awaited. One PG at a time is asked
+        about."""
         if self._open is not None and self._open.order is not order and self._open.lasts(now):
             self._collect(self._open)
             return None  # another PG is being explained
@@ -147,6 +149,7 @@ class Explaining:
         return inquiry.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
+        """Ask the primary about a PG, and all its OSDs about their reservations."""
         primary = place.primary
         if primary < 0:
             return _Inquiry(order, pgid, -1, frozenset(), now)
@@ -162,6 +165,7 @@ class Explaining:
         return _Inquiry(order, pgid, primary, osds, now + WHY_PATIENCE_SECONDS)
 
     def _collect(self, inquiry: _Inquiry) -> None:
+        """Take in the answers that have arrived."""
         for osd, answer in self._cluster.answers(QUERY).items():
             answers = _read(osd, lambda: state_of(inquiry.pgid, answer))
             if answers is not None and osd == inquiry.primary:
@@ -204,6 +208,7 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
 
 
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
+    """All that is known of a PG, to find out what it waits for."""
     observation, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
     case = pgs.PgCase(

@@ -99,6 +99,7 @@ def causes(case: PgCase) -> List[Cause]:
 # ---- pinned, and not released yet
 
 def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
+    """Why the campaign has not released a pinned PG."""
     evidence = {'phase': campaign.phase.value, 'campaign': campaign.id}
     if case.pgid in campaign.pinning.sent:
         return [Cause(Code.PINS_SENT, 'its pin is not in the OSDMap yet', evidence)]
@@ -165,6 +166,8 @@ def _on_its_way(case: PgCase) -> List[Cause]:
 
 
 def _flags(case: PgCase) -> List[Cause]:
+    """The flags that stop the backfill of a PG, and who has set them. Degraded PGs recover despite
+    these."""
     if 'degraded' in case.answers.state:
         return []
     causes = []
@@ -179,6 +182,7 @@ def _flags(case: PgCase) -> List[Cause]:
 
 
 def _of_backfill(case: PgCase) -> List[Cause]:
+    """What the backfill of a PG waits for."""
     state = case.answers.state
     if 'backfill_toofull' in state:
         return [Cause(Code.BACKFILL_TOOFULL, 'too full for backfill: %s' % (
@@ -254,6 +258,7 @@ def _condition(case: PgCase) -> List[Cause]:
 
 
 def _unpinned(case: PgCase) -> List[Cause]:
+    """Why a remapped PG is neither pinned nor in flight."""
     campaign = case.campaign
     if case.flight is not None or not case.remapped:
         return []
