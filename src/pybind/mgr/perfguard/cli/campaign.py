@@ -2,7 +2,7 @@
 """The commands of campaigns and of saved plans: one thin function each."""
 import errno
 import json
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
 from ..cluster.types import Json
 from ..errors import Refused, code_of
@@ -19,11 +19,6 @@ from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds
 from .changes import order_of
 from .shell import CommandResult, Handlers, line, patiently, reads, show, spelled, writes
-
-
-def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
-    """For other tools: only the list."""
-    return json.dumps(exported['mappings'], indent=None if format == 'json' else 2)
 
 
 class CampaignCommands(Handlers):
@@ -144,7 +139,9 @@ class CampaignCommands(Handlers):
         document = self._order(Order('export', dry_run=True))
         vectors = document['vectors']
         left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(vectors)
-        return 0, _json_of(document, format), left_out if vectors else ''
+        # Other tools expect only the list.
+        mappings = json.dumps(document['mappings'], indent=None if format == 'json' else 2)
+        return 0, mappings, left_out if vectors else ''
 
     @writes('perfguard plan save', tables.saved_plan)
     def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,

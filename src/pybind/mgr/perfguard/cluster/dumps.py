@@ -82,11 +82,8 @@ def osdmap_from_dump(dump: Mapping[str, Any], known_items: Optional[KnownItems] 
                 'osd.%d' % osd['osd'] for osd in dump['osds'] if NOOUT in osd.get('state', ()))]),
             noout_classes=frozenset(_with_noout(dump, 'device_class_flags')))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
-
-
-def _complaint(error: Exception) -> str:
-    return 'no %s' % error if isinstance(error, KeyError) else str(error)
+        why = 'no %s' % e if isinstance(e, KeyError) else str(e)
+        raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % why) from e
 
 
 def _flags(dump: Mapping[str, Any]) -> FrozenSet[str]:

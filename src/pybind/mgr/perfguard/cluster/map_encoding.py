@@ -91,7 +91,8 @@ def _states_at(osdmap: bytes) -> Tuple[int, int]:
     """Where the states of the OSDs begin, and their number. Their reweights follow."""
     if osdmap[_VERSION_AT] < _WIDE_STATES:
         raise ValueError('an OSDMap from before Luminous')
-    at = _names_at(osdmap)
+    # The names of the pools follow the pools.
+    at = max([_POOLS_AT + 4, *(begin + length for _, begin, length in _pools(osdmap))])
     count, = struct.unpack_from('<I', osdmap, at)
     at += 4
     for _ in range(count):
@@ -129,11 +130,6 @@ def _numbers_at(osdmap: bytes, pool: int) -> int:
         if pool_id == pool:
             return at + _NUMBERS_AFTER
     raise ValueError('pool %d is not in the OSDMap' % pool)
-
-
-def _names_at(osdmap: bytes) -> int:
-    """Where the names of the pools begin."""
-    return max([_POOLS_AT + 4, *(at + length for _, at, length in _pools(osdmap))])
 
 
 def _pools(osdmap: bytes) -> Iterator[Tuple[int, int, int]]:

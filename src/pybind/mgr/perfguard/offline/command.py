@@ -133,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in (pin, release, plan):
         _add_pg_dumps(command)
     for command in (release, plan):
-        _add_caps(command)
+        for option, (_, text) in CAPS.items():
+            command.add_argument(option, metavar='N', type=_positive, help=text)
         _add_osdmap(command, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
                     'pg_upmap entry are left alone')
     for command in (release, plan, expand, drain):
@@ -173,11 +174,6 @@ def _add_pg_dumps(parser: argparse.ArgumentParser) -> None:
 
 def _add_osdmap(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument('--osdmap', metavar='F', help=text)
-
-
-def _add_caps(parser: argparse.ArgumentParser) -> None:
-    for option, (_, text) in CAPS.items():
-        parser.add_argument(option, metavar='N', type=_positive, help=text)
 
 
 def _positive(text: str) -> int:

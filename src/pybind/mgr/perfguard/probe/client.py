@@ -198,7 +198,8 @@ def _run(args: argparse.Namespace) -> int:
     measuring = Measuring(request, meeting)
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, measuring.cancel)
-    _announce(args, run, budget)
+    say('run %d on pool %s: about %.0f s, %d objects' % (
+        run, args.pool, budget.seconds, budget.objects))
     started = time.time()
     state = measuring.wait()
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
@@ -351,11 +352,6 @@ def _admitted(request: WorkerRequest, budget: Budget,
     for text in beyond:
         say(text)
     return None if unwell or beyond else cluster
-
-
-def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
-    say('run %d on pool %s: about %.0f s, %d objects' % (
-        run, args.pool, budget.seconds, budget.objects))
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -233,13 +233,11 @@ def _entries(group: Sequence[Done]) -> List[Json]:
 
 
 def _median(group: Sequence[Done]) -> Done:
+    """The repetition with the median of the operations per second."""
     whole = [done for done in group if not done[1].cut_short] or group
-    ordered = sorted(whole, key=lambda done: _iops(done[1]))
+    ordered = sorted(whole, key=lambda done: sum(
+        stream.read.iops + stream.write.iops for stream in done[1].streams))
     return ordered[(len(ordered) - 1) // 2]
-
-
-def _iops(result: StepResult) -> float:
-    return sum(stream.read.iops + stream.write.iops for stream in result.streams)
 
 
 def _errors(stream: StreamResult) -> int:

@@ -192,12 +192,9 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
 
 
 def _counts(entry: ConfigEntry) -> bool:
-    return entry.section.split('.')[0] in _SECTIONS and _affects_speed(entry.name)
-
-
-def _affects_speed(option: str) -> bool:
-    return option.startswith(_PREFIXES) and (
-        option in _WITH_EFFECT or not option.startswith(_WITHOUT_EFFECT))
+    """Whether an option may change what a probe measures."""
+    return (entry.section.split('.')[0] in _SECTIONS and entry.name.startswith(_PREFIXES)
+            and (entry.name in _WITH_EFFECT or not entry.name.startswith(_WITHOUT_EFFECT)))
 
 
 def differences(a: RunRecord, b: RunRecord) -> List[str]:

@@ -106,7 +106,8 @@ class NewOsds(NamedTuple):
 
 
 def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
-    """`earlier_osds`: as Await.others."""
+    """The OSDs that have appeared since the wait began: those that an expansion can take, and what
+    the others still lack. `earlier_osds`: as Await.others."""
     weights, serving = facts.crush.weights(), waiting(facts)
     osds, late = [], {}
     for osd, row in sorted(facts.osdmap.osds.items()):

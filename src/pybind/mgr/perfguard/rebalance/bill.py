@@ -202,28 +202,28 @@ class Bill:
         return self.tails.get(_key(group, kind), Tail())
 
     def _explained(self, kind: str, column: str) -> Tuple[float, float, float]:
-        """Operations explained by movement, not explained by it, and unknown."""
+        """How many of the slow operations of a kind movement explains, how many it does not, and
+        how many may be either; see the docstring of this module. `column`: of Tail, which says
+        from which latency on they are slow."""
         still, away, moving, unsure = (self._tail(group, kind)
                                        for group in (_STILL, _AWAY, _MOVING, _UNSURE))
         before = (self.quiet.read if kind == READ_KIND else self.quiet.write).tail
-        quiet, elsewhere = _share(still.plus(before), column), _share(away, column)
-        waits = kind == WRITE_KIND or self.erasure
-        shares = [share for share in (quiet, elsewhere) if share is not None]
-        # The share that movement does not explain, and the one up to which it may or may not.
-        high = max(shares, default=None)
-        low = quiet if waits else high
-        others = [_of(still, column)]
-        unknown = [0.0]
-        for tail, limit in ((away, quiet if waits else 1.0), (unsure, quiet)):
-            part = _up_to(tail, column, limit)
-            others.append(part)
-            unknown.append(_of(tail, column) - part)
-        others.append(_up_to(moving, column, low))
-        rest = _of(moving, column) - others[-1]
-        if low is None or high is None:
-            return 0.0, sum(others), sum(unknown) + rest
-        undecided = min(rest, moving.ops * (high - low))
-        return rest - undecided, sum(others), sum(unknown) + undecided
+        quiet_share, away_share = _share(still.plus(before), column), _share(away, column)
+        waits_for_others = kind == WRITE_KIND or self.erasure
+        # The share that is slow without movement, and the one up to which that may be so.
+        most_share = max((share for share in (quiet_share, away_share) if share is not None),
+                         default=None)
+        least_share = quiet_share if waits_for_others else most_share
+        away_others = _up_to(away, column, quiet_share if waits_for_others else 1.0)
+        unsure_others = _up_to(unsure, column, quiet_share)
+        moving_others = _up_to(moving, column, least_share)
+        others = _of(still, column) + away_others + unsure_others + moving_others
+        unknown = (_of(away, column) - away_others) + (_of(unsure, column) - unsure_others)
+        remaining = _of(moving, column) - moving_others
+        if least_share is None or most_share is None:
+            return 0.0, others, unknown + remaining
+        undecided = min(remaining, moving.ops * (most_share - least_share))
+        return remaining - undecided, others, unknown + undecided
 
 
 def _key(group: str, kind: str) -> str:

@@ -479,7 +479,7 @@ class RebalanceController:
             withdrawn_plans=tuple(self.plans.withdrawn))
 
     def shown_reasons(self, observation: Observation) -> Tuple[Reason, ...]:
-        """The reasons of the last turn."""
+        """What the campaign waits for, or does, according to the last turn."""
         if not self.open:
             return (*self.awaiting.reasons,
                     *report.idle_reasons(self.campaign, self.release_moves.moving))

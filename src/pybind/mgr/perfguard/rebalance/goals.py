@@ -432,10 +432,10 @@ class Balanced:
     bounds: Bounds = Bounds(1.0, 0.0)
 
     def plus(self, other: 'Balanced') -> 'Balanced':
+        deviations = [part.deviation for part in (self, other) if part.deviation is not None]
         return Balanced((*self.moves, *other.moves), self.extra + other.extra,
                         self.limit + other.limit, self.kept + other.kept,
-                        _greater(self.deviation, other.deviation), self.limited or other.limited,
-                        self.bounds)
+                        max(deviations, default=None), self.limited or other.limited, self.bounds)
 
     def as_json(self) -> Json:
         moves = movement_of(self.moves, 1, 1)
@@ -444,10 +444,6 @@ class Balanced:
                 'limit_shards': self.limit, 'kept': self.kept,
                 'deviation': self.deviation, 'target_deviation': self.bounds.deviation,
                 'max_extra_movement': self.bounds.extra, 'limited': self.limited}
-
-
-def _greater(a: Optional[float], b: Optional[float]) -> Optional[float]:
-    return max((value for value in (a, b) if value is not None), default=None)
 
 
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,

@@ -125,12 +125,6 @@ def _reasons(rows: Sequence[Json], title: str) -> str:
                  left=('PG', title))
 
 
-def _refusals(data: Json) -> List[str]:
-    """Of a preview: the risks that are not accepted."""
-    return ['refused without --accept %(code)s: %(text)s' % risk
-            for risk in data.get('risks', ())] if data['campaign'] is None else []
-
-
 def release_preview(data: Json) -> str:
     """What a release of all pins moves, as text."""
     if not data['pgs']:
@@ -526,7 +520,10 @@ def measured_text(data: Json) -> str:
 
 
 def _remarks(data: Json) -> List[str]:
-    return [*data.get('warnings', ()), *_refusals(data)]
+    """The warnings, and, of a preview, the risks that are not accepted."""
+    risks = data.get('risks', ()) if data['campaign'] is None else ()
+    return [*data.get('warnings', ()),
+            *('refused without --accept %(code)s: %(text)s' % risk for risk in risks)]
 
 
 # ---- Following a campaign: `campaign watch`

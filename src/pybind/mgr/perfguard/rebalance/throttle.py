@@ -360,25 +360,32 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
     return without_slow(clients, slow, _pools_on(draft, slow) if hidden else frozenset())
 
 
-def set_copying(draft: Draft, before: Pace, degraded: bool) -> Draft:
-    """Update the pace of copying; `before`: the previous pace of the campaign. `degraded`: there
-    are degraded PGs that the campaign has not released."""
+def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
+    """Follow client latency with the pace of copying, where the operator allows that: the options
+    to borrow for it, such as osd_max_backfills.
+
+    `pace_before`: the pace of the campaign before this turn. `degraded`: there are degraded PGs
+    that the campaign has not released, so copying is not slowed.
+    """
     campaign, observation, mode = draft.campaign, draft.seen, draft.options.pace_copying
-    pace, now = campaign.pace, copying.decide(
-        campaign.copying, _reading(before, campaign.pace), draft.now)
-    if not now.changed:
+    present = copying.decide(campaign.copying, _reading(pace_before, campaign.pace), draft.now)
+    if not present.changed:
         # Before the first reading: nothing is borrowed for clients that are idle.
-        now = replace(now, idle=observation.clients.all_idle)
+        present = replace(present, idle=observation.clients.all_idle)
     if degraded:
-        now = replace(now, degraded=draft.now)
-    now = copying.follow(now, copying.basis(now, mode, observation.schedulers, draft.now))
-    now = _with_wanted(draft, now)
-    draft = draft.set(copying=now)
-    if now.wanted == campaign.copying.wanted:
+        present = replace(present, degraded=draft.now)
+    present = copying.follow(
+        present, copying.basis(present, mode, observation.schedulers, draft.now))
+    present = _with_wanted(draft, present)
+    draft = draft.set(copying=present)
+    if present.wanted == campaign.copying.wanted:
         return draft
-    return draft.event('throttle', copying.in_force(now) if now.wanted else
-                       'the copying speed is as set outside perfguard' if now.basis else
-                       'copying continues at full speed', pace.why)
+    if present.wanted:
+        text = copying.in_force(present)
+    else:
+        text = 'the copying speed is as set outside perfguard' if present.basis \
+            else 'copying continues at full speed'
+    return draft.event('throttle', text, campaign.pace.why)
 
 
 def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
@@ -400,6 +407,7 @@ def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
 
 
 def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
+    """What a new reading of client latency says about copying; None: there is no new one."""
     if now.decided == before.decided:
         return None
     # `under` also counts readings without evidence: few clients do not slow copying for long.

@@ -353,19 +353,22 @@ class _Groups(ShardLevel):
         return list(dict.fromkeys(self._group.bucket_of.get(osd, NO_OSD) for osd in raw))
 
     def _set_targets(self) -> None:
-        """Set how many groups each bucket holds, and how many it should hold."""
+        """Set how many groups each bucket holds, and how many it should hold (`near`, `wide`): the
+        sum of the shares of its OSDs, in groups."""
         shards = self._shards
         groups_by_bucket = Counter(bucket for members in self.here for bucket in members)
         self.count = {bucket: groups_by_bucket[bucket] for bucket in self._osds}
         shard_count = sum(len(group) for groups in self._positions for group in groups)
-        #: Shards of a group.
-        unit = shard_count / sum(groups_by_bucket.values()) if shard_count else self._group.shards
+        # On average: groups of incomplete PGs have fewer.
+        group_shards = shard_count / sum(groups_by_bucket.values()) if shard_count \
+            else self._group.shards
         ideal = shards.ideals[self._take]
-        self.limits = {bucket: int(sum(shards.limits[osd] for osd in osds) / unit)
+        self.limits = {bucket: int(sum(shards.limits[osd] for osd in osds) / group_shards)
                        for bucket, osds in self._osds.items()}
-        self.near = bucket_targets(shards.weights, ideal, self._osds, unit, 1.0, self.limits)
+        self.near = bucket_targets(shards.weights, ideal, self._osds, group_shards, 1.0,
+                                   self.limits)
         # Not to the limit, so that the OSDs of a bucket need not all be at theirs.
-        self.wide = bucket_targets(shards.weights, ideal, self._osds, unit,
+        self.wide = bucket_targets(shards.weights, ideal, self._osds, group_shards,
                                    (1.0 + shards.deviation) / 2, self.limits)
         self.filled = self.wide.filled(self.count, self.limits)
 

@@ -103,8 +103,8 @@ class GroupedSets:
         for depth, item_of in enumerate(self._items):
             below: Dict[int, Dict[int, List[int]]] = {}
             for osd in self._weights:
-                below.setdefault(self._parent(depth, osd), {}).setdefault(
-                    item_of[osd], []).append(osd)
+                parent = self._items[depth - 1][osd] if depth else 0
+                below.setdefault(parent, {}).setdefault(item_of[osd], []).append(osd)
             self._below.append(below)
         #: By depth and item: weight, and number of shards.
         self._sums: List[Dict[int, float]] = [{} for _ in self._items]
@@ -139,9 +139,6 @@ class GroupedSets:
                 self._total += change
                 for item_of, shards in zip(self._items, self._shards):
                     shards[item_of[osd]] += change
-
-    def _parent(self, depth: int, osd: int) -> int:
-        return self._items[depth - 1][osd] if depth else 0
 
     # ---- What stays
 
@@ -241,19 +238,23 @@ class GroupedSets:
 
     def _fillings(self, depth: int, parent: int, positions: _Positions, kept: _Kept, pg: _Placing,
                   new: _New) -> Iterator[_New]:
-        """The ways to complete `positions` below a bucket, the best first: `new`, and what is new
-        there."""
+        """The ways to fill `positions` with OSDs below the bucket `parent`, the best first.
+
+        `depth`: choices of the rule above; `kept`: what stays at these positions; `new`: what was
+        filled elsewhere before, which each way contains as well.
+        """
         if depth == len(self._groups):
-            lacking = [position for position in positions if position not in kept.osds] \
+            empty = [position for position in positions if position not in kept.osds] \
                 if self._by_place else positions[len(kept.osds):]
-            used = frozenset(self._domain[osd] for osd in kept.osds.values())
-            yield from self._in_domains(parent, lacking, used, pg, new)
+            used_domains = frozenset(self._domain[osd] for osd in kept.osds.values())
+            yield from self._in_domains(parent, empty, used_domains, pg, new)
             return
         step = self._groups[depth].shards
         blocks = [positions[first:first + step] for first in range(0, len(positions), step)]
-        rows = kept.blocks or [(None, _NOTHING)] * len(blocks)
-        used = frozenset(item for item, _ in rows if item is not None)
-        yield from self._in_buckets(depth, parent, list(zip(blocks, rows)), used, pg, new)
+        kept_in_blocks = kept.blocks or [(None, _NOTHING)] * len(blocks)
+        used_buckets = frozenset(bucket for bucket, _ in kept_in_blocks if bucket is not None)
+        yield from self._in_buckets(depth, parent, list(zip(blocks, kept_in_blocks)), used_buckets,
+                                    pg, new)
 
     def _in_buckets(self, depth: int, parent: int,
                     rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],

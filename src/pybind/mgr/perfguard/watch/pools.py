@@ -162,11 +162,13 @@ class _Pool:
         self.probed = -math.inf
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """Add a quiet reading. Returns whether a point of the baseline is complete."""
+        """Add a reading during which nothing disturbed clients: to the points of the baselines,
+        and, for kinds of operations without a baseline, to a provisional one. Returns whether a
+        point of the baseline is complete. `sums`: by column of the history."""
         for kind, number, total in OP_KINDS:
             self.spreads[kind].add(sums[number], sums[total])
-        missing = [columns for columns in OP_KINDS
-                   if self.baselines[columns[0]] is None and sums[columns[1]]]
+        missing = [(kind, number, total) for kind, number, total in OP_KINDS
+                   if self.baselines[kind] is None and sums[number]]
         if missing:
             self._first.append(HistoryPoint(now, seconds, tuple(sums)))
         for kind, number, total in missing:
@@ -688,16 +690,23 @@ class AlarmLevel:
         return week != last or bool(self._high)
 
     def _accept(self, period: Recurrence, hour: int, base_ms: float, factor: float) -> None:
-        """It rises only to what has raised the alarm, and ends with what recurs."""
+        """Update the latency that is accepted at this hour of a period, by the latency at the same
+        hour of the last periods.
+
+        It rises to a latency that recurs, if that is more than `factor` times as high and so has
+        raised the alarm. It falls to the highest latency that was reached, and is removed once
+        that is not above `base_ms`.
+        """
         accepted, slot = self._accepted[period], hour % period.hours
         # The hours before and after it count as well, since nothing begins at the same second.
-        highest = sorted((max(self._high.get(hour - back * period.hours + near, 0.0)
-                              for near in (-1, 0, 1))
-                          for back in range(1, period.of + 1)), reverse=True)
-        accepted_ms, recurring_ms = accepted.pop(slot, base_ms), highest[period.least - 1]
+        highest_first = sorted((max(self._high.get(hour - back * period.hours + near, 0.0)
+                                    for near in (-1, 0, 1))
+                                for back in range(1, period.of + 1)), reverse=True)
+        recurring_ms = highest_first[period.least - 1]
+        accepted_ms = accepted.pop(slot, base_ms)
         if recurring_ms > factor * accepted_ms:
             accepted_ms = recurring_ms
-        accepted_ms = min(accepted_ms, highest[0])
+        accepted_ms = min(accepted_ms, highest_first[0])
         if accepted_ms > base_ms:
             accepted[slot] = accepted_ms
 

@@ -527,27 +527,26 @@ class Announcer:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         present = {(problem.check, problem.subject): problem
                    for problem in _problems(watch, names)}
-        # Neither a reported host (device, rack) nor its OSDs are reported again while one of its
-        # OSDs is slow: its OSDs become slow and recover one by one.
+        # The OSDs of a host (device, rack) become slow and recover one by one. While one is slow,
+        # neither the host nor its OSDs are reported again.
         slow = [osd for osd in watch.places if _key_of(osd) in present]
         parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
                     for osd in slow}
         in_reported_parts = {_key_of(osd) for osd in slow
                              if parts_of[osd] & self._reported.keys()}
-        # Those that became slow first have not recovered.
         of_slow_parts = {_key_of(osd) for part in watch.slow.parts() for osd in part.osds}
         lasting = of_slow_parts.union(*parts_of.values()) & self._reported.keys()
         present.update({key: self._reported[key] for key in lasting - present.keys()})
         begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in in_reported_parts}
-        # A slow OSD or host that becomes chronically slow has not recovered.
+        # What becomes chronically slow has not recovered.
         chronic = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()
                  if key not in present.keys() | chronic}
-        self._reported = {
-            **{key: problem for key, problem in self._reported.items() if key in present}, **begun}
+        continuing = {key: problem for key, problem in self._reported.items() if key in present}
+        self._reported = {**continuing, **begun}
         return [
             *_bounded([Event(EVENT_KINDS[problem.check], _begin(problem, watch, context),
                              problem.why) for problem in begun.values()]),

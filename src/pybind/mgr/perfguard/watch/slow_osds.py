@@ -329,11 +329,9 @@ class SlowOsds:
         waiting = unnamed(soon, judged_osds, places)
         for osd in of_parts ^ {osd for osd, state in self._states.items() if state.of_part}:
             self._states[osd] = self._states[osd]._replace(of_part=osd in of_parts)
+        named_before = self.slow_verdicts.keys()
         return [osd for osd in slow if osd not in of_parts
-                and (self._was_named(osd) or osd not in waiting)]
-
-    def _was_named(self, osd: int) -> bool:
-        return osd in self.verdicts and self.verdicts[osd].slow
+                and (osd in named_before or osd not in waiting)]
 
     def to_json(self) -> Dict[str, Any]:
         """The state that survives a failover: slow OSDs."""

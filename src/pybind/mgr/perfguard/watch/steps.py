@@ -201,9 +201,9 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
     """
     parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
                                                  figure(step.before.ms)) for step in steps]
-    causes = ['%s: %s instead of %s, %s' % (change.what, change.after, change.before,
-                                            _noticed(change))
-              for change in sorted(changes, key=lambda change: not change.late)]
+    causes = ['%s: %s instead of %s, %s %s' % (
+        change.what, change.after, change.before, 'noticed at' if change.late else 'at',
+        _clock(change.at)) for change in sorted(changes, key=lambda change: not change.late)]
     for step in steps:
         ratio = step.after.rate / max(step.before.rate, 1e-9)
         if not 1 / LOAD_RATIO < ratio < LOAD_RATIO:
@@ -214,10 +214,6 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
     return '%s; %s' % (listed(parts, 2 * SLOWER_POOLS),
                        'changed at that time: ' + listed(causes, NAMED_CHANGES, '; ') if causes
                        else 'no change at that time is known that may be the cause')
-
-
-def _noticed(change: ClusterChange) -> str:
-    return ('noticed at ' if change.late else 'at ') + _clock(change.at)
 
 
 def _clock(stamp: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
-from ..cluster.types import OsdMap, PgCounts, Pool, Signals
+from ..cluster.types import OsdMap, PgCounts, Signals
 from ..errors import Code, Reason
 from ..tables import osds_text, pgs, pgs_are, plural
 
@@ -169,7 +169,8 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
     stops += _down(signals, osdmap)
     stops += map(Stop, peering(signals.counts))
     stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]
-    stops += [Stop(_resizing(pool), frozenset(), frozenset({pool.id}))
+    stops += [Stop(Reason(Code.PG_NUM_CHANGING, 'pg_num of pool %s is changing from %s to %d' % (
+        pool.name, pgs(pool.pg_num), pool.pg_num_target)), frozenset(), frozenset({pool.id}))
               for pool in osdmap.pools.values()
               if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num]
     return [stop.reason for stop in stops
@@ -187,11 +188,6 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
     if not down or 'OSD_DOWN' in signals.muted:
         return []
     return [Stop(Reason(Code.OSD_DOWN, 'OSDs down but in: %s' % osds_text(down)), down)]
-
-
-def _resizing(pool: Pool) -> Reason:
-    return Reason(Code.PG_NUM_CHANGING, 'pg_num of pool %s is changing from %s to %d'
-                  % (pool.name, pgs(pool.pg_num), pool.pg_num_target))
 
 
 def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:

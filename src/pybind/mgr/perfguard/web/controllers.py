@@ -20,8 +20,8 @@ from dashboard.exceptions import DashboardException
 from dashboard.security import Permission, Scope
 from dashboard.services.auth import JwtManager
 
-from .routes import (CREATE, DELETE, MAY_READ, OVERVIEW_FIELDS, ROUTES, UPDATE, BadField, Field,
-                     Route, arguments, http_status, largest_body, refuse_twice)
+from .routes import (CREATE, DELETE, MAY_READ, OVERVIEW_FIELDS, ROUTES, UPDATE, BadField, Route,
+                     arguments, http_status, largest_body, refuse_twice)
 
 COMPONENT = 'perfguard'
 PAGE = Path(__file__).parent / 'page'
@@ -36,10 +36,6 @@ _PERMISSIONS = {MAY_READ: ReadPermission, CREATE: CreatePermission, UPDATE: Upda
 def _failure(text: str, code: int, status: int) -> DashboardException:
     return DashboardException(msg=text, code=str(code), component=COMPONENT,
                               http_status_code=status)
-
-
-def _bad_request(error: BadField) -> DashboardException:
-    return _failure(str(error), errno.EINVAL, 400)
 
 
 def _remote(method: str, **fields: Any) -> Any:
@@ -89,10 +85,6 @@ def _signature(fields: Any) -> inspect.Signature:
         for field in ordered)])
 
 
-def _documented(field: Field) -> Any:
-    return (field.kind.documented, field.about, not field.required)
-
-
 def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
     """`answer` as an endpoint of the dashboard."""
 
@@ -105,7 +97,7 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
             refuse_twice(in_path, getattr(cherrypy.request, 'json', None) or {})
             values = arguments(route.fields, given_fields)
         except BadField as error:
-            raise _bad_request(error) from error
+            raise _failure(str(error), errno.EINVAL, 400) from error
         return answer(self, values)
 
     method.__name__ = route.handler
@@ -116,7 +108,8 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
         options['query_params'] = [field.name for field in route.fields
                                    if field.name not in in_path]
     documented = EndpointDoc(route.about, parameters={
-        field.name: _documented(field) for field in route.fields})(method)
+        field.name: (field.kind.documented, field.about, not field.required)
+        for field in route.fields})(method)
     return _PERMISSIONS[route.permission](
         Endpoint(route.method, path=route.path, **options)(documented))
 

@@ -92,10 +92,10 @@ def campaign_causes(campaign: Campaign, reasons: Sequence[Reason]) -> List[Cause
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
     share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
-    texts = _texts(reasons)
     now = campaign.progress.limits.now if campaign.active else ''
     ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
-    causes = [Cause(code, texts.get(code, _past(code)), {
+    texts = {**_CODE_TEXTS, **_texts(reasons)}
+    causes = [Cause(code, texts.get(code, 'it was limited by %s' % code), {
         'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
         for code in ordered if code == now or share[code] >= LEAST_CAUSE_SHARE]
     other_causes = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
@@ -109,10 +109,6 @@ def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
     for reason in reasons:
         by_code.setdefault(reason.code, reason.text)
     return by_code
-
-
-def _past(code: str) -> str:
-    return _CODE_TEXTS.get(code, 'it was limited by %s' % code)
 
 
 #: Texts on codes that are not among the reasons of this turn.

@@ -9,8 +9,8 @@ import itertools
 import random
 import threading
 import time
-from typing import (Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence,
+                    Tuple)
 from zlib import crc32
 
 import rados
@@ -268,11 +268,9 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
         returned += map(answers.get, group)
     existing = len(returned) - returned.count(-errno.ENOENT)
     removed = returned.count(0)
-    return Cleaned(removed, existing - removed + skipped, _first_not(returned, (0, -errno.ENOENT)))
-
-
-def _first_not(values: Sequence[Optional[int]], good: Collection[int]) -> int:
-    return next((number for number, value in enumerate(values) if value not in good), len(values))
+    first_left = next((number for number, answer in enumerate(returned)
+                       if answer not in (0, -errno.ENOENT)), len(returned))
+    return Cleaned(removed, existing - removed + skipped, first_left)
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:
