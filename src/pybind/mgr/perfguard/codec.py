@@ -101,7 +101,8 @@ def _has_times(hint: Any) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _form(hint: Any) -> _Form:
-    """Raises TypeError on a hint that has no form, which is an error of the caller."""
+    """How values of a type are written to JSON and read. Raises TypeError on a hint that has no
+    form, which is an error of the caller."""
     if hint in (Any, object):
         return _Form(_same, _same)
     origin, inner = get_origin(hint), get_args(hint)

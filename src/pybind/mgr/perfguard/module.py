@@ -127,7 +127,8 @@ class SelfTestFailed(PerfguardError):
 
 def run_self_test(commands: Any, published: Published, metrics: Callable[[], bytes],
                   now: float) -> None:
-    """Raises SelfTestFailed, or any error of the module."""
+    """Check that the loop runs, that commands answer, and that the metrics are complete. Raises
+    SelfTestFailed, or any error of the module."""
     if not published.turned:
         raise SelfTestFailed('the loop has not completed an iteration yet')
     age = now - published.turned

@@ -215,7 +215,8 @@ class Requests:
         return pending
 
     def ask(self, order: AnsweredOrder, wake: Callable[[], None], again: bool = False) -> Json:
-        """For the command's thread: waits for the loop's answer; raises Refused.
+        """Give an order to the loop. The thread of the command waits for the answer. Raises
+        Refused.
 
         `again`: the order was refused a moment ago because the cluster was not fit.
         """
@@ -229,7 +230,7 @@ class Requests:
         return pending.answer
 
     def next(self) -> List[PendingOrder]:
-        """For the loop: all orders whose commands still wait, kept ones first.
+        """All orders whose commands still wait, kept ones first; for the loop.
 
         The jobs of all others except the last one are cancelled: that order may be given again.
         """
@@ -357,7 +358,7 @@ class Shutdown:
 
 
 def losses(campaign: Campaign, pins: int, probe: Optional[int]) -> List[str]:
-    """Texts on what a shutdown ends or gives up."""
+    """What a shutdown ends or gives up, as texts."""
     texts: List[str] = []
     if campaign.active:
         texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))

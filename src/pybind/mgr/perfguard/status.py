@@ -113,8 +113,8 @@ def failing(published: Published, check: HealthChecks) -> Published:
 def status(observation: Observation, campaign: CampaignStatus, checks: HealthChecks,
            watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
            turn_seconds: float, remarks: Sequence[str]) -> Status:
-    """`probe`: the active one, `turn_seconds`: the CPU time of the last turn of the loop,
-    `remarks`: further reasons."""
+    """The status that `perfguard status` shows. `probe`: the active one, `turn_seconds`: the CPU
+    time of the last turn of the loop, `remarks`: further reasons."""
     reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
         observation.signals.misplaced_ratio, campaign, checks, watched.failure),
         *(Reason(Code.REMARK, text) for text in remarks))
@@ -159,7 +159,8 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
 
 def health_checks(campaign: Campaign, observation: Observation, options: Options,
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
-    """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
+    """The health checks of the campaign, as MgrModule.set_health_checks takes them. `interrupted`:
+    what could not be read."""
     checks: Dict[str, HealthWarning] = {}
     stall = report.stalled(campaign, observation, options)
     if stall is not None:
@@ -260,7 +261,7 @@ def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[st
 # ---- JSON, for commands and the page
 
 def status_json(published: Published, now: float) -> Json:
-    """`perfguard status` with its age, which is None before the first turn."""
+    """The JSON of `perfguard status` with its age, which is None before the first turn."""
     shown, watched = published.status, published.watched
     age = now - published.turned if published.turned else None
     stale = [Reason(Code.STALE, 'this status is %s old: the loop has completed no iteration since '

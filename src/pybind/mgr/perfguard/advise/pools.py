@@ -116,7 +116,8 @@ def no_spare_domain(facts: Facts) -> Optional[Seen]:
 
 
 def uneven_reads(facts: Facts) -> Optional[Seen]:
-    """Only where no client is older: kernel clients do not know pg_upmap_primary."""
+    """A replicated pool of which an OSD serves many times its share of the reads. Only where no
+    client is older than pg_upmap_primary: kernel clients do not know it."""
     if facts.inventory.min_compat_client < UPMAP_PRIMARIES:
         return None
     scores = [(pool.read_score, pool.name) for pool in facts.inventory.pools
@@ -238,7 +239,7 @@ def nearly_full(facts: Facts) -> Optional[Seen]:
 
 
 def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
-    """By CRUSH root and device class: data that would not fit after the loss of the largest
+    """A device class below a root with data that would not fit after the loss of its largest
     host."""
     limit = facts.inventory.nearfull_ratio
     for root, device_class, hosts in _hosts_by_place(facts):

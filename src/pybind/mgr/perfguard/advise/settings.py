@@ -226,8 +226,9 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
                     middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
-    """`probed`: the last probe of the store, which measures as OSDs do when they start. Where a
-    cache has deceived it, OSDs keep the default."""
+    """Why the capacity that an OSD measured for mclock is wrong; '': it is not. `probed`: the last
+    probe of the store, which measures as OSDs do when they start. Where a cache has deceived it,
+    OSDs keep the default."""
     notes = '' if middle is None else ', median of the other OSDs %d' % middle
     value = middle
     if probed is not None:
@@ -279,7 +280,8 @@ def rocksdb_options(facts: Facts) -> Optional[Seen]:
 
 
 def balancer_off(facts: Facts) -> Optional[Seen]:
-    """That the balancer is off, or in another mode than upmap, while no campaign has stopped it."""
+    """The finding that the balancer is off, or in another mode than upmap, while no campaign has
+    stopped it."""
     options = facts.inventory.balancer
     if facts.campaign or not options:
         return None

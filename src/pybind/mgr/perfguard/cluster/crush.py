@@ -60,7 +60,8 @@ class CrushRules:
 
     @classmethod
     def from_dump(cls, crush_dump: Mapping[str, Any]) -> 'CrushRules':
-        """From ``ceph osd crush dump``; raises KeyError or TypeError if it is something else."""
+        """The rules of ``ceph osd crush dump``; raises KeyError or TypeError if it is something
+        else."""
         buckets = {b['id']: Bucket(b['id'], b['name'], b['type_id'],
                                    tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}

@@ -451,8 +451,8 @@ class _Tools:
         return self._directory / name
 
     def run(self, *argv: str, limit: int = DUMP_BYTES, name: str = '') -> Path:
-        """Returns the file with the output, which has at most `limit` bytes. `name`: the tool, if
-        it is not the first argument."""
+        """Run a tool of Ceph. Returns the file with the output, which has at most `limit` bytes.
+        `name`: the tool, if it is not the first argument."""
         self._runs += 1
         name = name or argv[0]
         out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
@@ -482,7 +482,8 @@ class _Tools:
 
     def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
               limit: int) -> int:
-        """Returns the status."""
+        """Wait for a tool, which is killed if it takes too long or the module stops. Returns the
+        status."""
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):

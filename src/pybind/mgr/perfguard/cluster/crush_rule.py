@@ -373,7 +373,8 @@ def weight_reason(rule: CrushRule, osd: int) -> str:
 
 
 def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[str]:
-    """Each emit step covers some positions, whose OSDs must be below its take."""
+    """How a set of OSDs violates the emit steps of a rule; None: not at all. Each emit step covers
+    some positions, whose OSDs must be below its take."""
     if all([emit.osds is None or emit.osds.issuperset(osds) for emit in rule.emits]):
         return None
     position = 0

@@ -57,7 +57,8 @@ class DriveHealth:
 
 
 def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[DriveHealth]:
-    """`samples`: seconds since the epoch -> output of smartctl. None: smartctl failed each time."""
+    """The health of a drive; None: smartctl failed each time. `samples`: seconds since the epoch ->
+    output of smartctl."""
     usable = sorted((taken, sample) for taken, sample in samples.items() if _firmware(sample))
     if not usable:
         return None

@@ -53,7 +53,7 @@ class KnownItems(Dict[Pair, Items]):
 
 
 def osdmap_from_dump(dump: Mapping[str, Any], known_items: Optional[KnownItems] = None) -> OsdMap:
-    """From ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; raises WrongDump.
+    """The OSDMap of ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; raises WrongDump.
 
     `known_items`: for callers that read one OSDMap after the other.
     """
@@ -234,7 +234,8 @@ _TRANSITION = frozenset({'peering', 'activating', 'creating', 'unknown'})
 
 
 def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts:
-    """From (state, number of PGs) pairs, such as ("active+clean", 128).
+    """The numbers of PGs by state, from pairs of a state and its PGs, such as ("active+clean",
+    128).
 
     PGs out of `expected` that no OSD has reported yet, as after a failover of the mgr, count as in
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
@@ -301,7 +302,8 @@ def config_entries(dump: Iterable[Mapping[str, Any]]) -> Tuple[ConfigEntry, ...]
 
 
 def option_changes(log: Iterable[Mapping[str, Any]]) -> Tuple[OptionChange, ...]:
-    """From ``ceph config log -f json``. Entries of a form that is not known are skipped."""
+    """The changes of options in ``ceph config log -f json``. Entries of a form that is not known
+    are skipped."""
     changes = []
     for entry in log:
         with contextlib.suppress(LookupError, TypeError, ValueError):

@@ -39,8 +39,8 @@ class ConfigTarget(NamedTuple):
 
 
 def precedence(entry: ConfigEntry, target: ConfigTarget) -> Optional[Tuple[int, int]]:
-    """Of the entries of an option, the one with the highest value is in force; None: the entry does
-    not apply to the OSD.
+    """How specific an entry of the configuration is for an OSD. Of the entries of an option, the
+    one with the highest value is in force; None: the entry does not apply to the OSD.
 
     The most specific section precedes, and within a section the most specific mask: a bucket the
     lower it is, then a device class (ConfigMap::generate_entity_map, OptionMask::get_precision).
@@ -265,7 +265,8 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
 
 def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],
           places: FrozenSet[Tuple[str, str]], space: Json, shared: int) -> PoolFacts:
-    """`pool`: None if it is newer than the OSDMap of the turn; `domains`: by rule and size."""
+    """A pool as the advice sees it. `pool`: None if it is newer than the OSDMap of the turn;
+    `domains`: by rule and size."""
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
@@ -341,7 +342,7 @@ def _number(value: Any) -> Optional[int]:
 
 
 def client_releases(out: str) -> Dict[str, int]:
-    """From ``ceph features``: feature release -> number of clients."""
+    """Feature release -> number of connected clients, from ``ceph features``."""
     numbers: Dict[str, int] = {}
     if out:
         groups: Sequence[Json] = json.loads(out).get('client', [])

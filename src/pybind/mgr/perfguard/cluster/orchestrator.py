@@ -52,7 +52,7 @@ class Orchestrating:
 
     @property
     def remarks(self) -> List[str]:
-        """For the reasons of `status`."""
+        """What the orchestrator is doing, as reasons of `status`."""
         texts: List[str] = []
         if self.image:
             texts.append('Ceph is being upgraded to %s, %s' % (self.image, (
@@ -74,7 +74,8 @@ class Orchestrating:
 
 
 def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
-    """`stored`: the values of KEYS. What another release stores in another form is ignored."""
+    """What the orchestrator is doing. `stored`: the values of KEYS. What another release stores in
+    another form is ignored."""
     upgrade = _parsed(stored, UPGRADE)
     kinds = _get(upgrade, 'daemon_types')
     # None of them: all.

@@ -226,7 +226,8 @@ class HistogramSampler:
         self._in_turn = InTurn()
 
     def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
-        """Returns completed samples and requests further dumps. `alive`: sorted OSDs."""
+        """Sample the latency of operations, a few OSDs at a time. Returns completed samples and
+        requests further dumps. `alive`: sorted OSDs."""
         done = self._collect(now)
         self._begun.intersection_update(alive)
         # An OSD that hangs is not alive, and its slow operations must count later.
@@ -336,7 +337,7 @@ def median_ping_ms(peer_ping_ms: Mapping[int, Mapping[int, float]]) -> Dict[int,
 
 
 def ping_times(out: str) -> Dict[int, float]:
-    """From ``dump_osd_network``: ping times of the peers of an OSD in ms.
+    """Ping times of the peers of an OSD in ms, from ``dump_osd_network``.
 
     The average of the last minute, since "last" is one ping of it; the slower one of the interfaces
     (front and back) counts.
@@ -393,7 +394,8 @@ class PressureSampler:
         self._dumped: Dict[int, Tuple[float, WorkTimes]] = {}
 
     def take(self, now: float, laggy: Sequence[int]) -> Dict[int, Pressure]:
-        """`laggy`: OSDs with laggy PGs, the most first."""
+        """Sample how busy the messenger threads of OSDs are. `laggy`: OSDs with laggy PGs, the most
+        first."""
         pressures: Dict[int, Pressure] = {}
         for answer in self._asking.answers(PRESSURE_TOPIC, work_times):
             asked_before, before = self._dumped.get(answer.osd, (math.inf, None))

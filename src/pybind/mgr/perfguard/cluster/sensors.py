@@ -138,7 +138,8 @@ class Sensors:
         self._queries.close()
 
     def read(self, view: View, signals: Signals, crush: CrushRules, period: float) -> Readings:
-        """`period`: seconds between two reports of an OSD (mgr_stats_period)."""
+        """Read what the watch judges; the costly parts only at intervals, or when something is
+        slow. `period`: seconds between two reports of an OSD (mgr_stats_period)."""
         now = self._clock()
         seconds = 0.0 if self._read_at is None else now - self._read_at
         self._read_at = now
@@ -226,7 +227,8 @@ class Sensors:
                 if now - when > SILENT_PERIODS * period}
 
     def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
-        """None: the OSD has not reported such a counter.
+        """When a counter of an OSD was reported last, and its operations with their total time.
+        None: the OSD has not reported such a counter.
 
         Sums may be impossibly large and overflow: one operation during which the clock of the OSD
         was set back adds 136 years. Their differences are checked.
@@ -254,8 +256,8 @@ class Sensors:
 
     def _osd_places(self, now: float, up: List[int], view: View,
                     crush: CrushRules) -> Mapping[int, OsdPlace]:
-        """Of OSDs that are up, and of those that have been and are still in: what is known of an
-        OSD must survive its restart, and OSDs without a place are forgotten."""
+        """The places of OSDs that are up, and of those that have been and are still in: what is
+        known of an OSD must survive its restart, and OSDs without a place are forgotten."""
         before: Mapping[int, OsdPlace] = {}
         if view.crush_version != self._places_of or self._places_pace.due(now):
             before, self._places, self._software = self._places, {}, {}
@@ -346,7 +348,7 @@ _WAITING_EVENT = 'waiting for readable'
 
 
 def unreadable_pgs(out: str) -> List[UnreadablePg]:
-    """From ``dump_ops_in_flight``: PGs of the OSD with operations that wait for a read lease.
+    """PGs of an OSD with operations that wait for a read lease, from ``dump_ops_in_flight``.
 
     Only the beginning of a long answer is parsed, which has the oldest operations.
     """
@@ -515,7 +517,8 @@ class PerfQueries:
 
     def pg_reads(self, osds: Tuple[int, ...], placement: Callable[[str], Optional[Placement]]
                  ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
-        """By OSD, also of those without reads; None when the query has just been replaced."""
+        """The reads of clients by OSD and PG, also of OSDs without reads; None when the query has
+        just been replaced."""
         rows = self._reads.rows(_read_query(osds) if osds else None)
         if rows is None:
             return None

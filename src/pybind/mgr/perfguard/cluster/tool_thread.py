@@ -70,7 +70,8 @@ class ToolThread:
         self._closed = False
 
     def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
-        """None if too many jobs wait. `first`: before all waiting jobs, without this limit."""
+        """Give a job to the thread. None if too many jobs wait. `first`: before all waiting jobs,
+        without this limit."""
         job = ToolJob(task)
         with self._changed:
             waiting = [queued for queued in self._waiting if not queued.cancelled]

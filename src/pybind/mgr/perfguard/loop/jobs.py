@@ -62,7 +62,7 @@ class Jobs:
         self.advising = Advising(cluster, store, self.measured)
 
     def measured(self, now: float) -> Measurements:
-        """For the advice."""
+        """What the other jobs have measured, for the advice."""
         probed, watched = self.probing.probed, self.watching.watched
         slow_alone = probed.slower_alone()
         return Measurements(

@@ -321,7 +321,8 @@ class Observing:
         self._basis: Optional[Tuple[object, ...]] = None
 
     def observe(self, requests: Sequence[Request] = ()) -> Tuple[Observation, View]:
-        """`requests`: the requests that this turn will execute."""
+        """Read the cluster once, for all jobs of a turn. `requests`: the requests that this turn
+        will execute."""
         rebalance = self._jobs.rebalance
         # Read before the OSDMap, so that the OSDMap contains the last commands of the balancer.
         busy = rebalance.active and self._cluster.balancer_busy()
@@ -442,8 +443,9 @@ class Publishing:
 
     def publish(self, jobs: Jobs, observation: Observation, options: Options, turn_seconds: float,
                 stale_after: float, remarks: List[str]) -> None:
-        """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
-        turn is late."""
+        """Publish the results of a turn: for commands, and as health checks and progress events.
+        `turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next turn
+        is late."""
         rebalanced = jobs.rebalance.report(observation, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated

@@ -149,8 +149,8 @@ CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped
 
 
 def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -> Found:
-    """`signals`: None before the first turn; `clients`: None while the watch cannot read its
-    input."""
+    """The samples of the cluster as a whole, by name of the metric. `signals`: None before the
+    first turn; `clients`: None while the watch cannot read its input."""
     if signals is None:
         return {}
     return {
@@ -288,7 +288,7 @@ class ProbeMetrics:
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
-    """By target and profile, the newest first: the last run, and the last one that completed.
+    """The last run of each target and profile, and the last one that completed; the newest first.
 
     Cancelled probes do not count.
     """

@@ -104,7 +104,7 @@ class Mitigating:
     # ---- Commands, in other threads
 
     def check(self, request: Revert) -> None:
-        """Raises Refused if the rung is not in force."""
+        """Check an order to revert a rung. Raises Refused if the rung is not in force."""
         stage = self.mitigated.stages.get(request.rung)
         if stage is None:
             raise Refused(errno.ENOENT, 'mitigation %d does not exist (see "mitigation ls")'

@@ -15,7 +15,8 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
              slow_osds: Mapping[int, str], unknown: bool,
              untouched: AbstractSet[int] = frozenset(), evacuating: int = 0,
              waived: Sequence[str] = ()) -> Evidence:
-    """`laggy`: PGs are or were laggy, or wait for read leases for too long.
+    """The evidence by which the ladder takes and undoes rungs. `laggy`: PGs are or were laggy, or
+    wait for read leases for too long.
 
     `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
     slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign

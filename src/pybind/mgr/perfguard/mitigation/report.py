@@ -34,7 +34,7 @@ class MitigationListing:
 
 def listing(state: MitigationState, mode: str, hold: Sequence[Reason],
             hold_since: float) -> MitigationListing:
-    """`hold`: why releases are held, empty where they are not."""
+    """The answer of "mitigation ls". `hold`: why releases are held, empty where they are not."""
     rungs: List[RungRow] = []
     for rung in Rung:
         if rung is Rung.HOLD and hold:

@@ -91,8 +91,8 @@ class Rescuing:
 
     def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:
-        """`pinned`: PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard
-        shuts down."""
+        """Run one turn: follow the present upmaps, plan new ones, and send what is due. `pinned`:
+        PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard shuts down."""
         self.remarks = ()
         self._prune(observation.now)
         if leaving:

@@ -220,7 +220,7 @@ def _without_gc() -> Iterator[None]:
 # ---- the subcommands
 
 def _maps(source: Source) -> Maps:
-    """Raises BadInput if the commands of a plan would do harm."""
+    """The maps of the source. Raises BadInput if the commands of a plan would do harm."""
     rival = source.rival()
     if rival:
         raise BadInput(rival)

@@ -109,7 +109,8 @@ class HeldBack:
 
 def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
               pg_limit: int) -> HeldBack:
-    """`raws`: the known raw sets; `pg_limit`: mon_max_pg_per_osd."""
+    """The pins of the cluster, with the moves to which their release leads. `raws`: the known raw
+    sets; `pg_limit`: mon_max_pg_per_osd."""
     osdmap, out = maps.osdmap, maps.osdmap.out
     placed = {row.pgid: row for row in rows}
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)

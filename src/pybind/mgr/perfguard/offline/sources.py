@@ -317,7 +317,8 @@ def _pool_bytes(dump: Any) -> Dict[int, int]:
 
 
 def connected(args: argparse.Namespace) -> Ask:
-    """With the configuration and the key that the ceph command would use. Raises BadInput."""
+    """Connect to a cluster with the configuration and the key that the ceph command would use.
+    Raises BadInput."""
     try:
         import rados
     except ImportError as e:

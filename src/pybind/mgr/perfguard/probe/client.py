@@ -295,7 +295,8 @@ def _failed(record: RunRecord, error: Exception) -> RunRecord:
 
 
 def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
-    """Raises CannotJoin or Failed."""
+    """The record of this host once all hosts of the meeting have ended, and on the first host that
+    of all of them together. Raises CannotJoin or Failed."""
     meeting.deliver(record.results, time.monotonic())
     while not meeting.go.end and meeting.go.step < len(record.steps):
         time.sleep(POLL_SECONDS)

@@ -270,7 +270,8 @@ class Probing:
 
     def _drafted(self, order: RunOrder, observation: Observation, view: View, options: Options,
                  moving: bool) -> ProbeDraft:
-        """Raises Refused or BadJob if the order is invalid; other refusals are in the draft."""
+        """The draft of an order that begins a run. Raises Refused or BadJob if the order is
+        invalid; other refusals are in the draft."""
         drafted = draft(order, self._cluster, observation, view, options, moving)
         self._read_version(observation.now)
         if order.store or not self.remarks:
@@ -425,7 +426,8 @@ class Probing:
 
     def turn(self, observation: Observation, view: View, options: Options, moving: bool,
              closing: bool = False) -> None:
-        """`closing`: schedules begin no run."""
+        """Run one turn: follow the active run, or begin one that is due. `closing`: schedules begin
+        no run."""
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
         if observation.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
@@ -550,7 +552,7 @@ class Probing:
             self._remove(outlived[0])
 
     def checks(self, now: float) -> HealthChecks:
-        """For MgrModule.set_health_checks."""
+        """The health checks of probes, as MgrModule.set_health_checks takes them."""
         checks = dict(health_check([regression for regression in self._settings.now.regressions
                                     if not self._is_gone(regression.run)]))
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
@@ -599,7 +601,8 @@ class Probing:
             places=self._places, layouts=self._layouts, caches=self._caches)
 
     def _update_places(self, observation: Observation) -> None:
-        """Only if the OSDMap or CRUSH has changed: this considers each OSD for each rule."""
+        """Compute the places of OSDs and the layouts of pools again if the OSDMap or CRUSH has
+        changed: this considers each OSD for each rule."""
         key = (observation.osdmap.epoch, observation.crush_version)
         if key == self._placed:
             return

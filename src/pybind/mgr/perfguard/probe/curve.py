@@ -210,7 +210,8 @@ class Scaling(NamedTuple):
 
 
 def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
-    """Of a run with --scale, by direction, once two numbers of OSDs were measured."""
+    """The throughput with more and more OSDs of a run with --scale, by direction, once two numbers
+    of OSDs were measured."""
     if record.target.kind != SCALE:
         return ()
     families: Dict[Key, Dict[int, List[List[Repetition]]]] = {}
@@ -227,7 +228,8 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
 
 def _scaling(key: Key, hosts: Mapping[int, int],
              family: Dict[int, List[List[Repetition]]]) -> Scaling:
-    """`hosts`: their number, by the number of OSDs."""
+    """The throughput in one direction with more and more OSDs; each is compared with the first.
+    `hosts`: their number, by the number of OSDs."""
     sums = {osds: _sums(rows) for osds, rows in sorted(family.items())}
     points: List[ScalePoint] = []
     for osds, repetitions in sums.items():

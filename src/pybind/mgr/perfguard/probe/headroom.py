@@ -141,7 +141,8 @@ def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[Curve
 # ---- One pool
 
 def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float) -> Headroom:
-    """`osds`: of the pool; `curves`: of the pool, oldest first."""
+    """How much of its capacity a pool uses, as far as probes have measured that. `osds`: of the
+    pool; `curves`: of the pool, oldest first."""
     blank = Headroom(use.pool, use.p99_ms, use.now.ops, use.others)
     by_direction: Dict[str, Tuple[ProbedCurve, ServedOps]] = {}
     remarks: Dict[str, Remark] = {}

@@ -48,7 +48,8 @@ def percentiles(counts: Sequence[int], lowest: int, highest: int) -> Mapping[str
 
 def quantiles(counts: Sequence[int], lowest: int, highest: int, total_ns: float,
               squares: float) -> Quantiles:
-    """`total_ns` and `squares` are the sums of the latencies and of their squares.
+    """The figures of a histogram of latencies, in ns. `total_ns` and `squares` are the sums of the
+    latencies and of their squares.
 
     The standard deviation is that of a sample (with n - 1), as in fio.
     """

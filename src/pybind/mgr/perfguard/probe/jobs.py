@@ -471,8 +471,9 @@ def _stream_name(job: Job, osd: Optional[int], number: int) -> str:
 
 
 def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, ...]:
-    """Each OSD alone, all together, each alone again. All repetitions of a part precede the next
-    part, because the load of all OSDs may have lasting effects."""
+    """The steps that show whether OSDs slow each other down: each OSD alone, then all together,
+    then each alone again. All repetitions of a part precede the next part, because the load of all
+    OSDs may have lasting effects."""
     streams = {osd: _streams(job, osd) for osd in osds}
     everyone = tuple(stream for osd in osds for stream in streams[osd])
     steps: List[JobStep] = []

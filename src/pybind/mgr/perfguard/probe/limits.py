@@ -47,7 +47,8 @@ class Budget(NamedTuple):
 
 def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
               replicas_factor: float) -> Budget:
-    """By arithmetic: a run on all OSDs of a large cluster has too many steps to plan them first.
+    """What a run takes: its time, its objects and its bytes. They are estimated, since a run on all
+    OSDs of a large cluster has too many steps to plan them first.
 
     `replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k.
     """

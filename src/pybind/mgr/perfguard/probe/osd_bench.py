@@ -184,8 +184,9 @@ class StoreRun:
 
 def _measured(osd: int, bench: Bench, answer: Mapping[str, Any],
               repetition: int) -> Tuple[JobStep, StepResult]:
-    """As a job of fio; OSDs do not report latencies of single operations. Raises ArithmeticError,
-    LookupError, TypeError or ValueError where it is no measurement."""
+    """The answer to "bench" as the result of a job of fio; OSDs do not report latencies of single
+    operations. Raises ArithmeticError, LookupError, TypeError or ValueError where it is no
+    measurement."""
     name = 'osd.%d' % osd
     runtime_ns = int(float(answer['elapsed_sec']) * 1e9)
     if not 0 < runtime_ns < 1 << 63:

@@ -170,9 +170,12 @@ OPTIONS_READ = 'options'
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
                drives: Iterable[str] = (), host: str = '',
                redundancy: str = '') -> Dict[str, str]:
-    """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not
-    answer; `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, ''
-    if it does not matter or is unknown; `redundancy`: of the operator's pool."""
+    """The circumstances of a run that may change its results.
+
+    `pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not answer;
+    `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, '' if it does
+    not matter or is unknown; `redundancy`: of the operator's pool.
+    """
     setting = {RELEASE: release} if release else {}
     if redundancy:
         setting[REDUNDANCY] = redundancy

@@ -223,7 +223,7 @@ class Probed:
         return self.layouts.get(record.target.pool, default)
 
     def compared(self, before: int, after: int) -> Json:
-        """Raises Refused or NothingInCommon."""
+        """The comparison of two probes. Raises Refused or NothingInCommon."""
         records = self.known(before), self.known(after)
         comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
         return {'before': before, 'after': after, 'verdict': comparison.verdict,

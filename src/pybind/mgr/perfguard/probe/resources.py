@@ -117,7 +117,8 @@ def pg_num_for(osds: int) -> int:
 
 
 def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Command]:
-    """In order; for one replica the mons require a confirmation."""
+    """The commands that create the pool of a probe, in order; for one replica the mons require a
+    confirmation."""
     size: Document = {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'size',
                       'val': str(replicas)}
     if replicas == 1:

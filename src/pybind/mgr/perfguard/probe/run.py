@@ -127,7 +127,8 @@ class ProbeRun:
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
-        """`reasons`: why no probe may continue; `interval`: of the loop, in seconds."""
+        """Run one turn of the stage in which the run is. `reasons`: why no probe may continue;
+        `interval`: of the loop, in seconds."""
         seconds, self._now = now - self._began, now
         self._interval = interval
         if reasons and self.resources.stage == RUNNING:
@@ -202,7 +203,7 @@ class ProbeRun:
         return osds.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
-        """With growing pauses while something prevents the clean-up."""
+        """Continue the clean-up, with growing pauses while something prevents it."""
         pause = min(max(2 * self._pause, LEAST_REFUSED_PAUSE_SECONDS), MOST_REFUSED_PAUSE_SECONDS)
         # First, in case the attempt raises.
         self._manager.met_problem, self._again_at = False, now + pause

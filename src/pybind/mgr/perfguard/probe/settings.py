@@ -52,7 +52,8 @@ class Schedule:
 
 
 def schedule_of(name: str, run: RunOrder, times: Mapping[str, str]) -> Schedule:
-    """`times`: as SCHEDULE_DEFAULTS. BadJob or BadWindow if they are invalid, or it is never due.
+    """A schedule of the words that an operator has given. `times`: as SCHEDULE_DEFAULTS. BadJob or
+    BadWindow if they are invalid, or it is never due.
 
     begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
     options of campaigns; every_days from 1.
@@ -218,7 +219,8 @@ def _lines(comparison: RunComparison) -> Tuple[str, ...]:
 
 
 def health_check(regressions: Sequence[Regression]) -> HealthChecks:
-    """For MgrModule.set_health_checks: nothing, or CHECK."""
+    """The health check on probes that were slower than their baseline, as
+    MgrModule.set_health_checks takes it; empty: none was."""
     if not regressions:
         return {}
     targets = ', '.join(row.target for row in regressions)

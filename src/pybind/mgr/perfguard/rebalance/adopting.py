@@ -105,7 +105,8 @@ class Adoption:
 
 def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str],
             unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adoption:
-    """For any thread; `own_pgids`, `unbalanced` and `raws` as in adoptable."""
+    """The pins that an adoption takes over, and why it leaves out others. For any thread;
+    `own_pgids`, `unbalanced` and `raws` as in adoptable."""
     osdmap = observation.osdmap
     adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
                          unbalanced, raws)
@@ -124,11 +125,13 @@ def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str]
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
               own_pgids: FrozenSet[str] = frozenset(), unbalanced: bool = False,
               raws: Raws = NO_RAWS) -> Adoption:
-    """`pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
+    """The upmaps that can become pins, pool by pool, and why others cannot.
+
+    `pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
     `unbalanced`: pools that the balancer does not cover as well, where operators may place PGs by
-    hand.
-    `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
-    down, as far as that is known."""
+    hand. `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
+    down, as far as that is known.
+    """
     pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
     left_out: Dict[str, str] = {}
@@ -343,8 +346,8 @@ class Imported:
 
     def risks(self, observation: Observation, space: Mapping[int, Space],
               options: Options) -> List[Risk]:
-        """That not everything moves, that OSDs get too full, and more upmaps than the mons should
-        check. Raises Refused if nothing would move."""
+        """The risks that not everything moves, that OSDs get too full, and that the mons have to
+        check too many upmaps. Raises Refused if nothing would move."""
         if not self.pins and not self.left:
             raise Refused(errno.ENOENT, 'nothing to import: the mappings of %s are in force'
                           % plural(self.in_force, 'PG'))
@@ -426,7 +429,8 @@ def parsed(document: bytes) -> Dict[str, List[Pair]]:
 
 def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
              raws: Raws = NO_RAWS) -> Imported:
-    """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
+    """The pins of an import, and why it leaves out others. For any thread. `pool_up`: up sets of a
+    pool's PGs; `raws` as in adoptable."""
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     absent, out = observation.osdmap.absent, observation.osdmap.out

@@ -324,7 +324,8 @@ class Awaiting:
 
     def carry_out(self, waiting_order: WaitingOrder, observation: Observation,
                   options: Options) -> Optional[Document]:
-        """None: the option is not in force yet. Raises Refused."""
+        """Begin to await OSDs, and return the answer. None: the option is not in force yet. Raises
+        Refused."""
         if self._asked is not None and self._asked[0] is waiting_order:
             return self._once_in_force(self._asked[1])
         order: Order = waiting_order.order
@@ -380,8 +381,9 @@ class Awaiting:
 
     def turn(self, observation: Observation, campaign: Campaign, settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
-        """`settle`: seconds without a new OSD; `fill`: begins the campaign of an order, None: not
-        yet. It raises Refused."""
+        """Run one turn of the wait, up to the campaign that fills the OSDs. `settle`: seconds
+        without a new OSD; `fill`: begins the campaign of an order, None: not yet. It raises
+        Refused."""
         self.reasons = ()
         if self._record is None or not observation.osdmap.osds or not self._context.may_write():
             return

@@ -265,7 +265,7 @@ def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
 
 
 def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation) -> BalanceChange:
-    """Raises Refused for invalid options."""
+    """The change that an order to balance pools describes. Raises Refused for invalid options."""
     by = order.by or PGS
     if by not in (PGS, BYTES):
         raise Refused(errno.EINVAL, '--by must be %s or %s, not %.40r' % (PGS, BYTES, by))

@@ -98,7 +98,8 @@ class _Causes:
                        _noted(self.slow, turn.slow, turn.now))
 
     def groups(self, osd: int, begin: float, erasure: bool) -> Tuple[str, str]:
-        """Of the reads and the writes that an OSD has counted since then."""
+        """The groups in which the reads and the writes count that an OSD has counted since `begin`:
+        by what may have slowed them."""
         begin -= AFTER_SECONDS
         if self.troubled >= begin or self.since > begin + AFTER_SECONDS:
             return _UNSURE, _UNSURE
@@ -157,7 +158,8 @@ class Bill:
         return bill
 
     def borrowing(self, before: Holds, now: Holds, seconds: float) -> 'Bill':
-        """With the settings before and after these seconds."""
+        """The bill with the time for which settings were borrowed. `before`, `now`: the settings
+        before and after these seconds."""
         earlier, held = _grouped(before.held), _grouped(now.held)
         settings = dict(self.settings)
         for key, setting in {**earlier, **held}.items():

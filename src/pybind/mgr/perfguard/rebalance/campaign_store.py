@@ -359,7 +359,8 @@ _PUNCTUATION = 16
 
 
 def _parts(rows: Iterable[Tuple[str, PinRecord, int, int]]) -> Iterator[Dict[str, PinRecord]]:
-    """`rows`: PG, pin, bytes for all neighbours with the same goal, bytes for the PG."""
+    """Rows of pins that fit into a document each. `rows`: PG, pin, bytes for all neighbours with
+    the same goal, bytes for the PG."""
     part: Dict[str, PinRecord] = {}
     goal, room = None, 0
     for pgid, pin, shared, own_bytes in rows:

@@ -81,7 +81,7 @@ class Campaigns:
         self._abandoned: Optional[Campaign] = None
 
     def load(self) -> List[str]:
-        """Returns texts on what cannot be read."""
+        """Load the campaign, its pins and the history. Returns texts on what cannot be read."""
         self._forget()
         self.history.load()
         lost = self.pins.load()

@@ -76,7 +76,8 @@ def unreported(osdmap: OsdMap, space: Mapping[int, Space], osds: AbstractSet[int
 
 
 def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:
-    """`osdmap`: the pools and the full ratio, which are the same before and after."""
+    """How full the OSDs are, and what pools can store, before and after a change. `osdmap`: the
+    pools and the full ratio, which are the same before and after."""
     fills = [_fills(stand) for stand in (before, after)]
     nothing = _fill({})
     rooms: Dict[int, List[Optional[RuleRoom]]] = {

@@ -229,7 +229,8 @@ class RebalanceController:
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
-        """None while a job of the order is running; raises Refused."""
+        """Carry out an order, and return the answer. None while a job of the order is running;
+        raises Refused."""
         if isinstance(waiting.order, DryRun):
             self._check(waiting.order.request, observation)
             return {'arriving': self._arriving(observation)}

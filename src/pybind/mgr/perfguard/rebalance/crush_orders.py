@@ -94,7 +94,7 @@ class CrushOrders:
 
     def facts(self, observation: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
-        """`space`: an earlier reading; None: read it."""
+        """What the effects of orders depend on. `space`: an earlier reading; None: read it."""
         return OrderFacts(observation.osdmap, observation.crush,
                           self._cluster.osd_space() if space is None else space,
                           self._drained(observation), {
@@ -177,7 +177,8 @@ class CrushOrders:
 
     def _prepare_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                      inventory: OrderFacts) -> Preview:
-        """`bounds`: as of _prepare_rule, for PGs that the map does not allow to stay."""
+        """The preview of another CRUSH map. `bounds`: as of _prepare_rule, for PGs that the map
+        does not allow to stay."""
         try:
             crush_map = self._cluster.compiled_crush_map(
                 order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
@@ -197,8 +198,8 @@ class CrushOrders:
 
     def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
-        """`bounds`: PGs move no more than the rule and the balance require; None: they end where
-        the rule places them."""
+        """The preview of another CRUSH rule of a pool. `bounds`: PGs move no more than the rule and
+        the balance require; None: they end where the rule places them."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
         outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True, rule),
                             'preview the CRUSH rule')
@@ -387,7 +388,8 @@ class CrushOrders:
         self._note_added(preview.order, preview.change, observation)
 
     def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
-        """`order`: None for a rollback. Its OSDs count as new again, if they did before."""
+        """Note the OSDs that an expansion adds: they are new, unlike drained ones. `order`: None
+        for a rollback, after which its OSDs count as new again if they did before."""
         added = self._added
         if order is None:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)

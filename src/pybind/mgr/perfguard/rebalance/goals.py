@@ -449,8 +449,8 @@ class Balanced:
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {},
                     settled_pools: Collection[int] = ()) -> Balanced:
-    """`future`: with all PGs of the pools that have pins; `space`: of each OSD; `settled_pools`: as
-    Change.settled_pools."""
+    """The end state of the pools with pins, as a preview shows it. `future`: with all PGs of the
+    pools that have pins; `space`: of each OSD; `settled_pools`: as Change.settled_pools."""
     pgs_by_pool = future.by_pool()
     balanced = Balanced(bounds=bounds)
     room = Room(space, observation.osdmap.nearfull_ratio)

@@ -615,7 +615,7 @@ def drop_refused(draft: Draft) -> Draft:
 
 
 def settle_change(draft: Draft) -> Draft:
-    """For a campaign that is being aborted: read back its change of CRUSH, or stop it."""
+    """Read back the CRUSH change of a campaign that is being aborted, or stop it."""
     change = draft.campaign.change
     if change is None or not change.pending:
         return draft

@@ -103,8 +103,8 @@ def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
 
 def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
                   upmaps_max: Optional[int] = None, pools: Collection[int] = ()) -> LeastMoves:
-    """Of the pools with PGs that a new CRUSH map does not allow to stay where they are, and of
-    `pools`.
+    """The fewest moves of the pools with PGs that a new CRUSH map does not allow to stay where they
+    are, and of `pools`.
 
     They can move before the map is set, as the present one allows the new sets as well. `future`:
     the mapping of all PGs under the new map. `upmaps_max`: as of least_moves, of all these pools.
@@ -145,7 +145,8 @@ class _PoolMoves:
                       if self._is_allowed(self._pgs[pgid].raw)}
 
     def with_fewer_upmaps(self, followers: AbstractSet[str]) -> LeastMoves:
-        """`followers`: PGs, of all pools, that give up their upmap."""
+        """The moves if some PGs follow CRUSH instead. `followers`: PGs, of all pools, that give up
+        their upmap."""
         if not followers & self.costs.keys():
             return self.moves
         # The others have no upmap yet, and get none for the balance.

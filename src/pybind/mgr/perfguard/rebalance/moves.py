@@ -177,7 +177,7 @@ class MoveSums:
         return sums
 
     def count(self, move: Move, sign: int = 1) -> None:
-        """`sign`: -1 subtracts it."""
+        """Add a move to the sums. `sign`: -1 subtracts it."""
         self.pgs += sign
         self.shards += sign * len(move.targets)
         self.bytes += sign * move.bytes

@@ -512,7 +512,8 @@ class _Obstacles(NamedTuple):
 
 
 def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
-    """`degraded`: PGs are degraded that the campaign has not released."""
+    """What prevents releases now: for all PGs, or only for those on some OSDs and pools.
+    `degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
     wide, partial = spread(stops_of(draft), flight_osds(draft.campaign))
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]

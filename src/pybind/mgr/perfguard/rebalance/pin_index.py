@@ -141,7 +141,7 @@ class PinIndex(Mapping[str, PinRecord]):
         self._changed[pgid] = None
 
     def _drop(self, pgid: str) -> bool:
-        """Returns whether the PG was pinned."""
+        """Remove a pin from all indexes. Returns whether the PG was pinned."""
         if pgid not in self._pins:
             return False
         for osd in self._pins.pop(pgid).ahead:

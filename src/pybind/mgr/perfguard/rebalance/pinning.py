@@ -500,7 +500,8 @@ def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[
 
 
 def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDecision:
-    """`sent`: the entry of an earlier pin that the mons may still have in their queue."""
+    """What becomes of a remapped PG: it is pinned as far as possible, or cannot be pinned, with the
+    reason. `sent`: the entry of an earlier pin that the mons may still have in their queue."""
     pool = draft.pool(pgid)
     place = draft.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:

@@ -132,7 +132,7 @@ def ground_of(observation: Observation) -> PlanGround:
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
-    """Texts on the differences."""
+    """What has changed since a plan was saved, as texts."""
     texts = []
     if before.crush_version != now.crush_version and (
             before.identity != now.identity or before.crush != now.crush):
@@ -233,7 +233,7 @@ class Plans:
         self._plans: Dict[str, SavedPlan] = {}
 
     def load(self) -> List[str]:
-        """Returns texts on what cannot be read."""
+        """Load the saved plans. Returns texts on what cannot be read."""
         lost = []
         self._plans = {}
         for document in self._store.names(PLANS_PREFIX):
@@ -338,7 +338,8 @@ class PlanQueue:
         return self.saved.load()
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
-        """None while a job of the order is running; raises Refused."""
+        """Carry out an order about a plan, and return the answer. None while a job of the order is
+        running; raises Refused."""
         order, saved = waiting.order, self.saved
         if order.verb == SAVE:
             return self._save(waiting, observation)

@@ -238,8 +238,8 @@ def with_names(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> RuleCha
 
 def rule_details(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
                  fewest_moves: Optional[LeastMoves]) -> Details:
-    """`change`: as from with_names; `fewest_moves`: None: the PGs end where the rule places
-    them."""
+    """What is shown of a change of a rule. `change`: as from with_names; `fewest_moves`: None: the
+    PGs end where the rule places them."""
     pool, moves_first = osdmap.pools[change.rule.pool], change.moves_first or bool(change.via)
     # PGs to pin in the epoch of the intermediate rule, and why that protects data less.
     pins = pool.pg_num if change.via else 0

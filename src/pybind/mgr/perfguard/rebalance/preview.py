@@ -125,7 +125,8 @@ class Effects:
 
 def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
             options: Options, pgs_by_split: Mapping[int, int]) -> Effects:
-    """`moves`: all moves of the campaign; `pgs_by_split`: as pg_num.pgs_made."""
+    """The effects of a change on each OSD. `moves`: all moves of the campaign; `pgs_by_split`: as
+    pg_num.pgs_made."""
     all_caps = caps(options)
     movement = movement_of(moves, all_caps.pgs, all_caps.target)
     eta, basis = _eta(movement, facts.rates)
@@ -280,7 +281,8 @@ class Preview:
 
     def assessed(self, order: Order, facts: OrderFacts, observation: Observation,
                  options: Options) -> 'Preview':
-        """With the effects on OSDs, which include the balancing if target=balanced."""
+        """The preview with all that is computed from the moves: the effects on OSDs, and the
+        balancing if target=balanced."""
         assessed = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
             assessed = replace(assessed, balanced=preview_balance(
@@ -401,7 +403,7 @@ class Preview:
         return (Code.PG_LIMIT,) if crowded else ()
 
     def _storm_risk(self, order: Order) -> List[Risk]:
-        """Of a change that cannot be divided, with too many pins."""
+        """The risk of a change that cannot be divided, with too many pins."""
         if self.crush_map is None and not self.details.key or self.bursts <= 1:
             return []
         pins = self._pins_at_once
@@ -430,8 +432,8 @@ class Preview:
 
     def answer(self, order: Order, campaign: Optional[int], observation: Observation,
                options: Options, health: Sequence[Risk] = ()) -> Document:
-        """For operators: the effects, and what they cost the mons and the OSDs. `health`: the risks
-        of the state of the cluster."""
+        """The answer to an order, with the effects, and what they cost the mons and the OSDs.
+        `health`: the risks of the state of the cluster."""
         most_pins = pin_limit(options, observation.osdmap)
         tranches, moving = 1, self._moved_by_weights(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):

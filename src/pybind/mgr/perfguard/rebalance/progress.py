@@ -95,7 +95,8 @@ def path_seconds(arrivals: Arrivals, bytes_left: float) -> float:
 
 def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: int,
               slowest: float = 0.0) -> Optional[Eta]:
-    """None before the first arrival. `slowest`: path_seconds of the OSD that takes longest."""
+    """The time that the campaign still needs, by its speed so far. None before the first arrival.
+    `slowest`: path_seconds of the OSD that takes longest."""
     if bytes_left <= 0:
         return _of_empty_pgs(arrivals, pgs_done, pgs_left)
     done, passed = arrivals.whole_bytes, arrivals.whole_seconds

@@ -320,7 +320,7 @@ class _Chosen(NamedTuple):
 
 
 def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
-    """With the reasons for the speed of releases."""
+    """The draft with the reasons for the speed of releases."""
     campaign = draft.campaign
     draft = draft.report(limit_reason, *[
         Reason(stop.reason.code, stop.reason.text + '; releases that do not affect these continue')

@@ -423,8 +423,8 @@ class Replacing:
     def carry_out(self, order: Order, observation: Observation, campaign: Campaign,
                   change: Callable[[Order, Callable[[], None]], Optional[Document]]
                   ) -> Optional[Document]:
-        """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
-        its second argument."""
+        """Carry out an order about replacements, and return the answer. None: not yet; raises
+        Refused. `change`: begins a campaign for an order, after calling its second argument."""
         facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
@@ -492,7 +492,8 @@ class Replacing:
     def _rows(self, facts: ReplaceFacts, records: Optional[Mapping[int, Replacement]] = None,
               osds: Optional[Sequence[int]] = None,
               emptied: Container[str] = ()) -> List[Document]:
-        """`emptied`: OSDs that the campaign of the order empties."""
+        """The OSDs that are drained or replaced, as "osds --drained" shows them. `emptied`: OSDs
+        that the campaign of the order empties."""
         records = self._known if records is None else records
         chosen = sorted({*records, *facts.orders.drained}) if osds is None else osds
         return [{**self._row(osd, records.get(osd), facts),
@@ -529,9 +530,9 @@ class Replacing:
     def turn(self, observation: Observation, campaign: Campaign, settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]],
              catch: Callable[[str], None], remove: Callable[[int], Reply]) -> None:
-        """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
-        an order, None: not yet; `catch`: begins one for PGs that are remapped; `remove`: orders
-        the orchestrator to remove an OSD."""
+        """Run one turn of all replacements. `settle`: seconds to wait for the other devices of a
+        host; `fill`: begins a campaign for an order, None: not yet; `catch`: begins one for PGs
+        that are remapped; `remove`: orders the orchestrator to remove an OSD."""
         if not self._known:
             self.remarks = ()
             return

@@ -119,7 +119,8 @@ class Rebalanced:
 def status(campaign: Campaign, pins: Mapping[str, PinRecord],
            waiting: Movement, reasons: Sequence[Reason], options: Options,
            wall: float) -> CampaignStatus:
-    """`waiting`: the moves of PGs that are not in flight yet; `wall`: Observation.wall."""
+    """The state of the campaign, as commands show it. `waiting`: the moves of PGs that are not in
+    flight yet; `wall`: Observation.wall."""
     phase = campaign.phase
     if phase is Phase.PREPARED and not campaign.holds.prepared:
         phase = Phase.IDLE
@@ -161,7 +162,7 @@ def tranche_of(campaign: Campaign) -> Tuple[int, int]:
 
 
 def status_json(shown: CampaignStatus) -> Json:
-    """`campaign status`."""
+    """The JSON of "campaign status"."""
     eta_seconds, low, high = shown.eta or (None, None, None)
     return {
         'id': shown.id or None, 'phase': shown.phase.value, 'paused': shown.paused,
@@ -391,7 +392,8 @@ def _settings_text(bill: Bill) -> str:
 
 
 def idle_reasons(campaign: Campaign, remapped: int) -> List[Reason]:
-    """`campaign`: the last one, if this mgr knows it; `remapped`: as ReleaseMoves.moving."""
+    """What to report while no campaign is active. `campaign`: the last one, if this mgr knows it;
+    `remapped`: as ReleaseMoves.moving."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]
@@ -413,7 +415,7 @@ def progress_text(campaign: Campaign) -> str:
 
 
 def campaign_rows(campaign: Campaign, osdmap: OsdMap, pins: int) -> List[Row]:
-    """Of a campaign that is active, or aborted with pins left."""
+    """The settings that a campaign has borrowed, if it is active, or aborted with pins left."""
     if not campaign.open:
         return []
     since, holds = campaign.origin.started, campaign.holds

@@ -286,8 +286,8 @@ _NAMED = 5
 
 def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], options: Options,
             arriving: int) -> List[str]:
-    """Texts, the phase first. `rows`: all borrowed settings; `options`: those in force; `arriving`:
-    PGs in flight that an abort cannot pin back, and lets arrive."""
+    """What a request would do, as texts, the phase first. `rows`: all borrowed settings; `options`:
+    those in force; `arriving`: PGs in flight that an abort cannot pin back, and lets arrive."""
     campaign = rebalanced.campaign
     if request.verb == 'abort' and not campaign.active:
         return ['OSDs would not be awaited any longer: those that boot later get data at once']

@@ -319,7 +319,8 @@ class PinGoals:
         return self._store_raws(new_raws, observation)
 
     def _store_raws(self, new: _NewRaws, observation: Observation) -> bool:
-        """Returns whether all are stored."""
+        """Store the raw sets of pins for the PGs whose raw set has changed. Returns whether all are
+        stored."""
         if not self._may_write():
             return False
         self.fit = self.fit and not new.parts
@@ -391,7 +392,8 @@ class PinGoals:
 
     def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,
                     options: Options, change: Optional[Change]) -> Optional[_Storing]:
-        """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
+        """The goals of all pins on the present basis. None: the tool thread is computing them,
+        which takes 8 s for two pools of 16,000 PGs."""
         def prepare() -> Callable[[], _Storing]:
             space = self._cluster.osd_space()
 
@@ -425,8 +427,8 @@ class PinGoals:
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
                         view: View) -> Tuple[PoolUp, FrozenSet[int]]:
-        """Up sets with the OSDs that are down, and those that may be missing from some. Only Ceph's
-        tools show them."""
+        """The up sets of pools with the OSDs that are down, and those that may be missing from
+        some. Only Ceph's tools show them."""
         lacking = lacking_osds(osdmap, view.pool_up, pools)
         if not lacking:
             return view.pool_up, frozenset()

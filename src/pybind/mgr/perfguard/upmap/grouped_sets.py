@@ -259,7 +259,9 @@ class GroupedSets:
     def _in_buckets(self, depth: int, parent: int,
                     rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],
                     used: FrozenSet[int], pg: _Placing, new: _New) -> Iterator[_New]:
-        """`rows`: blocks of positions, each with its bucket and what stays there, as in _Kept."""
+        """The ways to fill blocks of positions from different buckets below `parent`, the best
+        first. `rows`: blocks of positions, each with its bucket and what stays there, as in
+        _Kept."""
         if not rows:
             yield new
             return

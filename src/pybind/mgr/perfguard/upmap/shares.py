@@ -91,7 +91,8 @@ def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
 
 def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float, pgs: float,
             even: bool = True) -> Dict[int, float]:
-    """`total` by weight. Where choices are not even, a bucket may have one shard of each PG."""
+    """How many shards each OSD should have. `total` by weight. Where choices are not even, a bucket
+    may have one shard of each PG."""
     if not choices:
         whole = sum(weights.values())
         return {osd: total * weight / whole if weight else 0.0 for osd, weight in weights.items()}

@@ -145,7 +145,7 @@ def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
-    """From the heartbeats that its peers measure.
+    """What the heartbeats of an OSD suggest about its slowness. Its peers measure them.
 
     A drive does not delay heartbeats, and a network does not delay commits: if both are slow, the
     processes get too little CPU or memory.
@@ -282,7 +282,7 @@ def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
 
 
 def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:
-    """Without evidence of a cause: the part of the OSD that is slow."""
+    """The part of an OSD that is slow, if there is no evidence of a cause."""
     slow = _slow_channels(facts)
     if not slow:
         return []

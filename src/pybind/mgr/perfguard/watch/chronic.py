@@ -129,7 +129,8 @@ class _Count:
         return self.episodes + (self.episode >= EPISODE_SECONDS)
 
     def is_chronic(self, scale: float, recent: bool) -> bool:
-        """`recent`: of late, without regard to the time before that."""
+        """Whether the OSD was slow for enough of the time. `recent`: of late, without regard to the
+        time before that."""
         if recent:
             return (self.all_episodes >= LEAST_EPISODES
                     and self.recent_slow >= scale * RECENT_SLOW_SECONDS)

@@ -30,7 +30,7 @@ class DriveEvidence(NamedTuple):
 
 def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
               drives: Mapping[str, DriveHealth]) -> Dict[str, Firmwares]:
-    """By drive model."""
+    """Drive model -> number of its drives by firmware, of slow OSDs and of others."""
     counts: Dict[str, Tuple[Counter[str], Counter[str]]] = {}
     for osd, place in places.items() if drives else ():
         health = drives.get(place.devices[0]) if place.devices else None
@@ -43,7 +43,8 @@ def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
 def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
                    drives: Optional[Mapping[str, DriveHealth]],
                    by_model: Mapping[str, Firmwares]) -> Optional[DriveEvidence]:
-    """Of the shared device if that is slow as a whole, otherwise of the main drive."""
+    """The health of the drive of an OSD: of the shared device if that is slow as a whole, otherwise
+    of the main drive."""
     if drives is None or place is None or not place.devices:
         return None
     if shared is not None and shared.part[0] == DEVICE:

@@ -116,7 +116,8 @@ class LaggyPgs:
     def update(self, now: float, answers: Mapping[int, Sequence[UnreadablePg]],
                acting_of: Callable[[str], Optional[OsdSet]],
                osd_counts: Mapping[int, PgCounts]) -> None:
-        """`answers`: OSD that was asked -> PGs that are not readable, with it as the primary."""
+        """Note which PGs are laggy, by what their primaries answer. `answers`: OSD that was asked
+        -> PGs that are not readable, with it as the primary."""
         self._drop_moved(acting_of)
         # OSDs without laggy PGs are not asked again.
         for osd in list(self._by_primary):
@@ -195,7 +196,7 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
 
 
 def _mechanism(signals: LaggySignals, osd: int, wedged: bool, slow_ping: bool) -> str:
-    """Why the PGs of a suspected OSD are laggy. `wedged`: one of them never gets a lease;
+    """Why the PGs of a suspected OSD are laggy. `wedged`: it is the primary of nearly all of them;
     `slow_ping`: its heartbeats are slow."""
     pressure = signals.pressures.get(osd)
     if osd in signals.silent:

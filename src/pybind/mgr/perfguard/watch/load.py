@@ -148,7 +148,8 @@ def _is_day(row: object) -> bool:
 
 
 def growth(days: Sequence[DayLoad]) -> LoadGrowth:
-    """`days`: complete ones, oldest first, none of them twice."""
+    """By how much the load of a pool grows each day. `days`: complete ones, oldest first, none of
+    them twice."""
     if len(days) < LEAST_DAYS:
         return LoadGrowth(len(days))
     slopes: List[float] = []

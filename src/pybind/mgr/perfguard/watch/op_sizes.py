@@ -31,7 +31,8 @@ class OpSizes:
 
     def update(self, ops: Mapping[int, PoolOps], pg_writes: Optional[Sequence[PgWrites]],
                pools: Mapping[int, Pool], places: Mapping[int, OsdPlace]) -> None:
-        """`ops`: of clients, by pool. `pg_writes`: None: not read this time."""
+        """Note the sizes of client operations on each OSD. `ops`: of clients, by pool. `pg_writes`:
+        None: not read this time."""
         reads, read_bytes = (dict.fromkeys(places, 0.0) for _ in range(2))
         writes, write_bytes = (dict.fromkeys(pools, 0.0) for _ in range(2))
         for pool_id in ops.keys() & pools.keys():

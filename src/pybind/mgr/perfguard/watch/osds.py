@@ -111,7 +111,7 @@ class OsdWatch:
         history.add(now, reading.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
-        """None: the OSD has not reported twice yet."""
+        """The latest latency of an OSD. None: the OSD has not reported twice yet."""
         history = self._histories.get(osd)
         if history is None:
             return None
@@ -444,7 +444,7 @@ class PgPartners:
 
     def update(self, replicas: AbstractSet[int], osdmap: OsdMap,
                placement: Callable[[str], Optional[Placement]]) -> None:
-        """`replicas`: the OSDs that are slow now."""
+        """Note with which OSDs the slow ones share PGs. `replicas`: the OSDs that are slow now."""
         if not self._partners and replicas and not (
                 self._epoch == osdmap.epoch and replicas <= self.known.keys()):
             self._epoch = osdmap.epoch
@@ -507,7 +507,8 @@ class SlowOsdReads:
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],
                erasure: AbstractSet[int]) -> None:
-        """`slow`: OSDs; `readings`: by OSD, None: nothing was read; `erasure`: pools."""
+        """Note how clients read from slow OSDs. `slow`: OSDs; `readings`: by OSD, None: nothing was
+        read; `erasure`: pools."""
         self._turns = {osd: self._turns.get(osd, 0) + 1 for osd in slow}
         self._readings = {osd: self._readings.get(osd, deque(maxlen=READINGS))
                           for osd in self._turns}

@@ -141,7 +141,7 @@ class Peers:
         self._spread_ratio = math.expm1(self.spread)
 
     def _rise(self) -> Rise:
-        """From the lower to the upper third by load."""
+        """By how much latency rises with load: from the lower to the upper third by load."""
         if self.count < SLOPE_MEMBERS:
             return NO_RISE
         ordered = self._slow_by_load()
@@ -473,9 +473,9 @@ class PeerFinding(NamedTuple):
 
     def with_history(self, own_baselines: Optional[Tuple[ScoreBaseline, ScoreBaseline]]
                      ) -> 'PeerFinding':
-        """In a small group: against what is usual for this OSD. `own_baselines` are those of the
-        logarithms of its latency, relative to the fastest peer and in ms. The other peers may be
-        slow too."""
+        """The finding in a small group, compared with what is usual for this OSD, as the other
+        peers may be slow too. `own_baselines`: those of the logarithms of its latency, relative to
+        the fastest peer and in ms."""
         if own_baselines is None or not own_baselines[0].known:
             return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
         relative, latency = own_baselines

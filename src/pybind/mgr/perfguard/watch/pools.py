@@ -253,11 +253,13 @@ class PoolWatch:
     def update(self, now: float, seconds: float, ops: Mapping[int, PoolOps],
                pools: Collection[int], quiet: bool, settings: PoolSettings,
                probed: Collection[int] = (), settled: bool = False) -> None:
-        """`ops`: by pool, without pools that served none. `pools`: all that exist.
-        `quiet`: nothing moves and no problem exists, so baselines learn from the readings.
-        `probed`: pools in which a probe of this module affects clients: they are not judged until
-        the last minute is without it. `settled`: no operation waits for PGs that move, or for a
-        probe."""
+        """Update the latencies of all pools, their baselines and their alarms.
+
+        `ops`: by pool, without pools that served none. `pools`: all that exist. `quiet`: nothing
+        moves and no problem exists, so baselines learn from the readings. `probed`: pools in which
+        a probe of this module affects clients: they are not judged until the last minute is without
+        it. `settled`: no operation waits for PGs that move, or for a probe.
+        """
         self._forget_others(pools, settings)
         self.steps = []
         for pool_id in pools:
@@ -299,7 +301,7 @@ class PoolWatch:
 
     def _judge(self, now: float, seconds: float, pool: _Pool, quiet: bool,
                settings: PoolSettings) -> bool:
-        """Returns whether what must be stored has changed."""
+        """Raise and clear the alarms of a pool. Returns whether what must be stored has changed."""
         changed = False
         probed = now - pool.probed < WINDOW_SECONDS
         for kind, number, total in OP_KINDS:
@@ -673,9 +675,9 @@ class AlarmLevel:
             self._high[hour] = max(level_ms, self._high.get(hour, 0.0))
 
     def review(self, now: float, baseline_ms: float, factor: float) -> bool:
-        """Once an hour: what is accepted in it, and once a week the baseline. `factor`: what is
-        accepted rises to a level that is so many times as high. Returns whether there is something
-        new to store."""
+        """Update, once an hour, the latency that is accepted in it, and, once a week, the baseline.
+        `factor`: what is accepted rises to a level that is so many times as high. Returns whether
+        there is something new to store."""
         hour = int(now // HOUR_SECONDS)
         if hour == self._hour:
             return False

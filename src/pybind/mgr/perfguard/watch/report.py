@@ -257,7 +257,7 @@ def chronic(standing: Chronic) -> Json:
 
 
 def laggy_json(state: LaggyStatus) -> Json:
-    """`laggy`."""
+    """The JSON of "perfguard laggy"."""
     return {
         'laggy_pgs': state.laggy_pgs, 'wait_pgs': state.wait_pgs, 'since': state.since,
         'pgs': [{'pgid': pg.pgid, 'acting': list(pg.acting), 'since': round(pg.since, 3),
@@ -299,7 +299,8 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
 
 def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
                   ) -> Json:
-    """`histories`: OSDs with their points. Points without operations have no row."""
+    """The history of OSDs for other tools. `histories`: OSDs with their points. Points without
+    operations have no row."""
     rows: List[List[Any]] = []
     for osd, points in histories:
         who = ['osd.%d' % osd.osd, osd.host, osd.device_class, osd.model]
@@ -331,7 +332,7 @@ EVENTS_OF_KIND = 10
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
-    """For MgrModule.set_health_checks."""
+    """The health checks of the watch, as MgrModule.set_health_checks takes them."""
     checks: Dict[str, HealthWarning] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))

@@ -52,7 +52,7 @@ class Series:
         self._open = [0.0] * (width + 1)
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """Returns whether this completed a point."""
+        """Add a reading to the open point. Returns whether this completed a point."""
         self._open[0] += seconds
         for column, value in enumerate(sums, 1):
             self._open[column] += value
@@ -284,8 +284,8 @@ def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]
 
 
 def _weighted_levels(parts: Iterable[Tuple[LatencyCounts, float, float]]) -> Levels:
-    """Of histograms with their shares of the reads and of the writes. Those with other buckets than
-    the first are left out."""
+    """The percentiles of histograms, each weighted with its shares of the reads and of the writes.
+    Those with other buckets than the first are left out."""
     bounds: Tuple[int, ...] = ()
     reads: List[float] = []
     writes: List[float] = []

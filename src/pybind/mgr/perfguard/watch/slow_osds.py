@@ -26,7 +26,8 @@ from .types import OsdReading, OsdVerdict, SlowPart, SlowShared
 
 
 def describe(finding: PeerFinding, seconds: float) -> str:
-    """As in "store commits take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s at the same load"."""
+    """Why an OSD is slow, as in "store commits take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s at
+    the same load"."""
     comparison = finding.comparison
     load = 'at the same load'
     if not 1 / SAME_LOAD < comparison.load_ratio < SAME_LOAD:
@@ -401,8 +402,8 @@ def _kinds_of_work(states: Mapping[int, _State]) -> Dict[int, str]:
 
 def _with_work(state: _State, kind: str, now: float, busy_read: float,
                settings: SlowSettings) -> _State:
-    """With the work of the OSD besides client operations, now or within the window. `kind`: now,
-    '' for none; `busy_read`: when that was read before."""
+    """The state with the work of the OSD besides client operations, now or within the window.
+    `kind`: now, '' for none; `busy_read`: when that was read before."""
     if kind:
         # If it was not known to be busy yet, the time since then does not count.
         unknown = not state.kind and _began_after(state, busy_read, settings)
@@ -453,7 +454,7 @@ def _at_worst(state: _State, findings: Sequence[PeerFinding],
 
 
 def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
-    """With baselines that include these findings, of an OSD without other work."""
+    """The state with baselines that include these findings, of an OSD without other work."""
     usual, own_baselines = list(state.usual), dict(state.own)
     for finding in findings:
         channel, ms = finding.channel, finding.comparison.ms
@@ -508,7 +509,7 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindo
 
 
 def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Interval) -> _State:
-    """Of an OSD that is slow."""
+    """The state after an interval of an OSD that is slow."""
     expected = _expected_above(state, findings, interval.settings)
     state = state._replace(kept={**state.kept, **expected})
     # It has not recovered because its peers have become slow as well.
@@ -528,7 +529,8 @@ def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Inter
 
 def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
                    interval: _Interval) -> _State:
-    """Of an OSD that is not slow. Findings in which it is not belong to its baselines."""
+    """The state after an interval of an OSD that is not slow. Findings in which it is not belong to
+    its baselines."""
     over: List[PeerFinding] = []
     within: List[PeerFinding] = []
     for finding in findings:

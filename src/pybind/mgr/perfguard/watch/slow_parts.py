@@ -191,8 +191,8 @@ class SlowParts:
 
     def update(self, passed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
-        """Returns the OSDs of the parts. `compared`: the OSDs that may be slow or not; `seconds`:
-        for how long a part must be slow."""
+        """Note how long parts of classes have been slow. Returns the OSDs of the parts. `compared`:
+        the OSDs that may be slow or not; `seconds`: for how long a part must be slow."""
         compared = compared | slow.keys()
         everyone = by_class(compared, places)
         single = by_class(slow.keys() - set().union(

@@ -132,7 +132,7 @@ class KnownSteps:
         self._steps: List[Step] = []
 
     def new_of(self, steps: Sequence[Step]) -> List[Step]:
-        """Those that do not recur, which are known from now on."""
+        """The steps that do not recur. They are known from now on."""
         latest = max(step.begin for step in steps)
         self._steps = [step for step in self._steps if latest - step.begin < RECURRING_SECONDS]
         known: Dict[Tuple[int, str], List[float]] = {}
@@ -157,7 +157,8 @@ LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECOND
 
 
 def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:
-    """`software`: of each OSD, its release and its kernel; '' if unknown."""
+    """What may change the latency of pools, such as pg_num and the release of OSDs: what it is ->
+    its value. `software`: of each OSD, its release and its kernel; '' if unknown."""
     facts = {'pg_num of pool %s' % pool.name: str(pool.pg_num) for pool in osdmap.pools.values()}
     facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
     for what, values in zip(LATE, zip(*software)):
@@ -183,8 +184,8 @@ def _shown(name: str, value: str) -> str:
 
 
 def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
-    """Of steps at about the same time, as in "reads and writes of pool p take 1.4 times as long
-    since 14:02 CET"."""
+    """A sentence on steps of latency at about the same time, as in "reads and writes of pool p take
+    1.4 times as long since 14:02 CET"."""
     kinds: Dict[str, List[str]] = {}
     for step in steps:
         kinds.setdefault(names[step.pool], []).append(step.kind)

@@ -169,7 +169,8 @@ class Alarm:
 
     def update(self, now: float, seconds: float, holds: Optional[bool], raise_after: float,
                clear_after: float) -> None:
-        """`holds`: None if the reading is inconclusive; then nothing changes."""
+        """Raise or clear the alarm by a reading. `holds`: None if the reading is inconclusive; then
+        nothing changes."""
         if holds is None:
             return
         if holds:

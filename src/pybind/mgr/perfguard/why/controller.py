@@ -149,7 +149,7 @@ class Explaining:
         return inquiry.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
-        """Ask the primary about a PG, and all its OSDs about their reservations."""
+        """Ask the primary about a PG, and the primary and the targets about their reservations."""
         primary = place.primary
         if primary < 0:
             return _Inquiry(order, pgid, -1, frozenset(), now)

@@ -90,7 +90,8 @@ class Stepping:
         self._cut_short = ''
 
     def run(self, measured: Callable[[], None]) -> StepResult:
-        """`measured` is called when the ramp is over."""
+        """Run the streams of a step until its time is over, and wait for their last operations.
+        `measured` is called when the ramp is over."""
         self._streams.pace()
         self._until(self._timing.measure_ns)
         before = used()
@@ -172,7 +173,8 @@ class Work:
         self._calling: 'Future[Any]' = Future()
 
     def run(self) -> str:
-        """Returns the final state. Raises Failed or Cancelled if nothing was written yet."""
+        """Measure all steps, and remove what was written. Returns the final state. Raises Failed or
+        Cancelled if nothing was written yet."""
         sweeps = self._request.mode == SWEEP
         options = LISTING_OPTIONS if sweeps and self._request.naming is None else {}
         connection = self._unless_cancelled(lambda: Connection(self._request, options))
@@ -318,7 +320,8 @@ class Work:
             raise Cancelled()
 
     def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Raises Failed if operations have no answer: later steps would count them as well."""
+        """Measure one step and send its result. Raises Failed if operations have no answer: later
+        steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
         for streams in self._over:
@@ -355,7 +358,8 @@ def _on_image(request: WorkerRequest) -> bool:
 
 
 def _core(request: WorkerRequest) -> Optional[Core]:
-    """None: use the Python engine. Raises Failed if the native engine is required but missing."""
+    """The library of the native engine; None: use the Python engine. Raises Failed if the native
+    engine is required but missing."""
     if request.engine == PYTHON_ENGINE:
         return None
     try:
