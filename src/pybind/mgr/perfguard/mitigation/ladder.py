@@ -318,19 +318,26 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
-    """Undo at once what the options exclude, and what would delay recovery."""
+    """Undo at once what the options exclude, and what would delay recovery. Steps that are not in
+    force are dropped."""
     mode, stage = draft.policy.mode, step.stage
-    urgent = draft.evidence.against_norebalance if step.rung is Rung.NOREBALANCE else (
-        '%s degraded' % pgs_are(draft.evidence.degraded)
-        if step.rung is Rung.SLOW and draft.evidence.degraded else '')
+    urgent = ''
+    if step.rung is Rung.NOREBALANCE:
+        urgent = draft.evidence.against_norebalance
+    elif step.rung is Rung.SLOW and draft.evidence.degraded:
+        urgent = '%s degraded' % pgs_are(draft.evidence.degraded)
     faster, bound = step.rung is Rung.FASTER, draft.policy.backfills > 0
-    allowed = draft.state.recovery.bound == draft.policy.backfills if faster \
-        else draft.policy.affinity
-    ended = (
-        (mode != 'observe' or urgent or faster and not bound) if stage is StepStage.WOULD
-        else mode != 'act' if stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN)
-        else stage is StepStage.LIMITED and (mode == 'off' or not allowed))
-    if ended:
+    is_dropped = False
+    if stage is StepStage.WOULD:
+        is_dropped = mode != 'observe' or bool(urgent) or faster and not bound
+    elif stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN):
+        is_dropped = mode != 'act'
+    elif stage is StepStage.LIMITED:
+        # By the bound of backfills, or because of the OSD.
+        may_be_limited = draft.state.recovery.bound == draft.policy.backfills if faster \
+            else draft.policy.affinity
+        is_dropped = mode == 'off' or not may_be_limited
+    if is_dropped:
         return draft.drop(step)
     if stage is not StepStage.HELD:
         return draft

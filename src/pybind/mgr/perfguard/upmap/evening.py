@@ -263,7 +263,7 @@ class _Evening:
 def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
                     shares: Optional[Sequence[int]]) -> Tuple[List[Shards], Dict[int, float]]:
     """The shards of each pool, balanced one pool after the other, and OSD -> its share of all
-    PGs."""
+    PGs. `shares`: shards that may move, by pool; None: any."""
     levels: List[Shards] = []
     room = Room(on.space, on.full)
     full_osds = {osd: 0 for osd, row in on.osds.items() if row.fullness}

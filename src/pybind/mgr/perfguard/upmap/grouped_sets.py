@@ -330,6 +330,8 @@ def _assigned(rows: Sequence[Sequence[Tuple[int, _Kept]]]) -> List[Tuple[Optiona
 
     def search(block: int, used: FrozenSet[int], value: float,
                chosen: List[Tuple[Optional[int], _Kept]]) -> None:
+        """Try all buckets for this block and those after it, unless even the best ones that these
+        could have would not exceed the best choice so far."""
         nonlocal best_value, best
         if value + bounds[block] <= best_value:
             return

@@ -178,7 +178,8 @@ def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
 
 
 def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> Dict[int, float]:
-    """Shares of domains sorted by weight: the heaviest are capped first."""
+    """`total` shards, divided by weight between domains that hold at most `cap` each. `domains`:
+    with their weights, the lightest first."""
     uncapped: List[Tuple[int, float]] = list(domains)
     weight_left = sum(weight for _, weight in uncapped)
     shares: Dict[int, float] = {}

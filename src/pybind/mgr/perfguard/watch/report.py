@@ -423,6 +423,7 @@ def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
 
 
 def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
+    """The detail of the health check on slow OSDs."""
     return [part.why for part in watch.slow.parts()] + [
         '%s: %s%s' % (shared.subject, shared.why,
                       _likely(watch.causes_of(shared.osds[0], context)))
