@@ -167,6 +167,8 @@ def compression(facts: Facts) -> Optional[Seen]:
 
 
 def shared_clones(facts: Facts) -> Optional[Seen]:
+    """Pools of which PGs that move may take much more space, since clones of objects share it
+    now."""
     pools = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
     return Seen('; '.join('pool %s may take up to %s more, %.0f %%' % (
@@ -282,6 +284,7 @@ MOST_ASKED = 16
 
 
 def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Optional[Seen]:
+    """The finding on drives whose model matches a pattern; `fix` takes the id of an OSD."""
     drives = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
     if not drives:
         return None

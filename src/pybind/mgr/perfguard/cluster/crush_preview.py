@@ -388,6 +388,8 @@ def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, Futu
 
 
 def _parsed(line: str, pgid: str) -> FuturePg:
+    """A PG by its line in the output of osdmaptool. Raises ValueError for the line of another
+    PG."""
     match = _PG.match(line.strip())
     if match is None or match.group(1) != pgid:
         raise ValueError('not the mapping of PG %s: %r' % (pgid, line[:200]))

@@ -363,6 +363,7 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
 
 
 def weight_reason(rule: CrushRule, osd: int) -> str:
+    """Why a rule must not place a shard on an OSD."""
     if osd == NO_OSD:
         return 'the set has a hole'
     if osd not in rule.weights:

@@ -322,6 +322,7 @@ class PingTimes:
         return fresh
 
     def _recent(self, now: float) -> Dict[int, Dict[int, float]]:
+        """OSD -> reporter -> ping time in ms, without times that are too old."""
         for reporters in self._times.values():
             for reporter, (when, _) in list(reporters.items()):
                 if now - when > KEEP_SECONDS:

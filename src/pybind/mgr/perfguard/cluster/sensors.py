@@ -204,6 +204,7 @@ class Sensors:
         return int(point[1]) if point else 0
 
     def _kv_bytes(self, osds: Sequence[int]) -> Dict[int, KvBytes]:
+        """OSD -> bytes that its RocksDB has written."""
         bytes_by_osd: Dict[int, KvBytes] = {}
         for osd in osds:
             # An OSD that reports no numbers has no entry, as one without RocksDB.

@@ -38,6 +38,7 @@ class ToolJob(Generic[Result]):
         return self.done and self._error is None
 
     def run(self) -> None:
+        """Do the job in the thread."""
         try:
             if not self.cancelled:
                 self._result = self._task()

@@ -111,6 +111,7 @@ class Jobs:
         return self._owns
 
     def _checked(self, check: Callable[[], bool]) -> bool:
+        """The result of a check of the journal; a new failure is reported."""
         failure = self.journal.failure
         passed = check()
         if not passed:

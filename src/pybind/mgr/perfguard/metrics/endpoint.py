@@ -252,6 +252,7 @@ class Endpoint:
             server.server_close()
 
     def close(self) -> None:
+        """Stop the server, and wait for its thread."""
         server, thread = self._server, self._thread
         self._server = self._thread = None
         if server is None or thread is None:

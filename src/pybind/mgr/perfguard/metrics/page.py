@@ -79,6 +79,7 @@ def _values(samples: Iterable[Sample]) -> Dict[str, str]:
 
 
 def _number(value: float) -> str:
+    """A value as Prometheus reads it."""
     if isinstance(value, float):
         if math.isnan(value):
             return 'NaN'
@@ -189,6 +190,7 @@ def pool_samples(rows: Sequence[PoolRow]) -> Found:
 
 
 def capacity_samples(published: Published, probed: Probed) -> Found:
+    """The samples of the capacity of pools, by name of the metric."""
     uses = published.watched.uses
     rows = [(labels(pool_id=use.id, name=use.pool), row)
             for use, row in zip(uses, probed.headrooms(uses, published.turned)) if row.certain]
@@ -278,6 +280,7 @@ class ProbeMetrics:
                 for schedule in probed.schedules]}
 
     def _measurements(self, whole: Dict[str, RunRecord]) -> List[Measurement]:
+        """The measurements of the runs; those of earlier calls are not computed again."""
         measurements: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
         for subject, record in whole.items():
             key = (record.id, record.ended)

@@ -97,6 +97,7 @@ class Dumps:
         return False  # nor this
 
     def maps(self) -> Maps:
+        """The maps, from the report or from single dumps."""
         if self._report:
             maps: Maps = self._read(self._report, reported)
             return maps
@@ -139,6 +140,7 @@ class Dumps:
         return encoded
 
     def _check(self) -> None:
+        """Raise BadInput if the dumps do not fit together."""
         if [self._report, self._osd_dump, self._pg_dump, self._crush_dump,
                 self._osd_df].count('-') > 1:
             raise BadInput('only one of the dumps can come from standard input')
@@ -287,6 +289,7 @@ class LiveCluster:
 
     def _json(self, daemon: str, convert: Callable[[Any], Any],
               object_hook: Optional[ObjectHook] = None, **command: Any) -> Any:
+        """The converted JSON of a command. Raises BadInput."""
         output = self._sent(daemon, format='json', **command)
         try:
             with output_of(command['prefix']):

@@ -195,6 +195,7 @@ def _signal_name(number: int) -> str:
 
 
 def _read(pipe: Optional[IO[bytes]]) -> bytes:
+    """What a pipe contains now; b'': nothing, or it is closed."""
     assert pipe is not None
     if pipe.closed:
         return b''

@@ -379,6 +379,7 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
 
 def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
              jobs: Sequence[Job] = (), steps: Tuple[JobStep, ...] = ()) -> WorkerRequest:
+    """The request to the worker. `limit`: seconds."""
     target = Target('pool', args.pool)
     return WorkerRequest(
         args.pool, run_prefix(run), args.name, _key(args), '', mode, args.conf, steps=steps,
@@ -388,6 +389,7 @@ def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
 
 
 def _key(args: argparse.Namespace) -> str:
+    """The key of the user from the keyring. Raises BadArguments."""
     path = args.keyring or '/etc/ceph/ceph.%s.keyring' % args.name
     keyring = configparser.RawConfigParser(strict=False, delimiters=('=',))
     try:

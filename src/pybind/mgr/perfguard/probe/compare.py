@@ -362,6 +362,7 @@ def _median(repetitions: Sequence[Repetition]) -> Repetition:
 
 def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],
           place: Optional[OsdPlace]) -> Rank:
+    """How fast an OSD is, compared with its peers."""
     result = osds[osd]
     against = _against(_log_speed(key, result), [_log_speed(key, osds[peer]) for peer in peers])
     return Rank(result.name, key.direction, osd, place.host if place else '',
@@ -378,6 +379,7 @@ class _Against(NamedTuple):
 
 
 def _against(log_speed: float, peers: Sequence[float]) -> _Against:
+    """How much slower an OSD is than its peers; all are logarithms of speeds."""
     if len(peers) < MIN_PEERS:
         return _Against(None, 0.0, False)
     speeds = sorted(peers)
@@ -464,6 +466,7 @@ def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
 
 
 def _sums(rows: Sequence[Interference]) -> List[Interference]:
+    """The sums of the OSDs of each job."""
     groups: Dict[Tuple[str, str], List[Interference]] = {}
     for row in rows:
         groups.setdefault((row.job, row.direction), []).append(row)

@@ -114,6 +114,7 @@ def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], fl
 
 
 def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
+    """A curve of points with more and more operations at a time."""
     best = max(points, key=lambda point: point.iops.median)
     peak = next(point for point in points if point.iops.high >= best.iops.median)
     words = family.job

@@ -163,6 +163,7 @@ class Probed:
         return {**self.listing(), **self.baselines_json(), **self.schedules_json()}
 
     def _summary(self, record: RunRecord) -> Json:
+        """A row of "probe ls"."""
         return {'id': record.id, 'state': record.state, 'profile': record.profile,
                 'target': record.target.key, 'created': record.created,
                 'started': record.started, 'ended': record.ended, 'trigger': record.trigger,
@@ -183,6 +184,7 @@ class Probed:
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
     def _findings(self, record: RunRecord, measured: Measured) -> List[str]:
+        """What is notable about a run, as texts."""
         texts = [outlier_text(osd_rank) for osd_rank in measured.ranks if osd_rank.outlier]
         texts += [*interference_findings(measured.interference), *measured.slow]
         for regression in self.regressions:
@@ -298,6 +300,7 @@ class Probed:
         return [*own_pool, *sorted(self.layouts.items())]
 
     def _expected_row(self, pool: str, expected: Expected) -> Json:
+        """What is expected of a job on a pool, and what was last measured."""
         last = last_measured(self.records, pool, expected)
         job, bounds = expected.key.job, expected.range
         return {'direction': expected.key.direction, 'bs': job.bs, 'iodepth': job.iodepth,

@@ -309,6 +309,7 @@ class ProbeRun:
         return True
 
     def _request(self, mode: str, limit: float, naming: Optional[Naming]) -> WorkerRequest:
+        """The request to the worker. `limit`: seconds."""
         conf, hosts = self._cluster.connection()
         resources = self.resources
         return WorkerRequest(
@@ -426,6 +427,7 @@ class ProbeRun:
         return False
 
     def _sweep(self, now: float) -> None:
+        """Start a worker that only removes objects."""
         if not self._manager.key and not self._has_user():
             return
         naming = self.resources.naming
@@ -436,6 +438,7 @@ class ProbeRun:
             self._sweeps.failed(now)
 
     def _has_user(self) -> bool:
+        """Whether the user of the worker exists; it is created again if it does not."""
         try:
             self._manager.make_user()
         except CannotMake as error:
@@ -569,6 +572,7 @@ class OpCounters:
         return True
 
     def _read(self, osd: int, answer: Any, counters_by_osd: Dict[int, Counted]) -> None:
+        """Take in the counters of an OSD; invalid ones are logged."""
         try:
             counters = answer.get('osd', {})
             counters_by_osd[osd] = Counted(

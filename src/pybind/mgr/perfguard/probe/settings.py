@@ -278,6 +278,7 @@ class StoredSettings:
         self._set(schedules=other_schedules + (schedule,))
 
     def drop_schedule(self, name: str) -> None:
+        """Remove a schedule. Raises Refused if there is none."""
         self.check()
         schedules = tuple(row for row in self.now.schedules if row.name != name)
         if len(schedules) == len(self.now.schedules):

@@ -225,6 +225,7 @@ def probes(data: Json) -> str:
 
 
 def baselines(data: Json) -> str:
+    """The baselines as a table."""
     if not data['baselines']:
         return 'no baselines (add one with "probe baseline <id>")'
     rows = [(baseline['id'], baseline['target'], baseline['profile'],
@@ -297,6 +298,7 @@ def _whole(bounds: Json) -> str:
 
 
 def _without_figures(pools: Sequence[Json]) -> List[str]:
+    """The pools for whose device class there are no expected values."""
     by_reason: Dict[str, List[str]] = {}
     for pool in pools:
         if not pool['expected']:

@@ -94,6 +94,7 @@ class Adoption:
                 for pgid, pin in sorted(self.pins.items())[:NAMED_PGS]]
 
     def as_json(self, campaign: Optional[int]) -> Json:
+        """The answer of the command. `campaign`: the one that it has begun; None: none."""
         left_out = sorted(self.left.items())
         moves = movement_of(self.moves, 1, 1).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
@@ -376,6 +377,7 @@ class Imported:
         return self
 
     def as_json(self, campaign: Optional[int]) -> Json:
+        """The answer of the command. `campaign`: the one that it has begun; None: none."""
         moves = movement_of(self.moves, 1, 1)
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,

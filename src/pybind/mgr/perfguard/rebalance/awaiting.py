@@ -259,6 +259,7 @@ class Awaiting:
         self._forget()
 
     def _forget(self) -> None:
+        """Forget the wait."""
         self._record: Optional[Await] = None
         self._found = NewOsds()
         self._looked = self._option_read = float('-inf')
@@ -469,6 +470,7 @@ class Awaiting:
             self._send(set_option(OPTION_KEY, borrowed.found if self._record.ended else EMPTY))
 
     def _send(self, action: SetOption) -> None:
+        """Send the command that sets the option; the wait ends if the mons refuse it."""
         outcome = execute(self._context.cluster, [action])
         for failure in outcome.failures:
             if failure != self._failure:

@@ -136,6 +136,7 @@ class CampaignStore:
         self._led.tidy(lambda: self._clock() - begin <= STORING_SECONDS)
 
     def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
+        """Whether the document of the campaign must be written. Only PGs in flight may wait."""
         if not self.known:
             return True
         before, now = _lasting(self._saved), _lasting(campaign)

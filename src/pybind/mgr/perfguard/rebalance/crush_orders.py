@@ -356,6 +356,8 @@ class CrushOrders:
         return preview
 
     def _before(self, observation: Observation) -> bytes:
+        """The CRUSH map from before the campaign. Raises Refused if it is not known, or in
+        force."""
         stored = self._store.get(CRUSH_BEFORE)
         if not isinstance(stored, dict) or 'map' not in stored:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known: '

@@ -174,6 +174,8 @@ class PgNumChange(PoolChange):
         return frozenset({self.step.pool}) if begun else frozenset()
 
     def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
+        """The pg_num that an abort leaves, with the command that restores it; None: it has not
+        changed."""
         pool = self.pool_in(osdmap)
         if pool is None or not self._has_begun(osdmap):
             return None
@@ -292,6 +294,7 @@ def check_pg_num(names: Sequence[str], osdmap: OsdMap) -> Pool:
 
 
 def _refuse_pool(pool: Pool) -> None:
+    """Raise Refused if pg_num of a pool cannot change now."""
     if NOPGCHANGE in pool.flags:
         raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set: "ceph osd pool set %s '
                       'nopgchange false" first' % (pool.name, quote(pool.name)))

@@ -570,6 +570,7 @@ def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]
 
 
 def _note_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draft:
+    """Note which PGs cannot be pinned, and report those that are new."""
     fresh = {pgid: why for pgid, why in unpinnable.items()
              if pgid not in draft.campaign.pinning.unpinnable}
     for pgid, why in sorted(fresh.items(), key=lambda row: row[0])[:10]:

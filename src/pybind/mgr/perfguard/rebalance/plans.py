@@ -145,6 +145,7 @@ def changed(before: PlanGround, now: PlanGround) -> List[str]:
 
 def _changed_rows(before: Mapping[str, Mapping[str, object]],
                   now: Mapping[str, Mapping[str, object]], name: Callable[[str], str]) -> List[str]:
+    """The differences of OSDs or pools as texts."""
     texts = ['%s was %s' % (name(key), 'removed' if key in before else 'added')
              for key in sorted(before.keys() ^ now.keys())]
     for key in sorted(before.keys() & now.keys()):

@@ -98,6 +98,8 @@ class RuleChange(PoolChange):
         return 'CRUSH rule %s no longer has the ID %d' % (self.rule_name, number)
 
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
+        """The change to the final rule, which follows the intermediate one; None: this is the final
+        one."""
         if self.then is None:
             return None
         return NextPart(
@@ -127,6 +129,8 @@ class RuleChange(PoolChange):
             and self.pool_in(osdmap) is not None else frozenset()
 
     def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
+        """The intermediate rule that an abort leaves, with the command that restores the first one;
+        None: it is not in force."""
         pool = self.pool_in(osdmap)
         if pool is None or not self.intermediate:
             return None

@@ -331,6 +331,7 @@ def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
 
 def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str,
               remove: bool) -> Replacement:
+    """The record of a replacement that begins."""
     orders = facts.orders
     weight = facts.weight(osd)
     space = orders.space.get(osd)
@@ -395,6 +396,7 @@ class Replacing:
         self._known = records
 
     def _end(self, osds: Iterable[int], why: str) -> None:
+        """Forget replacements, and report that."""
         osds = sorted(osds)
         self.withheld -= {*osds}
         self._put({osd: row for osd, row in self._known.items() if osd not in osds})
@@ -411,6 +413,7 @@ class Replacing:
 
     def _facts(self, observation: Observation, orders: OrderFacts,
                campaign: Campaign) -> ReplaceFacts:
+        """What the phases depend on. OSDs that have just stopped may still be remapped."""
         now = observation.now
         self._stopped = {osd: self._stopped.get(osd, now) for osd in (*self._known, *orders.drained)
                          if not serves(osd, observation.osdmap)}

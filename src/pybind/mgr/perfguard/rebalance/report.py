@@ -358,6 +358,7 @@ def _required_text(campaign: Campaign) -> str:
 
 
 def _p99_texts(bill: Bill) -> List[str]:
+    """The p99 of client latency while data moved, and before, as texts."""
     p99_texts = []
     for kind, before, level in ((READ_KIND, bill.quiet.read, bill.moving.levels.read),
                                 (WRITE_KIND, bill.quiet.write, bill.moving.levels.write)):

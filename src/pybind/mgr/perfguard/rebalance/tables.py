@@ -148,6 +148,7 @@ def _loads(osds: Sequence[Json]) -> str:
 
 
 def history(data: Json) -> str:
+    """The campaigns as a table."""
     if not data['campaigns']:
         return 'no campaigns'
     columns = ('id', 'phase', 'started', 'ended', 'PGs', 'released', 'kept', 'bytes', 'epochs')
@@ -158,6 +159,7 @@ def history(data: Json) -> str:
 
 
 def campaign(data: Json) -> str:
+    """A campaign that has ended, as text."""
     rows = [(key.replace('_', ' '), data[key]) for key in data
             if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'reasons', 'bill')]
     rows += [('started', time_text(data['started'])), ('ended', time_text(data['ended'])),
@@ -173,6 +175,7 @@ def shown(data: Json) -> str:
 
 
 def _bill(data: Json) -> List[Tuple[str, str]]:
+    """Rows on what a campaign has moved and cost."""
     return [('bytes moved', _moved_text(data)),
             ('time by phase', _times_text(data['phase_seconds'])),
             ('time by limit', _times_text(data['limit_seconds'])),
@@ -183,6 +186,7 @@ def _bill(data: Json) -> List[Tuple[str, str]]:
 
 
 def _moved_text(data: Json) -> str:
+    """The bytes that were moved, compared with those that the change required."""
     moved, required = data['bytes_moved'], data['bytes_required']
     if required is None:
         return bytes_text(moved) + '; what the change required is not known'
@@ -374,6 +378,7 @@ def _peering_and_copying(data: Json) -> List[str]:
 
 
 def _rule(data: Json) -> List[Tuple[str, str]]:
+    """Rows on the change of the rule of a pool."""
     rows = [('CRUSH rule of pool %s' % data['pool'], '%s -> %s' % (data['from'], data['to']))]
     if data['via']:
         rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
@@ -572,6 +577,7 @@ def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
 
 
 def _phase(until: Optional[str]) -> Phase:
+    """The phase for which "campaign watch" waits. Raises Refused."""
     if until is None:
         return Phase.DONE
     try:

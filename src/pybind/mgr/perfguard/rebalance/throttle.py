@@ -280,6 +280,8 @@ def _because(pace: Pace, reason: Reason) -> Pace:
 
 
 def _latency(worst: PoolLatency, lasting: bool = False) -> Reason:
+    """Why the pace is as it is: the latency that is closest to its limit, or over it. `lasting`:
+    for many readings."""
     text = '%s latency of %s is %s (limit %s)' % (
         worst.kind.rstrip('s'), worst.who, ms_text(worst.ms), ms_text(worst.target_ms))
     if worst.pressure > 1.0 or lasting:

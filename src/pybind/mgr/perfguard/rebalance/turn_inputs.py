@@ -122,6 +122,7 @@ def same_placement(a: Observation, b: Observation) -> bool:
 
 
 def what_places(observation: Observation) -> Tuple[object, ...]:
+    """All that the placement of PGs depends on, to find out whether it has changed."""
     osdmap = observation.osdmap
     osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
     pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,

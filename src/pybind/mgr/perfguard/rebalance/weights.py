@@ -156,6 +156,8 @@ class WeightChange(Change):
                        share=1.0, burst=0, gathers=False)
 
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
+        """The next part of the weights, if the mons take only some pins at once; None: this was the
+        last."""
         if not self.more:
             return None
         done = tuple(sorted((*self.done, *self.chunk)))

@@ -145,6 +145,7 @@ class _Count:
             or self.recent_slow >= scale * RECENT_SLOW_SECONDS / 4
 
     def verdict(self, osd: int) -> Chronic:
+        """The finding on an OSD that is chronically slow."""
         share = self.slow_seconds / max(self.seconds, self.slow_seconds, 1.0)
         slowdown = math.exp(self.logs / max(self.slow_seconds, 1.0))
         return Chronic(osd, self.since, self.raised, self.last, share, self.all_episodes, slowdown,

@@ -98,6 +98,8 @@ class _Document:
 
     def save(self, now: float, gist: object, interval: float,
              contents: Callable[[], Json]) -> None:
+        """Write the document if its gist has changed, or else after `interval` seconds, but only if
+        it differs."""
         if gist == self._gist and self.age(now) < interval:
             return
         self._gist, self._looked_at = gist, now

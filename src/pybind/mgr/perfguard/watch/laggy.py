@@ -222,6 +222,7 @@ def _is_busy(pressure: Optional[Pressure]) -> bool:
 
 
 def _pressure_texts(pressure: Optional[Pressure]) -> List[str]:
+    """How busy the messenger of a suspected OSD is, as texts."""
     if pressure is None:
         return []
     texts = ['its busiest messenger thread works %.0f %% of the time'

@@ -291,6 +291,7 @@ class PoolWatch:
         return self._pools[pool_id]
 
     def _forget_others(self, pools: Collection[int], settings: PoolSettings) -> None:
+        """Forget removed pools, and take over a new length of baselines."""
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
             self._performances.pop(pool_id, None)

@@ -134,6 +134,7 @@ class LaggyStatus:
 
 
 def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
+    """The client latency of the whole cluster."""
     points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)

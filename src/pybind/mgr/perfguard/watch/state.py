@@ -678,6 +678,7 @@ def _median_of_others(ordered: Sequence[float], member: float) -> float:
 
 
 def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, float]]:
+    """Bytes per second that RocksDB writes to SST files and to its WAL; None: not known."""
     if len(points) < 2:
         return None
     (begin, before), (end, after) = points[0], points[-1]

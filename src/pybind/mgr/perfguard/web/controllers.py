@@ -135,6 +135,7 @@ def _overview(self: Any, fields: Dict[str, Any]) -> Any:
 
 
 def _api() -> type:
+    """The class with the REST API, for the dashboard."""
     methods: Dict[str, Any] = {route.handler: _command(route) for route in ROUTES}
     methods['overview'] = _method(
         Route('GET', '/overview', 'overview', "Show the data of perfguard's page", MAY_READ,

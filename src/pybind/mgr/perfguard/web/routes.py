@@ -76,6 +76,7 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _number(name: str, value: Any) -> float:
+    """A field that is a number of at least 0. Raises BadField."""
     try:
         number = float(value) if not isinstance(value, bool) else -1.0
     except (TypeError, ValueError):

@@ -198,6 +198,7 @@ def _to_repeat(row: OsdRow) -> OsdRow:
 
 
 def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
+    """All that is known of an OSD, to find out why it is slow. Raises Refused."""
     osd = state.seen.osdmap.osds.get(osd_id)
     if osd is None:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)

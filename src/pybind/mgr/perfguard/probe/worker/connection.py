@@ -122,6 +122,7 @@ class ObjectBoard:
         return self._sent(fill)
 
     def read(self) -> Optional[Mapping[str, str]]:
+        """The attributes of the object of a meeting; None: it does not exist. Raises Failed."""
         try:
             return {key: value.decode(errors='replace')
                     for key, value in self._ioctx.get_xattrs(self._name)}

@@ -170,6 +170,7 @@ class _NativeStream:
 
     @property
     def first_error(self) -> str:
+        """The first error as text; '': there was none."""
         state = self.seen
         if not state.errors:
             return ''

@@ -58,6 +58,7 @@ class Batch:
             self._note(label, -abs(getattr(e, 'errno', None) or errno.EIO), ())
 
     def _note(self, label: str, returned: int, values: Any) -> None:
+        """Note the end of an operation."""
         with self._changed:
             self._open -= 1
             self.returned[label] = returned
@@ -319,6 +320,7 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
 
 
 def _gone(rbd: Any, remove_one: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether an image is removed now, or was already."""
     try:
         remove_one(*arguments)
     except rbd.ImageNotFound:

@@ -150,6 +150,7 @@ def step_result(raw: Any) -> StepResult:
 
 
 def _check_numbers(raw: Any) -> None:
+    """Raise ValueError if a document contains a number that cannot be a measurement."""
     if isinstance(raw, dict):
         raw = list(raw.values())
     if isinstance(raw, list):

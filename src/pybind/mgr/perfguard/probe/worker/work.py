@@ -104,6 +104,7 @@ class Stepping:
                           busy.limited, self._streams.engine, self._why())
 
     def _goes_on(self) -> bool:
+        """Whether the streams of the step continue; notes why they are cut short."""
         now = time.monotonic()
         if self._input.cancelled.is_set():
             self._cut_short = self._input.reason
