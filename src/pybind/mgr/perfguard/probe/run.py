@@ -123,7 +123,7 @@ class ProbeRun:
                 self._child.send({'cancel': message})
             self._cancel = True
         elif self.resources.stage != RUNNING:
-            self._stage(CLEANING)
+            self._begin_cleaning()
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
@@ -322,7 +322,7 @@ class ProbeRun:
         """Follow the worker until it has ended; one that is late is killed."""
         child = self._child
         if child is None:
-            self._stage(CLEANING)
+            self._begin_cleaning()
             return
         status = child.ended(now)
         self._listen(child)
@@ -344,7 +344,7 @@ class ProbeRun:
             self.outcome, self.message = FAILED, 'the worker ended before all jobs were measured'
         child.close()
         self._child = None
-        self._stage(CLEANING)
+        self._begin_cleaning()
 
     def _listen(self, child: Child) -> None:
         for line in child.lines():
@@ -534,11 +534,11 @@ class ProbeRun:
         if not self.outcome:
             self.outcome, self.message = FAILED, message
         if self.resources.stage == PREPARING or self._child is None:
-            self._stage(CLEANING)
+            self._begin_cleaning()
 
-    def _stage(self, stage: str) -> None:
-        if self.resources.stage != stage:
-            self._manager.note(stage=stage)
+    def _begin_cleaning(self) -> None:
+        if self.resources.stage != CLEANING:
+            self._manager.note(stage=CLEANING)
 
 
 # ---- Counters of OSDs
