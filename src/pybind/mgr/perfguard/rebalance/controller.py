@@ -468,7 +468,7 @@ class RebalanceController:
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
                                  options, observation.wall),
-            preview=ReleasePreview(moves, self.release_moves.unheld,
+            preview=ReleasePreview(moves, self.release_moves.moving,
                                    self.campaign.pinning.unpinnable),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),

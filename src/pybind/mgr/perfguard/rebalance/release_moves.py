@@ -36,9 +36,8 @@ class ReleaseMoves:
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.movement: Movement = movement_of((), 1, 1)
-        #: Remapped PGs that are neither pinned nor released by the campaign.
-        self.unheld = 0
-        #: Those of them that have a place to move to, without an evacuation and PGs that recover.
+        #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
+        #: move to, without those of an evacuation and those that recover.
         self.moving = 0
         #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
         self._weights: Optional[Mapping[int, float]] = None
@@ -143,7 +142,6 @@ class ReleaseMoves:
         self._epoch, self._due = osdmap.epoch, observation.now + PLAN_SECONDS
         remapped = [pgid for pgid in osdmap.pg_temp
                     if pgid not in pins and pgid not in campaign.flights.in_flight]
-        self.unheld = len(remapped)
         unpinned_moves = _moves_of_remapped(remapped, observation) \
             if len(remapped) <= PREVIEW_PGS else {}
         self.moving = sum(1 for pgid in remapped if pgid not in observation.evacuation

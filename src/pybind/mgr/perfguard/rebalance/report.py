@@ -86,7 +86,7 @@ class CampaignStatus:
 class ReleasePreview:
     """The remaining moves."""
     moves: Movement = movement_of((), 1, 1)
-    #: Remapped PGs that are neither pinned nor released by the campaign.
+    #: As ReleaseMoves.moving.
     remapped: int = 0
     #: PG -> why it cannot be pinned.
     unpinnable: Mapping[str, Unpinnable] = field(default_factory=dict)

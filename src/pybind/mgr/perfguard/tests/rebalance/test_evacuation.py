@@ -6,6 +6,7 @@ from typing import Callable, List
 import pytest
 
 from perfguard.rebalance import throttle
+from perfguard.rebalance.risks import RISKS
 from perfguard.status import EVACUATION, EVACUATION_SECONDS
 from perfguard.upmap.pins import Unpinnable
 
@@ -387,6 +388,10 @@ def test_without_a_campaign_no_pin_is_recommended(failed: bool) -> None:
     driver.cluster.mark_out(0)
     driver.run(10)
     assert driver.cluster.remapped() and codes(driver.status) == ['NO_CAMPAIGN']
+    driver.ask('prepare', accept=RISKS)
+    driver.run_to('PREPARED')
+    # What the dry run of "campaign pin" says.
+    assert driver.cluster.remapped() and driver.preview['remapped'] == 0
 
 
 def test_a_campaign_may_be_finished_meanwhile() -> None:
