@@ -183,7 +183,7 @@ class Observation:
     outlook_failure: str = ''
     #: The last time at which commands were unanswered or the OSDMap was known to be old; or when
     #: this mgr became active.
-    answered: float = 0.0
+    unanswered_at: float = 0.0
     #: What the orchestrator does meanwhile.
     orchestrating: Orchestrating = Orchestrating()
     #: Text on changes of CRUSH since an operator ordered a new CRUSH map; '' for none.

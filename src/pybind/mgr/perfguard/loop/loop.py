@@ -332,7 +332,7 @@ class Observing:
         stored = self._cluster.stored_options() if reading else None
         scanning = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
-            rebalance.answered = self._clock()
+            rebalance.unanswered_at = self._clock()
         crush = self._cluster.crush(view.crush_version).keeping(
             rebalance.campaign.pinning.kept_rules)
         return Observation(
@@ -346,7 +346,7 @@ class Observing:
             new_map=view.osdmap.epoch != rebalance.audited_epoch,
             crush_version=view.crush_version,
             pg_limit=self._cluster.pgs_per_osd_limit(),
-            answered=rebalance.answered,
+            unanswered_at=rebalance.unanswered_at,
             balancing=self._cluster.balancing(),
             orchestrating=self._cluster.orchestrating()), view
 

@@ -219,7 +219,7 @@ class Mitigating:
             unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
-            answered=observed.answered, room=self._room,
+            unanswered_at=observed.unanswered_at, room=self._room,
             campaign_still=campaign.active and (
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         borrows_options = any(setting.kind is SettingKind.CONFIG for step in active(self._state)

@@ -250,7 +250,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
                            '%s; perfguard leaves it alone' % ', '.join(theirs)) \
             .put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
                          then=StepStage.GIVEN_UP, note=', '.join(theirs)))
-    if actions and draft.now - max(step.since, draft.seen.answered) > READBACK_SECONDS:
+    if actions and draft.now - max(step.since, draft.seen.unanswered_at) > READBACK_SECONDS:
         return draft.event('%s: given up' % step_name(step), 'the cluster does not show it after '
                            '%d s' % READBACK_SECONDS) \
             .put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,

@@ -196,7 +196,7 @@ class Rescuing:
         if entry == rescue.entry:
             self._refused.pop(pgid, None)
             return replace(rescue, seen=True)
-        if now - max(rescue.since, facts.seen.answered) > READBACK_SECONDS:
+        if now - max(rescue.since, facts.seen.unanswered_at) > READBACK_SECONDS:
             pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,

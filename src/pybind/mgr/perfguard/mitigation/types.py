@@ -227,8 +227,8 @@ class LadderView:
     unread: AbstractSet[int] = frozenset()
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()
-    #: As Observation.answered.
-    answered: float = 0.0
+    #: As Observation.unanswered_at.
+    unanswered_at: float = 0.0
     room: ClientRoom = ClientRoom()
     #: As Reader.degraded_sleep.
     degraded_sleep: str = 'osd_recovery_sleep'

@@ -92,7 +92,7 @@ class RebalanceController:
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
         #: The last time of unanswered commands.
-        self.answered = self._context.clock()
+        self.unanswered_at = self._context.clock()
         #: Seconds until the mons answered the last batches of upmaps.
         self._commit_seconds: Deque[float] = deque(maxlen=MEASURED_COMMITS)
 
@@ -313,7 +313,7 @@ class RebalanceController:
             self.release_moves.update_moves(self.pins, observation,
                                             self.campaign.phase is Phase.PINNING)
             observation = self._inputs.complete(self.campaign, observation, options)
-            self.answered = observation.answered
+            self.unanswered_at = observation.unanswered_at
             self._judge_and_act(observation, options)
         self.campaigns.file_ended()
 
@@ -421,7 +421,7 @@ class RebalanceController:
         outcome = self._execute(decision.actions)
         if decision.campaign.change != before.change:
             # That may have taken a minute.
-            self.answered = self._context.clock()
+            self.unanswered_at = self._context.clock()
         if outcome.unanswered:
             self.campaign = replace(self.campaign, pinning=self.campaign.pinning.count_again(
                 outcome.unanswered))

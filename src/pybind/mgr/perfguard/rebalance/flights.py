@@ -228,7 +228,7 @@ def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
     failed. up_thru of its primary shows that it has peered; other PGs raise that as well.
     """
     return (bool(flight.primed) and flight.confirmed is not None
-            and draft.seen.answered <= flight.since
+            and draft.seen.unanswered_at <= flight.since
             and draft.now - flight.confirmed >= PRIMED_SECONDS
             and _has_led(draft, pgid, flight.primed))
 

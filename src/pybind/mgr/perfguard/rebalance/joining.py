@@ -637,7 +637,7 @@ def overdue(campaign: Campaign, observation: Observation, options: Options) -> b
             change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
     ) or change.is_accepted(observation.osdmap):
         return False
-    since = max(change.since, campaign.phase_since, observation.answered)
+    since = max(change.since, campaign.phase_since, observation.unanswered_at)
     return observation.now - since > options.readback_timeout
 
 

@@ -77,7 +77,7 @@ class TurnInputs:
                                             options)
         if overdue(campaign, observation, options) and self._orders.behind(observation):
             # No change counts as lost while the mons have a newer CRUSH map than this mgr.
-            return replace(observation, answered=observation.now)
+            return replace(observation, unanswered_at=observation.now)
         return observation
 
     def _with_outlook(self, campaign: Campaign, observation: Observation) -> Observation:

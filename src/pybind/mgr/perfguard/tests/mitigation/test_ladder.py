@@ -47,7 +47,7 @@ class World:
     #: The commands are lost.
     deaf: bool = False
     #: When the mons last left commands unanswered.
-    answered: float = 0.0
+    unanswered_at: float = 0.0
     now: float = 1e6
     state: MitigationState = MitigationState()
     events: List[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class World:
                           self.schedulers, self.in_flight, states, self.campaign_still,
                           self.taken, mixed=self.mixed, futile=self.futile, unread=self.unread,
                           ordered_flags=frozenset(self.flags & self.ordered),
-                          answered=self.answered)
+                          unanswered_at=self.unanswered_at)
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
@@ -641,7 +641,7 @@ def test_what_the_cluster_does_not_take_is_given_up() -> None:
 def test_mons_without_quorum_have_refused_nothing() -> None:
     world = World(deaf=True)
     for _ in range(120):
-        world.answered = world.now
+        world.unanswered_at = world.now
         world.turn()
     assert set(world.stages().values()) == {'held'}
     world.deaf = False

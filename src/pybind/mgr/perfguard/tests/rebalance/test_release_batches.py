@@ -157,7 +157,7 @@ def test_a_pg_whose_acting_set_comes_late_is_in_flight_until_it_has_arrived(lost
     arrived_unseen(machine, 0)
     observe = machine.observe
     if lost:
-        setattr(machine, 'observe', lambda: replace(observe(), answered=cluster.now))
+        setattr(machine, 'observe', lambda: replace(observe(), unanswered_at=cluster.now))
     for _ in range(20):
         cluster.led = dict.fromkeys(cluster.toys, cluster.epoch)
         machine.turn()
