@@ -61,7 +61,7 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
-            rule: Optional[PoolSetting] = None) -> Outlook:
+            setting: Optional[PoolSetting] = None) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
     pool with another rule, or with other numbers of PGs.
 
@@ -72,9 +72,9 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
     source = _with_absent(osdmap, source)
 
     def work(tools: '_Tools') -> Outlook:
-        if isinstance(rule, PoolPgs):
-            return _outlook_of_pgs(tools, osdmap, source, rule)
-        return _outlook(tools, osdmap, source, weights, crush_map, whole, rule)
+        if isinstance(setting, PoolPgs):
+            return _outlook_of_pgs(tools, osdmap, source, setting)
+        return _outlook(tools, osdmap, source, weights, crush_map, whole, setting)
 
     return _foreseen(work, stopping)
 

@@ -399,9 +399,9 @@ class MgrCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolSetting] = None) -> Outlook:
+                setting: Optional[PoolSetting] = None) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
-                                     self._stopping, whole, rule)
+                                     self._stopping, whole, setting)
 
     def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
         return crush_preview.grown(osdmap, self._osdmap_bytes, new, self._stopping)

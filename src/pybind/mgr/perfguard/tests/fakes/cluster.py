@@ -751,8 +751,8 @@ class FakeCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolSetting] = None) -> Outlook:
-        assert rule is None, 'it has one rule only'
+                setting: Optional[PoolSetting] = None) -> Outlook:
+        assert setting is None, 'it has one rule only'
         if self.no_tools:
             return NoFuture(self.no_tools)
         weights = weights if crush_map is None else weights_of(crush_map)

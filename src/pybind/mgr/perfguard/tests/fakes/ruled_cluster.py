@@ -129,22 +129,22 @@ class RuledCluster(StrawCluster):
         return CrushRules.from_dump(dump)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
+                whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:
         if self.no_tools:
             return NoFuture(self.no_tools)
-        if rule is None:
+        if setting is None:
             outlook = super().outlook(osdmap, weights, crush_map, whole)
             assert isinstance(outlook, Future)
             toys = {osd: toy._replace(crush_weight=weights.get(osd, toy.crush_weight))
                     for osd, toy in self.toys.items()}
             return replace(outlook, crush=self._crush_rules(list(range(self.known)), toys))
-        assert isinstance(rule, PoolRule)
+        assert isinstance(setting, PoolRule)
         exchanged = list(range(self.known))
-        old = osdmap.pools[rule.pool].crush_rule
-        exchanged[old], exchanged[rule.rule] = rule.rule, old
+        old = osdmap.pools[setting.pool].crush_rule
+        exchanged[old], exchanged[setting.rule] = setting.rule, old
         found = {pgid: FuturePg(self._whole(pgid, pg),
-                                tuple(self._raw(pgid, self.toys, RULES[rule.rule])))
-                 for pgid, pg in self.pg.items() if pool_of(pgid) == rule.pool}
+                                tuple(self._raw(pgid, self.toys, RULES[setting.rule])))
+                 for pgid, pg in self.pg.items() if pool_of(pgid) == setting.pool}
         return Future(found, self._crush_rules(exchanged))
 
 

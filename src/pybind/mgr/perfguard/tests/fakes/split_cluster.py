@@ -115,20 +115,20 @@ class SplitCluster(StrawCluster):
         return replace(view, osdmap=replace(view.osdmap, pools=pools))
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
-        if not isinstance(rule, PoolPgs) or self.no_tools:
+                whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:
+        if not isinstance(setting, PoolPgs) or self.no_tools:
             return NoFuture(self.no_tools) if self.no_tools else super().outlook(
-                osdmap, weights, crush_map, whole, rule)
-        now, merging = self.numbers[rule.pool], merging_seeds(rule.pg_num, rule.pgp_num)
+                osdmap, weights, crush_map, whole, setting)
+        now, merging = self.numbers[setting.pool], merging_seeds(setting.pg_num, setting.pgp_num)
         found: Dict[str, FuturePg] = {}
         others: Dict[str, FuturePg] = {}
-        for seed in range(rule.pg_num):
-            pgid = '%d.%x' % (rule.pool, seed)
-            pg = self.pg.get(pgid) or self.pg['%d.%x' % (rule.pool, folded(seed, now.pg_num))]
-            raw = tuple(self._raw(pgid, rule.pgp_num, self.toys))
+        for seed in range(setting.pg_num):
+            pgid = '%d.%x' % (setting.pool, seed)
+            pg = self.pg.get(pgid) or self.pg['%d.%x' % (setting.pool, folded(seed, now.pg_num))]
+            raw = tuple(self._raw(pgid, setting.pgp_num, self.toys))
             if raw != tuple(self._raw(pgid, now.pgp_num, self.toys)) \
                     or seed in merging and osdmap.entry(pgid):
                 found[pgid] = FuturePg(self._whole(pgid, pg), raw)
-            elif seed >= min(now.pg_num, rule.pgp_num):
+            elif seed >= min(now.pg_num, setting.pgp_num):
                 others[pgid] = FuturePg(self._whole(pgid, pg), raw)
         return Future(found, self.crush(0), others=others)

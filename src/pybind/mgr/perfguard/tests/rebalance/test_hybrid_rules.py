@@ -77,8 +77,8 @@ class HybridCluster(AuditedCluster):
             'rule_id': 1, 'rule_name': 'hybrid', 'type': 1, 'steps': STEPS}]})
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
-        future = super().outlook(osdmap, weights, crush_map, whole, rule)
+                whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:
+        future = super().outlook(osdmap, weights, crush_map, whole, setting)
         assert isinstance(future, Future)
         return replace(future, crush=self._rules({
             osd: toy._replace(crush_weight=weights.get(osd, toy.crush_weight))

@@ -72,9 +72,9 @@ class MappedCluster(RuledCluster):
         return self._crush_rules(*self._read(crush_map))
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
+                whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:
         if crush_map is None or self.no_tools:
-            return super().outlook(osdmap, weights, None, whole, rule)
+            return super().outlook(osdmap, weights, None, whole, setting)
         steps, toys = self._read(crush_map)
         present = super().outlook(osdmap, weights, None, whole)
         assert isinstance(present, Future)
