@@ -205,7 +205,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
     for pgid in early_pgids[max(0, tranches.upmaps - led_pgs):]:
         records[pgid] = replace(records[pgid], goal=records[pgid].before)
     dropped = frozenset(pgid for pgid, pin in pins.items()
-                        if is_adopted(pin) and pgid not in campaign.flights.in_flight
+                        if moves_for_balance(pin) and pgid not in campaign.flights.in_flight
                         and pgid not in records)
     mark = GoalsMark(campaign.pinning.goals.number + 1,
                      replace(on.basis, absent=frozenset(absent)))
@@ -223,7 +223,7 @@ def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation:
     """For a pool that cannot be balanced, or that the balancer must not touch: all pins are
     removed, and PGs end where CRUSH places them."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
-            if pool_of(pgid) == pool.id and not is_adopted(pin)
+            if pool_of(pgid) == pool.id and not moves_for_balance(pin)
             and pgid not in campaign.flights.in_flight and pgid not in observation.osdmap.pg_temp}
 
 
@@ -232,7 +232,7 @@ def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
     return sorted({pool_of(pgid) for pgid in pins} & set(osdmap.pools))
 
 
-def is_adopted(pin: PinRecord) -> bool:
+def moves_for_balance(pin: PinRecord) -> bool:
     """Whether CRUSH did not remap the PG, which only moves for the balance."""
     return pin.before == pin.entry
 
@@ -334,7 +334,7 @@ class _PoolGoals:
         pin = self._pins.get(pgid)
         if pin is None:
             return None if self._tranches.ahead is None else self._osdmap.entry(pgid)
-        return None if is_adopted(pin) else pin.before
+        return None if moves_for_balance(pin) else pin.before
 
     def _raw_of(self, pgid: str, up: OsdSet) -> Optional[OsdSet]:
         entry = self._osdmap.entry(pgid)
@@ -356,7 +356,7 @@ class _PoolGoals:
             goal = self._goal(pgid)
             if pin is not None and goal == pin.entry and self._must_leave(pgid):
                 goal = pin.before
-            if pin is not None and not (is_adopted(pin) and goal == pin.entry):
+            if pin is not None and not (moves_for_balance(pin) and goal == pin.entry):
                 records[pgid] = replace(pin, goal=goal)
             elif pin is None and goal != self._osdmap.entry(pgid):
                 entry = self._osdmap.entry(pgid)

@@ -23,7 +23,7 @@ from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
 from .draft import Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
-from .goals import STUCK_GOALS_SECONDS, is_adopted, unsettled, without_goals
+from .goals import STUCK_GOALS_SECONDS, moves_for_balance, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
@@ -623,17 +623,18 @@ def _must_tidy(draft: Draft) -> bool:
 
 def _hand_over(draft: Draft) -> Draft:
     """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
-    draft = _release_adopted(draft)
+    draft = _forget_balance_moves(draft)
     draft = keep(draft, [pgid for pgid in draft.pins
                          if pgid not in draft.campaign.flights.in_flight
                          and pgid not in draft.unpins], None)
     return draft.set(pinning=replace(draft.campaign.pinning, sent={}))
 
 
-def _release_adopted(draft: Draft) -> Draft:
+def _forget_balance_moves(draft: Draft) -> Draft:
     """Forget the PGs that were never pinned and would only move for the balance."""
+    in_flight = draft.campaign.flights.in_flight
     return draft.forget_pins([pgid for pgid, pin in draft.pins.items()
-                              if is_adopted(pin) and pgid not in draft.campaign.flights.in_flight])
+                              if moves_for_balance(pin) and pgid not in in_flight])
 
 
 def _aborting(draft: Draft) -> Draft:
@@ -652,7 +653,7 @@ def _aborting(draft: Draft) -> Draft:
     awaited_pins = _awaited_by_abort(draft)
     if awaited_pins is not None:
         return _await_abort(draft, awaited_pins)
-    draft = _release_adopted(draft)
+    draft = _forget_balance_moves(draft)
     if draft.campaign.rollback.wanted is not None:
         return _roll_back(draft, draft.campaign.rollback.wanted).enter(
             Phase.PINNING, 'restoring %s from before the campaign'

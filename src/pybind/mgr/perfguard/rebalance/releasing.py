@@ -20,7 +20,7 @@ from .copying import in_force
 from .draft import Draft
 from .epochs import epoch_of, peering_text
 from .flights import note_ahead
-from .goals import basis, is_adopted, without_goals
+from .goals import basis, moves_for_balance, without_goals
 from .holds import foreign_movement_flags, option_text
 from .latency import explains_alarm
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
@@ -204,8 +204,9 @@ def drop_stale_goals(draft: Draft) -> Draft:
     stale = {pgid: pin for pgid, pin in pins.items() if pin is not None and pin.goal is not None}
     if not stale:
         return draft
-    return draft.forget_pins([pgid for pgid, pin in stale.items() if is_adopted(pin)]).note_pins(
-        {pgid: pin for pgid, pin in without_goals(stale).items() if not is_adopted(pin)}).event(
+    unpinned = {pgid for pgid, pin in stale.items() if moves_for_balance(pin)}
+    return draft.forget_pins(unpinned).note_pins(
+        {pgid: pin for pgid, pin in without_goals(stale).items() if pgid not in unpinned}).event(
             'plan', '%s not moved: CRUSH, a reweight or a pool has changed since the plan'
             % pgs_are(len(stale)), 'run "%s" again' % draft.campaign.origin.trigger)
 
