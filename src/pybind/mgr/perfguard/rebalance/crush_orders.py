@@ -129,7 +129,7 @@ class CrushOrders:
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
         """
-        inventory = self._preview_facts(observation, rates)
+        facts = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
             'crushmap': partial(self._prepare_map, bounds),
@@ -138,8 +138,8 @@ class CrushOrders:
         prepare = verbs.get(order.verb, self._prepare)
 
         def work() -> Preview:
-            return prepare(order, observation, inventory).assessed(
-                order, inventory, observation, options)
+            return prepare(order, observation, facts).assessed(
+                order, facts, observation, options)
 
         return work
 
@@ -170,13 +170,13 @@ class CrushOrders:
 
         return lose if order.verb == LOSE else grow
 
-    def _prepare(self, order: Order, observation: Observation, inventory: OrderFacts) -> Preview:
-        return weighed(order, inventory, observation, lambda change: self._cluster.outlook(
+    def _prepare(self, order: Order, observation: Observation, facts: OrderFacts) -> Preview:
+        return weighed(order, facts, observation, lambda change: self._cluster.outlook(
             observation.osdmap, change.weights, None, True),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _prepare_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
-                     inventory: OrderFacts) -> Preview:
+                     facts: OrderFacts) -> Preview:
         """The preview of another CRUSH map. `bounds`: as of _prepare_rule, for PGs that the map
         does not allow to stay."""
         try:
@@ -185,7 +185,7 @@ class CrushOrders:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EINVAL, 'not a CRUSH map: %s' % failure) from failure
-        check_map(rules, inventory)
+        check_map(rules, facts)
         if order.prior_version is not None and order.prior_version != observation.crush_version:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (observation.crush_version,
@@ -312,7 +312,7 @@ class CrushOrders:
         undone = campaign.change
         moves = None if undone is None else undone.moves_back(observation)
         crush_map = self._before(observation) if moves is None else b''
-        inventory = replace(self._preview_facts(observation, rates), drained={
+        facts = replace(self._preview_facts(observation, rates), drained={
             osd: record.weight for osd, record in self._records.items()})
         pins = dict(pins)  # the loop's own changes meanwhile
 
@@ -321,14 +321,14 @@ class CrushOrders:
                 # Its upmaps lead back, and CRUSH stays as it is.
                 preview = Preview(replace(undone, ahead={}), moves, entries=0)
             else:
-                preview = self._prepare_back(campaign, pins, observation, crush_map, inventory)
-            return preview.with_effects(inventory, observation, options)
+                preview = self._prepare_back(campaign, pins, observation, crush_map, facts)
+            return preview.with_effects(facts, observation, options)
 
         return work
 
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation,
-                      crush_map: bytes, inventory: OrderFacts) -> Preview:
+                      crush_map: bytes, facts: OrderFacts) -> Preview:
         """The change to the weights, or else to the map, from before the campaign."""
         try:
             rules = self._cluster.crush_rules(crush_map)
@@ -347,9 +347,9 @@ class CrushOrders:
         serving.update(osd for flight in flights for osd in flight.targets)
         change: AnyChange
         if weights:
-            change = weights_back(weights, inventory, serving)
+            change = weights_back(weights, facts, serving)
         else:
-            change = map_back(rules, inventory, serving, observation)
+            change = map_back(rules, facts, serving, observation)
         preview = self._preview_of(change, observation, None if weights else crush_map, pins)
         if preview.ordinary:
             raise _not_computed('preview the rollback', preview.ordinary)

@@ -158,37 +158,37 @@ def how_to_leave_empty(osd: int) -> str:
     return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it' % osd
 
 
-def check_names(order: Order, inventory: OrderFacts) -> None:
+def check_names(order: Order, facts: OrderFacts) -> None:
     """Raise Refused for names that are not in CRUSH, and for an invalid weight."""
-    named_osds(order.names, inventory, hosts=order.verb != 'expand')
-    named_osds((*order.hosts, *order.drain), inventory, hosts=True)
+    named_osds(order.names, facts, hosts=order.verb != 'expand')
+    named_osds((*order.hosts, *order.drain), facts, hosts=True)
     if order.weight is not None:
         weight_of(order.weight)
 
 
-def change_of(order: Order, inventory: OrderFacts) -> WeightChange:
+def change_of(order: Order, facts: OrderFacts) -> WeightChange:
     """The change of an order. Raises Refused."""
     if order.verb == 'expand':
-        return _exchange(order, inventory) if order.drain else _expand(order, inventory)
+        return _exchange(order, facts) if order.drain else _expand(order, facts)
     if order.verb == 'drain':
-        return _emptied(_filled(order.names, inventory), inventory)
+        return _emptied(_filled(order.names, facts), facts)
     assert order.verb == 'undrain'
-    return _undrain(order, inventory)
+    return _undrain(order, facts)
 
 
-def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
+def _expand(order: Order, facts: OrderFacts) -> WeightChange:
     """The change of an expansion to the OSDs of an order, or to all new ones. Raises Refused."""
-    weights = inventory.crush.weights()
+    weights = facts.crush.weights()
     weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
-        not_new = left_out(order, inventory)
+        not_new = left_out(order, facts)
         if UNREPORTED in not_new.values():
             raise _no_new_osds(order, not_new)
-        osds = named_osds(order.names, inventory, hosts=False) | {
-            osd for osd in named_osds(order.hosts, inventory, hosts=True)
+        osds = named_osds(order.names, facts, hosts=False) | {
+            osd for osd in named_osds(order.hosts, facts, hosts=True)
             if weights[osd] == 0 and osd not in not_new}
         for osd in sorted(osds):
-            _must_serve(osd, inventory)
+            _must_serve(osd, facts)
             if weights[osd] > 0:
                 raise Refused(errno.EINVAL, 'osd.%d already has CRUSH weight %s '
                               '("expand" requires weight 0)' % (osd, _number(weights[osd])))
@@ -198,15 +198,15 @@ def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s (%s)' % (
                 ', '.join(order.hosts), _OTHERWISE))
     else:
-        reasons = waiting(inventory)
+        reasons = waiting(facts)
         osds = {osd for osd, why in reasons.items() if not why}
         if not osds:
             raise _no_new_osds(order, reasons)
     return WeightChange(
-        weights={osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
+        weights={osd: weight or _weight_by_size(osd, facts) for osd in sorted(osds)})
 
 
-def waiting(inventory: OrderFacts) -> Dict[int, str]:
+def waiting(facts: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
 
     A disk that was emptied, also by others, must not be filled again unless it is named. An OSD
@@ -214,20 +214,20 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
     with a share of the PGs is the primary of some. The rollback of an expansion restores the state
     before, in which its OSDs were new.
     """
-    return {osd: _not_new(osd, inventory) for osd, weight in sorted(
-        inventory.crush.weights().items()) if weight == 0 and serves(osd, inventory.osdmap)}
+    return {osd: _not_new(osd, facts) for osd, weight in sorted(
+        facts.crush.weights().items()) if weight == 0 and serves(osd, facts.osdmap)}
 
 
-def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
+def left_out(order: Order, facts: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that an expansion does not take, with the reason.
 
     The name of a host or rack does not include emptied disks in it, which may be failing.
     """
-    reasons = {osd: why for osd, why in waiting(inventory).items() if why}
+    reasons = {osd: why for osd, why in waiting(facts).items() if why}
     if not order.names and not order.hosts:
         return reasons
-    meant = named_osds(order.hosts, inventory, hosts=True) \
-        - named_osds(order.names, inventory, hosts=False)
+    meant = named_osds(order.hosts, facts, hosts=True) \
+        - named_osds(order.names, facts, hosts=False)
     return {osd: why for osd, why in reasons.items() if osd in meant}
 
 
@@ -236,15 +236,15 @@ def left_out_text(osd: int, why: str) -> str:
     return 'osd.%d %s ("expand osd.%d" adds it)' % (osd, why, osd)
 
 
-def _not_new(osd: int, inventory: OrderFacts) -> str:
+def _not_new(osd: int, facts: OrderFacts) -> str:
     """Why an OSD of CRUSH weight 0 is not new; '': it is."""
-    space = inventory.space.get(osd)
-    if osd in inventory.removing:
+    space = facts.space.get(osd)
+    if osd in facts.removing:
         return 'is being removed by the orchestrator'
-    if osd not in inventory.undone:
-        if osd in inventory.drained:
+    if osd not in facts.undone:
+        if osd in facts.drained:
             return 'was drained'
-        if inventory.osdmap.osds[osd].has_led:
+        if facts.osdmap.osds[osd].has_led:
             return 'held PGs before'
     if space is None or space.pgs is None:
         return UNREPORTED
@@ -267,31 +267,31 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
                    'takes those that boot later; %s)' % another)
 
 
-def _exchange(order: Order, inventory: OrderFacts) -> WeightChange:
+def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
     """New OSDs for old ones, in one change: each shard of an old OSD moves once, to its end."""
-    growing = _expand(order, inventory)
+    growing = _expand(order, facts)
     # "ceph" takes one word for an option: the next one names OSDs to be filled.
     stray = [name for name in order.hosts if growing.weights.keys().isdisjoint(
-        inventory.crush.osds_below(name) or ())]
+        facts.crush.osds_below(name) or ())]
     if stray:
         raise Refused(errno.EINVAL, '%s has no new OSD: if it is to be drained, give a list with '
                       'commas, "--drain %s"' % (stray[0], ','.join((*order.drain, *stray))))
     both = growing.weights.keys() & named_osds(
-        [name for name in order.drain if name.startswith('osd.')], inventory, hosts=False)
+        [name for name in order.drain if name.startswith('osd.')], facts, hosts=False)
     if both:
         raise Refused(errno.EINVAL, '%s: cannot be filled and drained at the same time'
                       % osds_text(sorted(both)))
     # The new OSDs take the data of the old ones, and their hosts may replace the old hosts.
-    emptied = _emptied(_filled(order.drain, inventory), inventory.expanded(growing.weights))
+    emptied = _emptied(_filled(order.drain, facts), facts.expanded(growing.weights))
     return replace(growing, weights={**growing.weights, **emptied.weights},
                    drained=emptied.drained)
 
 
-def _filled(names: Sequence[str], inventory: OrderFacts) -> Set[int]:
+def _filled(names: Sequence[str], facts: OrderFacts) -> Set[int]:
     """The named OSDs that have not been drained yet. The name of a host or rack does not include
     new OSDs in it. Raises Refused if there are none."""
-    weights = inventory.crush.weights()
-    osds = {osd for osd in named_osds(names, inventory, hosts=True)
+    weights = facts.crush.weights()
+    osds = {osd for osd in named_osds(names, facts, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
         raise Refused(errno.EALREADY, 'already drained: %s ("adopt" moves PGs that '
@@ -299,72 +299,72 @@ def _filled(names: Sequence[str], inventory: OrderFacts) -> Set[int]:
     return osds
 
 
-def _emptied(osds: Set[int], inventory: OrderFacts) -> WeightChange:
-    gone = osds | {osd for osd, weight in inventory.crush.weights().items()
+def _emptied(osds: Set[int], facts: OrderFacts) -> WeightChange:
+    gone = osds | {osd for osd, weight in facts.crush.weights().items()
                    if weight <= DRAINED_WEIGHT}
-    _must_leave_domains(osds, gone, inventory)
-    _must_leave_room(osds, gone, inventory)
+    _must_leave_domains(osds, gone, facts)
+    _must_leave_room(osds, gone, facts)
     return WeightChange(weights=dict.fromkeys(sorted(osds), TINY_WEIGHT),
                         drained=tuple(sorted(osds)))
 
 
-def _undrain(order: Order, inventory: OrderFacts) -> WeightChange:
+def _undrain(order: Order, facts: OrderFacts) -> WeightChange:
     """The change that gives drained OSDs their weight again. Raises Refused."""
-    named = named_osds(order.names, inventory, hosts=True)
-    osds = sorted(named & inventory.drained.keys())
+    named = named_osds(order.names, facts, hosts=True)
+    osds = sorted(named & facts.drained.keys())
     if not osds:
         raise Refused(errno.ENOENT, 'not drained by perfguard: %s ("osds --drained" lists those '
                       'that are; "campaign rollback" undoes a drain that has not ended; %s)'
                       % (', '.join(order.names), _OTHERWISE))
     for osd in osds:
-        _must_serve(osd, inventory)
-        if osd in inventory.uneven:
+        _must_serve(osd, facts)
+        if osd in facts.uneven:
             raise Refused(errno.EINVAL, 'osd.%d had different CRUSH weights in several trees, but '
                           '"undrain" gives it the same weight in all: run "ceph perfguard '
                           'campaign prepare", then %s, then "ceph perfguard campaign pin"' % (
                               osd, ' and '.join('"ceph osd crush set osd.%d %s %s"' % (
                                   osd, _number(weight), place)
-                                  for place, weight in sorted(inventory.uneven[osd].items()))))
-    return WeightChange(weights={osd: inventory.drained[osd] for osd in osds})
+                                  for place, weight in sorted(facts.uneven[osd].items()))))
+    return WeightChange(weights={osd: facts.drained[osd] for osd in osds})
 
 
-def check_map(new: CrushRules, inventory: OrderFacts) -> None:
+def check_map(new: CrushRules, facts: OrderFacts) -> None:
     """Raise Refused for a CRUSH map under which existing data could not stay in place."""
-    for pool in inventory.osdmap.pools.values():
+    for pool in facts.osdmap.pools.values():
         if new.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map lacks rule %d, which pool %s uses'
                           % (pool.crush_rule, pool.name))
     weights = new.weights()
     for what, osds in (
-            ('lacks', [osd for osd in _holding(inventory) if osd not in weights]),
-            ('gives weight 0 to', [osd for osd in _holding(inventory) if weights.get(osd) == 0])):
+            ('lacks', [osd for osd in _holding(facts) if osd not in weights]),
+            ('gives weight 0 to', [osd for osd in _holding(facts) if weights.get(osd) == 0])):
         if osds:
             raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: "drain" first, '
                           'or give weight %s to keep the data in place for now'
                           % (what, osds_text(osds), TINY_WEIGHT))
 
 
-def weights_back(weights: Mapping[int, float], inventory: OrderFacts,
+def weights_back(weights: Mapping[int, float], facts: OrderFacts,
                  serving: AbstractSet[int]) -> WeightChange:
     """The change that restores the weights from before, as far as they differ.
 
     `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
-    `inventory.drained`: all OSDs that perfguard has drained; they end at weight 0, although an
+    `facts.drained`: all OSDs that perfguard has drained; they end at weight 0, although an
     earlier drain may have left them a tiny one.
     """
     ends = {osd for osd, weight in weights.items() if weight == 0.0
-            or weight <= DRAINED_WEIGHT and osd in inventory.drained}
+            or weight <= DRAINED_WEIGHT and osd in facts.drained}
     emptied = ends & serving
     return WeightChange(
         weights={osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in ends else weight
                  for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
 
 
-def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int],
+def map_back(before: CrushRules, facts: OrderFacts, serving: AbstractSet[int],
              observation: Observation) -> MapChange:
     """The change that restores a whole CRUSH map from before, of which more than weights of OSDs
     has changed. Raises Refused. `serving`: OSDs that hold PGs, or are about to."""
-    for pool in inventory.osdmap.pools.values():
+    for pool in facts.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
                           '%d, which pool %s uses: "rule" gives the pool another one'
@@ -378,9 +378,9 @@ def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int
     return MapChange.to(before, observation)
 
 
-def _holding(inventory: OrderFacts) -> List[int]:
-    return sorted(osd for osd, weight in inventory.crush.weights().items()
-                  if weight > 0 and osd in inventory.osdmap.osds)
+def _holding(facts: OrderFacts) -> List[int]:
+    return sorted(osd for osd, weight in facts.crush.weights().items()
+                  if weight > 0 and osd in facts.osdmap.osds)
 
 
 def weight_of(text: str) -> float:
@@ -396,20 +396,20 @@ def weight_of(text: str) -> float:
     return weight
 
 
-def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
-    space = inventory.space.get(osd)
+def _weight_by_size(osd: int, facts: OrderFacts) -> float:
+    space = facts.space.get(osd)
     if space is None or space.total_bytes <= 0:
         raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
                       'seconds, or give --weight' % osd, not_fit=True)
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
-def warnings(order: Order, change: WeightChange, inventory: OrderFacts) -> Tuple[str, ...]:
+def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str, ...]:
     """Warnings about the weights of an expansion, for each device class, since most CRUSH rules
     place the PGs of a pool on OSDs of one class."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
-    crush, space, texts = inventory.crush, inventory.space, []
+    crush, space, texts = facts.crush, facts.space, []
     filled = change.weights.keys() - set(change.drained)
     new = {crush.class_of(osd): osd for osd in sorted(filled, reverse=True)}
     for name, osd in sorted(new.items()):
@@ -456,23 +456,23 @@ def weight_set_warnings(crush: CrushRules,
     return ()
 
 
-def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
+def named_osds(names: Iterable[str], facts: OrderFacts, hosts: bool) -> Set[int]:
     """The OSDs of these names, all of which are in CRUSH."""
-    weights = inventory.crush.weights()
+    weights = facts.crush.weights()
     osds: Set[int] = set()
     for name in names:
         digits = name[len('osd.'):] if name.startswith('osd.') else name
         if digits.isascii() and digits.isdigit() and len(digits) < 10 \
                 and (digits != name or not hosts):
             osd = int(digits)
-            if osd not in inventory.osdmap.osds:
+            if osd not in facts.osdmap.osds:
                 raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
             if osd not in weights:
                 raise Refused(errno.ENOENT, 'osd.%d is not in CRUSH: add it with "ceph osd crush '
                               'add osd.%d 0 host=..."' % (osd, osd))
             osds.add(osd)
             continue
-        below = inventory.crush.osds_below(name) if hosts else None
+        below = facts.crush.osds_below(name) if hosts else None
         if below is None:
             bare = digits == name and name.isascii() and name.isdigit() and len(name) < 10
             raise Refused(errno.ENOENT, 'no %s %r in CRUSH%s' % (
@@ -487,25 +487,25 @@ def serves(osd: int, osdmap: OsdMap) -> bool:
     return row is not None and row.is_up_and_in and not row.destroyed
 
 
-def _must_serve(osd: int, inventory: OrderFacts) -> None:
+def _must_serve(osd: int, facts: OrderFacts) -> None:
     """Raise Refused unless an OSD is up and in, and is to remain."""
-    row = inventory.osdmap.osds[osd] if osd in inventory.osdmap.osds else None
+    row = facts.osdmap.osds[osd] if osd in facts.osdmap.osds else None
     if row is None or row.destroyed or not row.up:
         raise Refused(errno.EINVAL, 'osd.%d is down ("ceph osd tree down")' % osd)
     if row.reweight == 0:
         raise Refused(errno.EINVAL, 'osd.%d is out (see "ceph osd in")' % osd)
-    if osd in inventory.removing:
+    if osd in facts.removing:
         raise Refused(errno.EBUSY, 'the orchestrator is removing osd.%d: "ceph orch osd rm stop '
                       '%d", and try again in a few seconds' % (osd, osd))
 
 
-def _must_leave_domains(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> None:
+def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs without
     `emptied`, because of `osds` among them, which are to be drained."""
-    crush = inventory.crush
-    for pool in inventory.osdmap.pools.values():
-        left = _osds_left(pool, emptied, inventory)
-        before = _osds_left(pool, emptied - osds, inventory)
+    crush = facts.crush
+    for pool in facts.osdmap.pools.values():
+        left = _osds_left(pool, emptied, facts)
+        before = _osds_left(pool, emptied - osds, facts)
         if left == before:
             continue
         rule = pool.crush_rule
@@ -529,20 +529,20 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], inventory: OrderFacts
                                            pool.name, pool.size, _LESS))
 
 
-def _osds_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Set[int]:
+def _osds_left(pool: Pool, emptied: Set[int], facts: OrderFacts) -> Set[int]:
     """The OSDs that can take data of the pool."""
-    return {osd for osd in inventory.osdmap.osds
-            if osd not in emptied and inventory.crush.weight_of(pool.crush_rule, osd) > 0
-            and serves(osd, inventory.osdmap)}
+    return {osd for osd in facts.osdmap.osds
+            if osd not in emptied and facts.crush.weight_of(pool.crush_rule, osd) > 0
+            and serves(osd, facts.osdmap)}
 
 
-def _must_leave_room(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> None:
+def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the data of the drained OSDs does not fit on the others under the same
     rules."""
-    space, limit = inventory.space, inventory.osdmap.nearfull_ratio
+    space, limit = facts.space, facts.osdmap.nearfull_ratio
     moving = _used(osds, space)
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
-               for osd in _takers(osds, emptied, inventory) if osd in space)
+               for osd in _takers(osds, emptied, facts) if osd in space)
     if moving > room:
         raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
                       'left below nearfull (%d %%)%s' % (
@@ -553,13 +553,13 @@ def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
     return sum(space[osd].used_bytes for osd in osds if osd in space)
 
 
-def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
+def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if an OSD would be nearfull with its share, by CRUSH weight, of the data of
     drained OSDs."""
-    space, limit = inventory.space, inventory.osdmap.nearfull_ratio
-    emptied = osds | {osd for osd, weight in inventory.crush.weights().items()
+    space, limit = facts.space, facts.osdmap.nearfull_ratio
+    emptied = osds | {osd for osd, weight in facts.crush.weights().items()
                       if weight <= DRAINED_WEIGHT}
-    weights, moving = _takers(osds, emptied, inventory), _used(osds, space)
+    weights, moving = _takers(osds, emptied, facts), _used(osds, space)
     total = sum(weights.values())
     for osd, weight in sorted(weights.items()):
         if osd in space and space[osd].total_bytes:
@@ -570,14 +570,14 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
                                   osd, 100 * used, bytes_text(moving), 100 * limit, _LESS))
 
 
-def _takers(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> Dict[int, float]:
+def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> Dict[int, float]:
     """OSD -> CRUSH weight of the OSDs that receive the data of the drained ones."""
-    crush, takers = inventory.crush, {}
-    for rule in {pool.crush_rule for pool in inventory.osdmap.pools.values()}:
+    crush, takers = facts.crush, {}
+    for rule in {pool.crush_rule for pool in facts.osdmap.pools.values()}:
         if any(crush.weight_of(rule, osd) > 0 for osd in osds):
-            for osd in inventory.osdmap.osds:
+            for osd in facts.osdmap.osds:
                 weight = crush.weight_of(rule, osd)
-                if weight > 0 and osd not in emptied and serves(osd, inventory.osdmap):
+                if weight > 0 and osd not in emptied and serves(osd, facts.osdmap):
                     takers[osd] = weight
     return takers
 

@@ -22,7 +22,7 @@ from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
-from .test_orders import inventory
+from .test_orders import facts as order_facts
 
 KEY = 'osd', INITIAL_WEIGHT
 
@@ -147,11 +147,11 @@ def test_osds_that_were_empty_before_stay_empty() -> None:
 
 def test_an_osd_that_others_empty_stays_empty() -> None:
     """It was never a primary, so only the record of the order shows that it is not new."""
-    facts = inventory({3: 1.0, 4: 1.0}, osds={
+    facts = order_facts({3: 1.0, 4: 1.0}, osds={
         3: Osd(3, True, 1.0, uuid='hdd'), 4: Osd(4, True, 1.0, up_thru=9, uuid='led')})
     others = before(facts)
     assert others[3] == 'hdd' and 4 not in others
-    emptied = inventory({3: 0.0}, osds={3: Osd(3, True, 1.0, uuid='hdd')})
+    emptied = order_facts({3: 0.0}, osds={3: Osd(3, True, 1.0, uuid='hdd')})
     assert new_osds({}, emptied).osds == (3, 8, 9)
     assert new_osds(others, emptied) == NewOsds()
 
@@ -642,7 +642,7 @@ def test_osds_stand_still_as_long_if_the_clock_of_the_next_mgr_differs(ahead: fl
 
 
 def test_only_new_osds_are_taken() -> None:
-    facts = inventory({10: 0.0, 11: 0.0, 12: 0.0}, drained={8: 1.0}, osds={
+    facts = order_facts({10: 0.0, 11: 0.0, 12: 0.0}, drained={8: 1.0}, osds={
         9: Osd(9, True, 1.0, up_thru=1), 10: Osd(10, True, 1.0, uuid='new'),
         11: Osd(11, True, 1.0, destroyed=True), 13: Osd(13, True, 1.0)})
     late = {12: UNREPORTED, 13: 'is not in CRUSH ("ceph osd crush add osd.13 0 host=...")'}

@@ -37,8 +37,8 @@ def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
         'devices': [{'id': osd, 'class': name} for osd, name in classes.items()]})
 
 
-def inventory(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, size: int = 3,
-              osds: Optional[Dict[int, Osd]] = None, **kwargs: Any) -> OrderFacts:
+def facts(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, size: int = 3,
+          osds: Optional[Dict[int, Osd]] = None, **kwargs: Any) -> OrderFacts:
     """Eight OSDs of 100 GiB and weight 1 on four hosts, two of weight 0 on two of the hosts."""
     weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, **(weights or {})}
     osdmap = OsdMap(1, frozenset(), {1: Pool(1, 'p', False, size, 2, 0, 8, 8, 8)},
@@ -56,8 +56,8 @@ def refusal(order: Order, there: OrderFacts) -> str:
 
 
 def test_expand_takes_what_waits_and_weighs_it_by_size() -> None:
-    assert change_of(Order('expand'), inventory()) == WeightChange(weights={8: 0.0977, 9: 0.0977})
-    assert change_of(Order('expand', weight='1.5'), inventory()) == WeightChange(
+    assert change_of(Order('expand'), facts()) == WeightChange(weights={8: 0.0977, 9: 0.0977})
+    assert change_of(Order('expand', weight='1.5'), facts()) == WeightChange(
         weights={8: 1.5, 9: 1.5})
 
 
@@ -69,12 +69,12 @@ def warned(there: OrderFacts, **kwargs: Any) -> Tuple[str, ...]:
 
 
 def test_expand_warns_where_weights_are_not_sizes() -> None:
-    assert warned(inventory()) == (
+    assert warned(facts()) == (
         'new OSDs get their size in TiB as CRUSH weight, but other OSDs have a weight of 10.2 '
         'per TiB; "--weight 1" gives osd.8 as much data per TiB as they have',)
-    assert not warned(inventory(), weight='1')
-    assert not warned(inventory(dict.fromkeys(range(8), 0.11)))
-    assert 'have a weight of 0.102 per' in warned(inventory(dict.fromkeys(range(8), 0.01)))[0]
+    assert not warned(facts(), weight='1')
+    assert not warned(facts(dict.fromkeys(range(8), 0.11)))
+    assert 'have a weight of 0.102 per' in warned(facts(dict.fromkeys(range(8), 0.01)))[0]
 
 
 def test_weights_are_those_of_the_same_device_class() -> None:
@@ -83,7 +83,7 @@ def test_weights_are_those_of_the_same_device_class() -> None:
     classes = {**dict.fromkeys(range(4), 'hdd'), **dict.fromkeys(range(4, 8), 'ssd')}
 
     def of(first: str, second: str) -> Tuple[str, ...]:
-        return warned(replace(inventory(weights), crush=crush(
+        return warned(replace(facts(weights), crush=crush(
             weights, classes={**classes, 8: first, 9: second})))
 
     assert not of('hdd', 'hdd') and not of('nvme', 'nvme')
@@ -97,34 +97,34 @@ def test_weights_are_those_of_the_same_device_class() -> None:
 
 def test_drained_osds_do_not_say_what_others_weigh() -> None:
     drained = dict.fromkeys(range(6), TINY_WEIGHT)
-    assert not warned(inventory({**drained, 6: 0.1, 7: 0.1}))
+    assert not warned(facts({**drained, 6: 0.1, 7: 0.1}))
 
 
 @pytest.mark.parametrize('names', [('8',), ('osd.8',)])
 def test_expand_of_named_osds(names: Any) -> None:
-    assert change_of(Order('expand', names, weight='1'), inventory()) == WeightChange(
+    assert change_of(Order('expand', names, weight='1'), facts()) == WeightChange(
         weights={8: 1.0})
 
 
 def test_expand_of_hosts_takes_the_osds_of_weight_0() -> None:
     order = Order('expand', hosts=('h0', 'h1'), weight='1')
-    assert change_of(order, inventory()) == WeightChange(weights={8: 1.0, 9: 1.0})
-    assert 'no OSD of CRUSH weight 0 in h2' in refusal(Order('expand', hosts=('h2',)), inventory())
+    assert change_of(order, facts()) == WeightChange(weights={8: 1.0, 9: 1.0})
+    assert 'no OSD of CRUSH weight 0 in h2' in refusal(Order('expand', hosts=('h2',)), facts())
 
 
 def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
-    there = inventory(osds={8: Osd(8, False, 1.0)})
+    there = facts(osds={8: Osd(8, False, 1.0)})
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={9: 1.0})
-    there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
+    there = facts(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
     assert 'osd.9 was drained' in refusal(Order('expand'), there)
     assert 'no OSD of CRUSH weight 0 is new' in refusal(Order('expand', weight='1'), there)
-    assert 'no new OSD of CRUSH weight 0 is up and in' in refusal(Order('expand'), inventory(osds={
+    assert 'no new OSD of CRUSH weight 0 is up and in' in refusal(Order('expand'), facts(osds={
         8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)}))
 
 
 def test_a_refusal_with_many_emptied_osds_still_names_the_ways_out() -> None:
     emptied = dict.fromkeys(range(8, 408), 0.0)
-    why = refusal(Order('expand'), inventory(emptied, drained=dict.fromkeys(emptied, 1.0)))
+    why = refusal(Order('expand'), facts(emptied, drained=dict.fromkeys(emptied, 1.0)))
     assert len(why) < MOST_ERROR_CHARACTERS
     assert '("expand osd.12" adds it) and 395 more (for another CRUSH change, begin with' in why
 
@@ -133,8 +133,8 @@ def test_a_refusal_with_many_emptied_osds_still_names_the_ways_out() -> None:
     ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'up_thru': 7}),
     ('holds 3 PGs', {'pgs': 3}), ('has not reported yet', {'pgs': None})])
 def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, Any]) -> None:
-    there = inventory(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
-                      drained=changes.get('drained', {}))
+    there = facts(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
+                  drained=changes.get('drained', {}))
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
@@ -147,7 +147,7 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
 
 
 def test_an_osd_that_the_orchestrator_removes_gets_no_weight() -> None:
-    there = inventory(drained={9: 1.0}, removing=frozenset({9}))
+    there = facts(drained={9: 1.0}, removing=frozenset({9}))
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
     assert waiting(there)[9] == 'is being removed by the orchestrator'
     for order in (Order('expand', ('9',), weight='1'), Order('undrain', ('osd.9',))):
@@ -156,7 +156,7 @@ def test_an_osd_that_the_orchestrator_removes_gets_no_weight() -> None:
 
 
 def test_osds_that_have_not_reported_yet_are_waited_for() -> None:
-    there = inventory(osds={9: Osd(9, True, 1.0)})
+    there = facts(osds={9: Osd(9, True, 1.0)})
     for unknown in (Space(100 * GIB, GIB, None), Space(0, 0, 0)):
         with pytest.raises(Refused) as caught:
             change_of(Order('expand', hosts=('h1',)) if unknown.pgs is None
@@ -170,8 +170,8 @@ def test_osds_that_have_not_reported_yet_are_waited_for() -> None:
     ('holds 3 PGs', {'pgs': 3})])
 def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
                                                                changes: Dict[str, Any]) -> None:
-    there = inventory(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
-                      drained=changes.get('drained', {}))
+    there = facts(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
+                  drained=changes.get('drained', {}))
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
     both = Order('expand', hosts=('default',), weight='1')
@@ -184,7 +184,7 @@ def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
 
 
 def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
-    there = inventory()
+    there = facts()
     there = replace(there, space={**there.space, 9: Space(100 * GIB, 0, None)})
     assert 'try again' in refusal(Order('expand', hosts=('default',), weight='1'), there)
 
@@ -201,12 +201,12 @@ def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
         ('0', 'between'), ('-1', 'between'), ('nan', 'between'), ('1e9', 'between'),
         ('x', 'not a number'), ('', 'not a number'))]])
 def test_expand_refuses(order: Order, text: str) -> None:
-    there = inventory(osds={8: Osd(8, False, 1.0), 9: Osd(9, True, 0.0), 10: Osd(10, True, 1.0)})
+    there = facts(osds={8: Osd(8, False, 1.0), 9: Osd(9, True, 0.0), 10: Osd(10, True, 1.0)})
     assert text in refusal(order, there)
 
 
 def test_expand_needs_the_size_or_a_weight() -> None:
-    there = replace(inventory(), space={osd: Space(0, 0, 0) for osd in (8, 9)})
+    there = replace(facts(), space={osd: Space(0, 0, 0) for osd in (8, 9)})
     assert 'osd.8 has not reported its size yet' in refusal(Order('expand'), there)
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0, 9: 1.0})
 
@@ -214,21 +214,21 @@ def test_expand_needs_the_size_or_a_weight() -> None:
 @pytest.mark.parametrize('names, osds', [
     (('osd.3',), (3,)), (('h0',), (0, 4)), (('h0', 'osd.4', 'osd.1'), (0, 1, 4))])
 def test_drain(names: Any, osds: Any) -> None:
-    there = inventory(used_gib=1, size=2)
+    there = facts(used_gib=1, size=2)
     assert change_of(Order('drain', names), there) == WeightChange(
         weights=dict.fromkeys(osds, TINY_WEIGHT), drained=osds)
 
 
 def test_drain_refuses_what_has_too_few_failure_domains() -> None:
-    assert refusal(Order('drain', ('h0', 'h1')), inventory()) == (
+    assert refusal(Order('drain', ('h0', 'h1')), facts()) == (
         'pool p needs 3 failure domains of type host, but only 2 would be left' + LESS)
     # Where they are too few anyway, a drain does not make it worse.
-    assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
+    assert change_of(Order('drain', ('osd.0',)), facts(size=5))
 
 
 def racks(*steps: Dict[str, Any]) -> OrderFacts:
     """Two racks of four hosts each, and a pool of size 4 under a rule with these steps."""
-    there = inventory(size=4)
+    there = facts(size=4)
     dump: Dict[str, Any] = {
         'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
                   {'type_id': 3, 'name': 'rack'}, {'type_id': 11, 'name': 'root'}],
@@ -299,14 +299,14 @@ def test_drain_of_one_of_the_osds_that_an_msr_rule_chooses_on_a_host() -> None:
 @pytest.mark.parametrize('name', ['osd.\u00b2', '\u00b2', 'osd.' + 5000 * '1', 'osd.-1', 'osd.'])
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(Refused, match='no OSD, host or rack'):
-        change_of(Order('drain', (name,)), inventory())
+        change_of(Order('drain', (name,)), facts())
 
 
 def test_drain_refuses_what_has_no_room() -> None:
-    assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
+    assert refusal(Order('drain', ('h0',)), facts(used_gib=70)) == (
         'not enough space: these OSDs hold 140.0 GiB, but the others have 90.0 GiB '
         'left below nearfull (85 %)' + LESS)
-    uneven = inventory(used_gib=20)
+    uneven = facts(used_gib=20)
     uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
     # Where PGs go is chosen by what fits, but not without a preview.
     assert change_of(Order('drain', ('h0',)), uneven)
@@ -318,14 +318,14 @@ def test_drain_refuses_what_has_no_room() -> None:
 
 
 def test_drain_twice_and_of_nothing() -> None:
-    there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
+    there = facts({0: TINY_WEIGHT, 4: TINY_WEIGHT})
     assert 'already drained: h0' in refusal(Order('drain', ('h0',)), there)
     assert "no OSD, host or rack 'x'" in refusal(Order('drain', ('x',)), there)
     assert refusal(Order('drain', ('3',)), there).endswith("'3' in CRUSH (did you mean osd.3?)")
 
 
 def test_undrain_gives_back_what_is_remembered() -> None:
-    there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained={0: 1.25, 4: 3.5})
+    there = facts({0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained={0: 1.25, 4: 3.5})
     assert change_of(Order('undrain', ('h0',)), there) == WeightChange(weights={0: 1.25, 4: 3.5})
     assert change_of(Order('undrain', ('osd.4',)), there) == WeightChange(weights={4: 3.5})
     assert 'not drained by perfguard: h1' in refusal(Order('undrain', ('h1',)), there)
@@ -342,16 +342,16 @@ def test_maps_under_which_data_could_not_stay(weights: Dict[int, float], rules: 
     kept = {osd: weight for osd, weight in {**dict.fromkeys(range(8), 1.0), **weights}.items()
             if weight >= 0}
     with pytest.raises(Refused) as refused:
-        check_map(crush(kept, rules=rules), inventory())
+        check_map(crush(kept, rules=rules), facts())
     assert text in str(refused.value) and refused.value.errno == errno.EINVAL
 
 
 def test_a_map_that_data_can_live_with() -> None:
-    check_map(crush({**dict.fromkeys(range(8), 1.0), 2: TINY_WEIGHT}), inventory())
+    check_map(crush({**dict.fromkeys(range(8), 1.0), 2: TINY_WEIGHT}), facts())
 
 
 def test_undrain_of_an_osd_whose_weights_differed_between_trees_names_the_commands() -> None:
-    there = inventory({0: TINY_WEIGHT}, drained={0: 2.0}, uneven={
+    there = facts({0: TINY_WEIGHT}, drained={0: 2.0}, uneven={
         0: {'host=h0': 1.0, 'host=x': 2.0}})
     text = refusal(Order('undrain', ('osd.0',)), there)
     assert '"ceph osd crush set osd.0 1 host=h0" and "ceph osd crush set osd.0 2 host=x"' in text
@@ -364,12 +364,12 @@ def exchange(*drain: str, **more: Any) -> Order:
 
 
 def test_old_osds_leave_with_the_change_that_fills_the_new_ones() -> None:
-    assert change_of(exchange('h0', weight='1'), inventory()) == WeightChange(
+    assert change_of(exchange('h0', weight='1'), facts()) == WeightChange(
         weights={8: 1.0, 9: 1.0, 0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained=(0, 4))
 
 
 def test_the_new_osds_make_up_for_the_failure_domains_and_the_room_of_the_old_ones() -> None:
-    four = inventory({8: 0.0, 9: 0.0}, size=4)
+    four = facts({8: 0.0, 9: 0.0}, size=4)
     weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, 14: 0.0}
     space = {osd: Space(100 * GIB, (70 if weight else 0) * GIB, 10 if weight else 0)
              for osd, weight in weights.items()}
@@ -386,11 +386,11 @@ def test_the_new_osds_make_up_for_the_failure_domains_and_the_room_of_the_old_on
 
 
 def test_an_exchange_needs_new_osds_and_others_than_those_that_leave() -> None:
-    full = inventory({8: 1.0, 9: 1.0})
+    full = facts({8: 1.0, 9: 1.0})
     assert '"drain h0" empties the old OSDs alone' in refusal(exchange('h0'), full)
-    assert 'osd.8: cannot be filled and drained' in refusal(exchange('h0', 'osd.8'), inventory())
-    assert "no OSD, host or rack 'h7'" in refusal(exchange('h7'), inventory())
-    drained = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
+    assert 'osd.8: cannot be filled and drained' in refusal(exchange('h0', 'osd.8'), facts())
+    assert "no OSD, host or rack 'h7'" in refusal(exchange('h7'), facts())
+    drained = facts({0: TINY_WEIGHT, 4: TINY_WEIGHT})
     assert 'already drained: h0' in refusal(exchange('h0'), drained)
 
 
@@ -401,7 +401,7 @@ def test_the_text_of_an_exchange_is_the_command_that_gives_it() -> None:
 
 def test_a_host_without_new_osds_was_to_be_drained() -> None:
     """Of "expand h0 --drain h1 h2", ceph gives the last word to the OSDs that are filled."""
-    there = inventory({8: 0.0, 9: 1.0})
+    there = facts({8: 0.0, 9: 1.0})
     assert refusal(exchange('h1', hosts=('h0', 'h2'), weight='1'), there) == (
         'h2 has no new OSD: if it is to be drained, give a list with commas, "--drain h1,h2"')
 
@@ -409,7 +409,7 @@ def test_a_host_without_new_osds_was_to_be_drained() -> None:
 def test_weights_of_new_osds_are_compared_with_those_of_the_same_class_alone() -> None:
     """The drained OSDs are no new ones."""
     weights = {**dict.fromkeys(range(8), 0.1), 8: 0.0, 9: 0.0}
-    there = replace(inventory(weights), crush=crush(weights, classes={
+    there = replace(facts(weights), crush=crush(weights, classes={
         **dict.fromkeys(range(10), 'hdd'), 0: 'ssd', 4: 'ssd'}))
     change = change_of(exchange('h0'), there)
     assert change is not None and not warnings(exchange('h0'), change, there)

@@ -23,7 +23,7 @@ from ..fakes.cluster import FakeCluster
 from ..fakes.mon_model import HOLE
 from ..fakes.straw_cluster import StrawCluster
 from ..fakes.driver import Driver
-from .test_orders import inventory
+from .test_orders import facts as order_facts
 
 RECORD = Replacement('first', 1.0, 100, 0.0)
 
@@ -322,7 +322,7 @@ def test_recovery_to_a_device_that_was_replaced_at_once_begins_no_campaign() -> 
 
 def test_an_order_from_before_the_replacement_does_not_fill_the_failed_drive() -> None:
     record = RECORD._replace(drive='ACME_D1_S1', since=5.0)
-    known = ReplaceFacts(inventory(), weights={1: 1.0}, drives={1: 'ACME_D1_S1'})
+    known = ReplaceFacts(order_facts(), weights={1: 1.0}, drives={1: 'ACME_D1_S1'})
     for started, withheld in ((4.0, True), (6.0, False)):
         fill = campaign_of(2, Phase.RELEASING, started, change=WeightChange(weights={1: 1.0}))
         assert is_withheld(1, record, replace(known, campaign=fill)) is withheld
@@ -498,7 +498,7 @@ def test_a_failed_device_is_left_to_recovery_and_its_successor_is_filled_by_a_ca
 def test_the_devices_of_a_host_are_filled_together() -> None:
     cluster = FakeCluster()
     driver = Driver(cluster)
-    facts = inventory()
+    facts = order_facts()
     row = facts.osdmap.osds
     facts = replace(facts, osdmap=replace(facts.osdmap, osds={
         **row, 1: replace(row[1], uuid='second'), 5: replace(row[5], destroyed=True)}))
@@ -707,7 +707,7 @@ def test_records_that_cannot_be_read_are_reported(stored: Any) -> None:
 
 
 def test_a_device_that_serves_again_needs_no_replacement() -> None:
-    facts = inventory()
+    facts = order_facts()
     known = ReplaceFacts(facts, weights={1: 1.0})
     uuid = facts.osdmap.osds[1].uuid
     assert 'same device' in ending(1, RECORD._replace(uuid=uuid), known)
@@ -751,7 +751,7 @@ def test_a_fill_that_the_mons_refuse_is_not_begun_again() -> None:
 
 
 def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
-    known, ready = ReplaceFacts(inventory()), ReplacePhase.READY
+    known, ready = ReplaceFacts(order_facts()), ReplacePhase.READY
     drain = campaign_of(
         2, Phase.ABORTING, 0.0, change=WeightChange(weights={1: 0.0001}, drained=(1,)))
     fill = replace(drain, change=WeightChange(weights={1: 1.0}))
