@@ -46,7 +46,7 @@ class Draft:
     #: The stop conditions of releases that touch certain OSDs or pools.
     stops: Tuple[Stop, ...] = ()
     #: Remapped PGs that are left to be pinned in later turns.
-    left: int = 0
+    to_pin: int = 0
     #: The cluster shows the settings that the campaign has borrowed.
     in_force: bool = False
 

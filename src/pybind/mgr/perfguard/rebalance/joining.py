@@ -193,7 +193,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
     if change.awaits_reports and draft.now - change.since <= draft.seen.stats_period + 1:
         return True
     peering = draft.seen.signals.counts.in_transition > 0
-    return bool(draft.left or draft.campaign.pinning.sent
+    return bool(draft.to_pin or draft.campaign.pinning.sent
                 or peering and draft.now - change.since <= STUCK_PINS_SECONDS)
 
 

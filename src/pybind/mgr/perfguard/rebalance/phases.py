@@ -219,7 +219,7 @@ def _yields(draft: Draft) -> bool:
     paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
     """
     campaign = draft.campaign
-    pinning = draft.left > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
+    pinning = draft.to_pin > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
         or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
     emptied = set(campaign.crush.emptied)
@@ -347,7 +347,7 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
     """Why not every PG of the campaign is known to be pinned."""
     peering = unsettled(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
                         draft.options.max_transition_ratio)
-    if draft.left:
+    if draft.to_pin:
         return _left_reason(draft)
     if draft.campaign.pinning.sent:
         return Reason(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
@@ -361,7 +361,7 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
 
 def _left_reason(draft: Draft) -> Reason:
     return Reason(Code.UNPINNED, '%s still to be pinned%s' % (
-        pgs_are(draft.left), _recovering(draft)))
+        pgs_are(draft.to_pin), _recovering(draft)))
 
 
 def _recovering(draft: Draft) -> str:
@@ -387,7 +387,7 @@ def _pinned(draft: Draft) -> Draft:
     draft = draft.then(drop_stale_goals, pin_remapped)
     draft = _borrow(draft, norebalance=not _yields(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
-    if draft.left:
+    if draft.to_pin:
         return draft.report(_left_reason(draft))
     if excess:
         return draft.because(Code.UNPINNABLE, excess)
@@ -415,7 +415,8 @@ def _releasing(draft: Draft) -> Draft:
     draft = draft.then(_end_pause, drop_stale_goals, pin_remapped)
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
-    unguarded = bool(draft.left or excess or draft.campaign.pinning.sent or _flag_is_coming(draft))
+    unguarded = bool(draft.to_pin or excess or draft.campaign.pinning.sent
+                     or _flag_is_coming(draft))
     pace_before, draft = draft.campaign.pace, set_pace(draft)
     degraded = others_degraded(draft)
     draft = set_copying(draft, pace_before, degraded)
@@ -429,7 +430,7 @@ def _releasing(draft: Draft) -> Draft:
     if not still:
         draft = adopt_unpinnable(draft, obstacles.loose)
     draft = _borrow(draft, norebalance=still)
-    if draft.left:
+    if draft.to_pin:
         draft = draft.report(_left_reason(draft))
     if is_still(draft):
         draft = pin_back(draft, _to_pin_back(draft))
@@ -677,7 +678,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     """What to wait for after PGs were pinned back; None: nothing."""
     campaign = draft.campaign
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    unpinned = draft.left - awaited(draft)
+    unpinned = draft.to_pin - awaited(draft)
     if unpinned or campaign.pinning.sent or campaign.flights.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
             unpinned + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))

@@ -224,7 +224,7 @@ def pin_remapped(draft: Draft) -> Draft:
         draft = _pin(draft, decisions)
     else:
         later += len(decisions)
-    return replace(draft, left=later + awaited(draft))
+    return replace(draft, to_pin=later + awaited(draft))
 
 
 class _PinPlan(NamedTuple):
