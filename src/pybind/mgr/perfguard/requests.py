@@ -72,8 +72,8 @@ class AnsweredOrder(Protocol):
     def verb(self) -> str: ...
 
     @property
-    def job(self) -> str:
-        """The job of the order: rebalance, probe, advise, why or shutdown."""
+    def addressee(self) -> str:
+        """The part that answers it: rebalance, probe, advise, why or shutdown."""
 
 
 @dataclass
@@ -315,7 +315,7 @@ class ShutdownOrder:
     sure: bool = False
     dry_run: bool = False
     verb: str = 'shutdown'
-    job: ClassVar[str] = 'shutdown'
+    addressee: ClassVar[str] = 'shutdown'
 
 
 class Shutdown:

@@ -4,8 +4,8 @@ import enum
 import functools
 import textwrap
 from dataclasses import dataclass, field
-from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (Callable, ClassVar, Dict, FrozenSet, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import Inventory, OsdFacts, StandbyMgr
@@ -128,7 +128,7 @@ class AdviseOrder:
     """An order: mute or unmute a code, then examine the cluster."""
     verb: str
     code: str = ''
-    job: str = 'advise'
+    addressee: ClassVar[str] = 'advise'
 
 
 # ---- The data that commands print, and the text for people

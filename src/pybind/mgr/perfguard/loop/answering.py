@@ -113,7 +113,7 @@ class Answering:
         computed."""
         order = pending.order
         try:
-            if order.job != 'why' and not self._jobs.may_write():
+            if order.addressee != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
             begins = _begins(order)
             if begins:
@@ -133,23 +133,23 @@ class Answering:
 
     def _carry_out(self, pending: PendingOrder, observation: Observation, view: View,
                    options: Options) -> Optional[Document]:
-        """The answer of the order's job; None: not yet. Raises Refused."""
+        """The answer of the order's addressee; None: not yet. Raises Refused."""
         jobs, order = self._jobs, pending.order
-        if order.job == 'rebalance':
+        if order.addressee == 'rebalance':
             return jobs.rebalance.carry_out(pending, observation, view)
-        if order.job == 'probe':
+        if order.addressee == 'probe':
             return jobs.probing.carry_out(pending, observation, view, options,
                                           jobs.rebalance.active)
-        if order.job == 'advise':
+        if order.addressee == 'advise':
             return jobs.advising.carry_out(order, observation, view, jobs.rebalance.open,
                                            jobs.untrimmed_epochs)
-        if order.job == 'why':
+        if order.addressee == 'why':
             rebalance = jobs.rebalance
             return jobs.explaining.carry_out(order, LoopState(
                 observation, options, rebalance.campaign, rebalance.pins,
                 rebalance.release_moves.moves, rebalance.shown_reasons(observation),
                 jobs.watching.watched))
-        assert order.job == 'shutdown'
+        assert order.addressee == 'shutdown'
         return self._shut_down(order, observation)
 
     def _shut_down(self, order: ShutdownOrder, observation: Observation) -> Document:

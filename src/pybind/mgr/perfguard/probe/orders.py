@@ -56,7 +56,7 @@ class RunOrder:
     dry_run: bool = False
     #: "command", or the name of a schedule.
     trigger: str = 'command'
-    job: ClassVar[str] = 'probe'
+    addressee: ClassVar[str] = 'probe'
 
     @property
     def verb(self) -> str:
@@ -82,7 +82,7 @@ class RunId:
     "probe baseline --rm"."""
     verb: str
     run: int
-    job: ClassVar[str] = 'probe'
+    addressee: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ImportedRun:
     """The JSON of perfguard-probe."""
     text: str
     verb: ClassVar[str] = 'probe import'
-    job: ClassVar[str] = 'probe'
+    addressee: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class DroppedSchedule:
     """The name of "schedule --rm"."""
     key: str
     verb: ClassVar[str] = 'probe schedule --rm'
-    job: ClassVar[str] = 'probe'
+    addressee: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class NewSchedule:
     run: RunOrder
     window: Mapping[str, str]
     verb: ClassVar[str] = 'probe schedule'
-    job: ClassVar[str] = 'probe'
+    addressee: ClassVar[str] = 'probe'
 
 
 #: Instead of a pool that cannot be probed.

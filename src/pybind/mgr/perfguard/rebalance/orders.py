@@ -76,7 +76,7 @@ class Order:
     #: Codes of accepted risks.
     accept: Tuple[str, ...] = ()
     dry_run: bool = False
-    job: ClassVar[str] = 'rebalance'
+    addressee: ClassVar[str] = 'rebalance'
 
     @property
     def command(self) -> str:

@@ -54,7 +54,7 @@ class PlanOrder:
     accept: Tuple[str, ...] = ()
     #: approve: only show what it would do.
     previews: bool = False
-    job: ClassVar[str] = 'rebalance'
+    addressee: ClassVar[str] = 'rebalance'
 
     @property
     def command(self) -> str:

@@ -61,7 +61,7 @@ class DryRun:
     """An order to check a request, and to carry nothing out."""
     request: Request
     dry_run: ClassVar[bool] = True
-    job: ClassVar[str] = 'rebalance'
+    addressee: ClassVar[str] = 'rebalance'
 
     @property
     def verb(self) -> str:

@@ -33,7 +33,7 @@ class Why:
     #: A PG id, "osd.<id>" or CAMPAIGN.
     subject: str
     verb: ClassVar[str] = 'why'
-    job: ClassVar[str] = 'why'
+    addressee: ClassVar[str] = 'why'
     #: It changes nothing.
     dry_run: ClassVar[bool] = True
 
