@@ -111,8 +111,8 @@ class Requests:
     2. The loop reads the promises at the beginning of a turn (`promised`), takes each of them
        (`take`), and removes its note when its effects are stored (`settle`), or at once if it is
        refused (`drop`).
-    3. It takes the orders that wait (`next`), and answers each, or keeps it until the next turn if
-       its effects are still being computed (`keep`).
+    3. It takes the orders that wait (`next`), and answers each, or defers it to the next turn if
+       its effects are still being computed (`defer`).
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -125,7 +125,7 @@ class Requests:
         self._putting = threading.Lock()
         self._closed = False
         #: Orders that wait for their jobs. Only for the loop's thread.
-        self._kept: List[PendingOrder] = []
+        self._deferred: List[PendingOrder] = []
         #: The last order whose command did not wait for its job.
         self._left: Optional[PendingOrder] = None
         self._left_at = 0.0
@@ -230,11 +230,11 @@ class Requests:
         return pending.answer
 
     def next(self) -> List[PendingOrder]:
-        """All orders whose commands still wait, kept ones first; for the loop.
+        """All orders whose commands still wait, deferred ones first; for the loop.
 
         The jobs of all others except the last one are cancelled: that order may be given again.
         """
-        pending, self._kept = self._kept, []
+        pending, self._deferred = self._deferred, []
         with contextlib.suppress(queue.Empty):
             while True:
                 pending.append(self._queue.get_nowait())
@@ -245,9 +245,9 @@ class Requests:
                 self._left, self._left_at = pending_order, self._clock()
         return [order for order in pending if not order.done.is_set()]
 
-    def keep(self, pending: PendingOrder) -> None:
-        """For the loop: keep an order that cannot be answered in this turn."""
-        self._kept.append(pending)
+    def defer(self, pending: PendingOrder) -> None:
+        """For the loop: the order is answered in a later turn."""
+        self._deferred.append(pending)
 
     def finished_job(self, order: object, crush_version: int,
                      phase_since: float) -> Optional[AnyJob]:
@@ -263,12 +263,12 @@ class Requests:
     @property
     def waiting(self) -> bool:
         """Whether an order waits for a later turn."""
-        return bool(self._kept)
+        return bool(self._deferred)
 
     def waits_for(self, verb: str) -> bool:
         """For the loop: whether an order of this verb that changes something waits for its job."""
         return any(pending_order.order.verb == verb and not pending_order.order.dry_run
-                   for pending_order in self._kept)
+                   for pending_order in self._deferred)
 
     def close(self) -> None:
         """Fail all pending and later orders at shutdown."""

@@ -23,7 +23,7 @@ from .jobs import Jobs, LoopContext
 
 class Answering:
     """1. `check`: a promise, in the thread of its command, before it is queued.
-    2. `expire`, `revert`, `keep`: the promises that were journalled when their commands returned.
+    2. `expire`, `revert`, `execute`: the promises that were stored when their commands returned.
     3. `answer`: the orders whose commands wait.
     4. `shut_down_further`: the next step of a shutdown.
     """
@@ -77,7 +77,7 @@ class Answering:
             self._requests.take(request)
             self._jobs.mitigating.revert(request.promise)
 
-    def keep(self, requests: Sequence[Promised], observation: Observation) -> None:
+    def execute(self, requests: Sequence[Promised], observation: Observation) -> None:
         """Apply the requests in their order, if this mgr owns the journal, and wake those who
         wait for them."""
         if requests and not self._jobs.may_write():
@@ -121,7 +121,7 @@ class Answering:
             with as_refusal(order.verb):
                 pending.answer = self._carry_out(pending, observation, view, options)
             if pending.answer is None:
-                self._requests.keep(pending)
+                self._requests.defer(pending)
             elif begins:
                 self._jobs.shutdown.reopen()
         except Refused as refused:

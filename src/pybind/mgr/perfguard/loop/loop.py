@@ -268,7 +268,7 @@ class Loop:
         self._answering.revert()
         observation = self._observing.mitigate(observation, view, options)
         self.rebalance.resume(observation)
-        self._answering.keep(requests, observation)
+        self._answering.execute(requests, observation)
         began = time.thread_time()
         answered = self._answering.answer(observation, view, options)
         self._answer_seconds = time.thread_time() - began

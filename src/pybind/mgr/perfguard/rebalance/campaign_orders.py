@@ -135,7 +135,7 @@ class CampaignOrders:
         self._check_new(request, observation)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()
-        self._crush_orders.keep(preview, observation)
+        self._crush_orders.journal(preview, observation)
         keep()
         self._note(Event('request', order.verb, why))
         campaign = self._campaigns.begin(
@@ -312,7 +312,7 @@ class CampaignOrders:
             return {**preview.as_json(order, None), 'risks': risks_json(risks, order.accept)}
         refuse(risks, order.accept, order.command)
         self.reopen()
-        self._crush_orders.keep(preview, observation)
+        self._crush_orders.journal(preview, observation)
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._accepting_pins(begin_rollback(campaign, preview.change, observation.now),
                                         len(preview.planned.pins), observation)

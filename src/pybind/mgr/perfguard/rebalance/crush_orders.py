@@ -374,7 +374,7 @@ class CrushOrders:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))
 
-    def keep(self, preview: Preview, observation: Observation) -> None:
+    def journal(self, preview: Preview, observation: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
         if preview.crush_map is not None:
             self._store.put(CRUSH_BASE, observation.crush.digest())

@@ -61,7 +61,7 @@ def test_in_the_order_of_asking() -> None:
     for verb in 'abc':
         requests.submit(Order(verb))
     first = requests.next()
-    requests.keep(first[1])
+    requests.defer(first[1])
     requests.submit(Order('d'))
     assert [[each.order.verb for each in found] for found in (first, requests.next())] == [
         ['a', 'b', 'c'], ['b', 'd']]
@@ -154,7 +154,7 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
     now = [1000.0]
     requests = queue(lambda: now[0])
     first = requests.submit(Order('x'))
-    requests.keep(requests.next()[0])
+    requests.defer(requests.next()[0])
     first.job, first.crush_version, first.phase_since = ToolJob(lambda: 5), 7, 5.0
     first.done.set()
     assert requests.next() == []
