@@ -121,7 +121,7 @@ class CampaignOrders:
                 self._refuse_health(
                     waiting, not_fit(observation, self._known_touched(order, observation)))
         preview = self._preview(
-            waiting, observation, lambda: self._crush_orders.preparing(
+            waiting, observation, lambda: self._crush_orders.previewing(
                 order, observation, self._options(), self._campaigns.history.rates()))
         if preview is None:
             return None
@@ -192,7 +192,7 @@ class CampaignOrders:
         """The effects of an order, and the state they were computed from; None: not computed
         yet."""
         def prepare() -> Callable[[], Tuple[Preview, PlanGround]]:
-            work = self._crush_orders.preparing(
+            work = self._crush_orders.previewing(
                 order, observation, self._options(), self._campaigns.history.rates())
             return lambda: (work(), ground_of(observation))
 
@@ -302,7 +302,7 @@ class CampaignOrders:
         campaign = check_rollback(self._campaigns.current, observation)
         rate = campaign.progress.rate
         preview = self._preview(
-            waiting, observation, lambda: self._crush_orders.preparing_back(
+            waiting, observation, lambda: self._crush_orders.previewing_back(
                 campaign, self._campaigns.pins, observation, self._options(),
                 [*self._campaigns.history.rates(), *([] if rate is None else [rate])]))
         if preview is None:

@@ -62,7 +62,7 @@ class CrushOrders:
         #: New OSDs of the active expansion, and of those that were rolled back.
         self._added: Dict[int, Added] = {}
 
-    def previewing(self, observation: Observation, change: Change) -> Callable[[], Outlook]:
+    def foreseeing(self, observation: Observation, change: Change) -> Callable[[], Outlook]:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
         crush_map = None
         if isinstance(change, MapChange):
@@ -123,8 +123,8 @@ class CrushOrders:
         elif order.verb in ('expand', 'drain', 'undrain'):
             check_names(order, self.facts(observation, {}))
 
-    def preparing(self, order: Order, observation: Observation, options: Options,
-                  rates: Sequence[float] = ()) -> Callable[[], Preview]:
+    def previewing(self, order: Order, observation: Observation, options: Options,
+                   rates: Sequence[float] = ()) -> Callable[[], Preview]:
         """A function for the tool thread: the change of an order, and its effects.
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
@@ -132,13 +132,13 @@ class CrushOrders:
         facts = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
-            'crushmap': partial(self._prepare_map, bounds),
-            'rule': partial(self._prepare_rule, bounds),
-            'pg_num': self._prepare_pg_num, 'balance': self._prepare_balance}
-        prepare = verbs.get(order.verb, self._prepare)
+            'crushmap': partial(self._preview_map, bounds),
+            'rule': partial(self._preview_rule, bounds),
+            'pg_num': self._preview_pg_num, 'balance': self._preview_balance}
+        preview = verbs.get(order.verb, self._preview_weights)
 
         def work() -> Preview:
-            return prepare(order, observation, facts).assessed(
+            return preview(order, observation, facts).assessed(
                 order, facts, observation, options)
 
         return work
@@ -170,14 +170,15 @@ class CrushOrders:
 
         return lose if order.verb == LOSE else grow
 
-    def _prepare(self, order: Order, observation: Observation, facts: OrderFacts) -> Preview:
+    def _preview_weights(self, order: Order, observation: Observation,
+                         facts: OrderFacts) -> Preview:
         return weighed(order, facts, observation, lambda change: self._cluster.outlook(
             observation.osdmap, change.weights, None, True),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
-    def _prepare_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
+    def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                      facts: OrderFacts) -> Preview:
-        """The preview of another CRUSH map. `bounds`: as of _prepare_rule, for PGs that the map
+        """The preview of another CRUSH map. `bounds`: as of _preview_rule, for PGs that the map
         does not allow to stay."""
         try:
             crush_map = self._cluster.compiled_crush_map(
@@ -196,7 +197,7 @@ class CrushOrders:
             return preview
         return _obeyed_first(preview, observation, bounds, order)
 
-    def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
+    def _preview_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
         """The preview of another CRUSH rule of a pool. `bounds`: PGs move no more than the rule and
         the balance require; None: they end where the rule places them."""
@@ -232,7 +233,7 @@ class CrushOrders:
                        details=details,
                        warnings=(*warnings, *(risk.text for risk in details.risks)))
 
-    def _prepare_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
+    def _preview_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
         """The preview of another pg_num of a pool. Raises Refused."""
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
@@ -252,7 +253,7 @@ class CrushOrders:
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
                        pgs_made=pgs_made(pool, pg_num, outlook))
 
-    def _prepare_balance(self, order: Order, observation: Observation,
+    def _preview_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
         outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True),
                             'read where CRUSH places the PGs')
@@ -301,9 +302,9 @@ class CrushOrders:
         """CRUSH changed before the campaign began: the earlier map is unknown."""
         self._store.remove(CRUSH_BEFORE)
 
-    def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                       observation: Observation, options: Options,
-                       rates: Sequence[float]) -> Callable[[], Preview]:
+    def previewing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+                        observation: Observation, options: Options,
+                        rates: Sequence[float]) -> Callable[[], Preview]:
         """A function for the tool thread: the change of a rollback, and its effects.
 
         Raises Refused at once if there is nothing to restore. `rates`: bytes per second of earlier
@@ -321,12 +322,12 @@ class CrushOrders:
                 # Its upmaps lead back, and CRUSH stays as it is.
                 preview = Preview(replace(undone, ahead={}), moves, entries=0)
             else:
-                preview = self._prepare_back(campaign, pins, observation, crush_map, facts)
+                preview = self._preview_back(campaign, pins, observation, crush_map, facts)
             return preview.with_effects(facts, observation, options)
 
         return work
 
-    def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+    def _preview_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation,
                       crush_map: bytes, facts: OrderFacts) -> Preview:
         """The change to the weights, or else to the map, from before the campaign."""

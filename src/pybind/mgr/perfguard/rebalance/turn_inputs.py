@@ -216,7 +216,7 @@ class ChangePreviews:
         self._failures, self._due, self._outdated, self.failure = 0, 0.0, 0, ''
 
     def _begin(self, change: Change, observation: Observation) -> None:
-        job = self._tools.submit(self._crush_orders.previewing(observation, change), first=True)
+        job = self._tools.submit(self._crush_orders.foreseeing(observation, change), first=True)
         self._preview = None if job is None else _Preview(change, observation, job)
 
 
