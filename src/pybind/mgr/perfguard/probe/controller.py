@@ -22,8 +22,8 @@ from ..watch.stop_conditions import NOTHING, Touched
 from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded
 from .osd_bench import BENCH, StoreRun
-from .orders import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
-                     ignores_clients, reasons)
+from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
+                     check_run, ignores_clients, reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, setting_of)
 from .report import ActiveProbe, Caches, Probed, unknown
@@ -77,7 +77,7 @@ class Probing:
     """Runs probes, one at a time: from an order of an operator or a schedule until nothing of the
     probe is left on the cluster.
 
-    1. Order. A draft (orders.py) says what the run does and why it may not begin now.
+    1. Order. Its check (orders.py) says what the run does and why it may not begin now.
     2. PREPARING. The cephx user and, unless the operator names a pool, a pool are journalled and
        created (resources.py).
     3. RUNNING. A worker process does the I/O. A stop condition, a campaign or "probe cancel" ends
@@ -195,9 +195,9 @@ class Probing:
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
 
-    def _probe_run(self, resources: RunResources, drafted: Optional[ProbeDraft],
+    def _probe_run(self, resources: RunResources, checked: Optional[CheckedRun],
                    now: float) -> ProbeRun:
-        return ProbeRun(self._cluster, self._keep, resources, drafted, now, self._tools,
+        return ProbeRun(self._cluster, self._keep, resources, checked, now, self._tools,
                         self._may_write)
 
     def close(self) -> None:
@@ -222,12 +222,12 @@ class Probing:
         BadJob."""
         order = waiting.order
         if isinstance(order, RunOrder):
-            drafted = self._drafted(order, observation, view, options, moving)
-            if not self._is_placed(waiting, drafted, view):
+            checked = self._checked(order, observation, view, options, moving)
+            if not self._is_placed(waiting, checked, view):
                 return None
             if order.dry_run:
-                return {**drafted.preview, 'dry_run': True}
-            return self._begin(drafted, observation)
+                return {**checked.preview, 'dry_run': True}
+            return self._begin(checked, observation)
         if isinstance(order, NewSchedule):
             return self._add_schedule(waiting, order, observation, view, options, moving)
         if isinstance(order, ImportedRun):
@@ -245,9 +245,9 @@ class Probing:
             'probe baseline': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
-    def _is_placed(self, waiting: WaitingProbe, drafted: ProbeDraft, view: View) -> bool:
+    def _is_placed(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
         """Whether the chosen OSDs are known to lead enough PGs. Raises BadJob if they do not."""
-        placing = drafted.placing(view)
+        placing = checked.placing(view)
         if placing is None:
             return True
         if waiting.job is None:
@@ -268,17 +268,17 @@ class Probing:
             raise unknown(run)
         return record
 
-    def _drafted(self, order: RunOrder, observation: Observation, view: View, options: Options,
-                 moving: bool) -> ProbeDraft:
-        """The draft of an order that begins a run. Raises Refused or BadJob if the order is
-        invalid; other refusals are in the draft."""
-        drafted = draft(order, self._cluster, observation, view, options, moving)
+    def _checked(self, order: RunOrder, observation: Observation, view: View, options: Options,
+                 moving: bool) -> CheckedRun:
+        """The check of an order that begins a run. Raises Refused or BadJob if the order is
+        invalid; other refusals are in the result."""
+        checked = check_run(order, self._cluster, observation, view, options, moving)
         self._read_version(observation.now)
         if order.store or not self.remarks:
-            return drafted
-        refusals = (*self.remarks, *drafted.refusals)
-        return replace(drafted, refusals=refusals,
-                       preview={**drafted.preview, 'refusals': list(refusals)})
+            return checked
+        refusals = (*self.remarks, *checked.refusals)
+        return replace(checked, refusals=refusals,
+                       preview={**checked.preview, 'refusals': list(refusals)})
 
     def _read_version(self, now: float) -> None:
         """Look for an upgrade: its workers do not work for the mgr that runs since before."""
@@ -287,7 +287,7 @@ class Probing:
             (other_version(VERSION, installed) if installed else NO_FILES)
             + '; no probe begins until then',)
 
-    def _begin(self, drafted: ProbeDraft, observation: Observation) -> Json:
+    def _begin(self, checked: CheckedRun, observation: Observation) -> Json:
         """Begin a run: journal it, then create what it needs. Returns the answer. Raises
         Refused."""
         if self._record is not None:
@@ -297,31 +297,31 @@ class Probing:
             raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
                           'upgrade this mgr, or give up the clean-up of that probe '
                           'with "probe cancel 0 --force"' % self._foreign_journal)
-        if drafted.refusals:
+        if checked.refusals:
             raise Refused(errno.EBUSY, '%s; "preview probe" with the same arguments shows when it '
-                          'may begin' % '; '.join(drafted.refusals))
+                          'may begin' % '; '.join(checked.refusals))
         run, now = self._archive.new_id(), observation.now
-        self._order, self._clients = drafted.order, AffectedClients()
+        self._order, self._clients = checked.order, AffectedClients()
         self._record = RunRecord(
-            run, PREPARING, drafted.profile, drafted.target, now, trigger=drafted.order.trigger,
+            run, PREPARING, checked.profile, checked.target, now, trigger=checked.order.trigger,
             setting=setting_of(self._cluster.release(),
-                               0 if drafted.order.store else drafted.pg_num,
+                               0 if checked.order.store else checked.pg_num,
                                self._cluster.config_entries(),
-                               self._cluster.drives(drafted.osds_at_work).values(),
-                               '' if drafted.order.store else self._cluster.mgr_host(),
-                               drafted.redundancy),
-            **_pool_conditions(drafted, observation))
-        if drafted.order.store:
+                               self._cluster.drives(checked.osds_at_work).values(),
+                               '' if checked.order.store else self._cluster.mgr_host(),
+                               checked.redundancy),
+            **_pool_conditions(checked, observation))
+        if checked.order.store:
             self._keep(None)
-            self._run = StoreRun(self._cluster, drafted.target.osds, drafted.repeat, now)
+            self._run = StoreRun(self._cluster, checked.target.osds, checked.repeat, now)
         else:
-            pool_name = own_pool(run) if drafted.pool is None else drafted.pool.name
-            resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
+            pool_name = own_pool(run) if checked.pool is None else checked.pool.name
+            resources = RunResources(run, pool_name, checked.pool is None, image=checked.image)
             self._keep(resources)
-            self._run = self._probe_run(resources, drafted, now)
-        self._note(Event('probe', 'probe %d of %s' % (run, drafted.target.key),
-                         'requested by %s' % drafted.order.trigger))
-        return {**drafted.preview, 'dry_run': False, 'id': run}
+            self._run = self._probe_run(resources, checked, now)
+        self._note(Event('probe', 'probe %d of %s' % (run, checked.target.key),
+                         'requested by %s' % checked.order.trigger))
+        return {**checked.preview, 'dry_run': False, 'id': run}
 
     def _import(self, text: str) -> Json:
         """Keep the record of a run on a client host."""
@@ -410,8 +410,8 @@ class Probing:
                           '"probe schedule <name> --rm" removes one' % order.key)
         schedule = schedule_of(order.key, order.run, order.window)
         # An invalid order is refused; one that only cannot begin now is not.
-        drafted = draft(order.run, self._cluster, observation, view, options, moving)
-        if not self._is_placed(waiting, drafted, view):
+        checked = check_run(order.run, self._cluster, observation, view, options, moving)
+        if not self._is_placed(waiting, checked, view):
             return None
         self._settings.add_schedule(schedule)
         self._attempts.forget(schedule.name)
@@ -454,12 +454,12 @@ class Probing:
             waiting = self._scheduled if self._scheduled.order == order else ScheduledOrder(order)
             self._scheduled = ScheduledOrder()
             try:
-                drafted = self._drafted(order, observation, view, options, moving)
-                if not self._is_placed(waiting, drafted, view):
+                checked = self._checked(order, observation, view, options, moving)
+                if not self._is_placed(waiting, checked, view):
                     self._scheduled = waiting
                     self._attempts.again(name)
                     return
-                self._begin(drafted, observation)
+                self._begin(checked, observation)
             except PerfguardError as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
@@ -615,12 +615,12 @@ class Probing:
         self._layouts = layouts_of(observation)
 
 
-def _pool_conditions(drafted: ProbeDraft, observation: Observation) -> Dict[str, Any]:
+def _pool_conditions(checked: CheckedRun, observation: Observation) -> Dict[str, Any]:
     """Fields of the record."""
-    if drafted.pool is None:
+    if checked.pool is None:
         return {}
-    clients = observation.clients.pools.get(drafted.pool.id)
-    return {'osds': len(drafted.osds_at_work),
+    clients = observation.clients.pools.get(checked.pool.id)
+    return {'osds': len(checked.osds_at_work),
             'beside': round(clients.rate + clients.others_rate, 1) if clients else 0.0}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The orders of operators, and the draft of a run: what it will do, and whether it may begin.
+"""The orders of operators, and the check of a run: what it will do, and whether it may begin.
 
 Nothing is created yet.
 """
@@ -131,7 +131,7 @@ MOST_COUNTED = 200
 
 
 @dataclass(frozen=True)
-class ProbeDraft:
+class CheckedRun:
     """A valid order, checked against the cluster."""
     order: RunOrder
     #: Name of the profile of its jobs, as RunRecord.profile.
@@ -214,8 +214,8 @@ def _check_ways(order: RunOrder) -> None:
         raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
 
 
-def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
-          moving: bool) -> ProbeDraft:
+def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: View,
+              options: Options, moving: bool) -> CheckedRun:
     """What an order would do: its jobs and their target, budget and preview, and the reasons why it
     cannot run now. Raises Refused or BadJob if the order is invalid.
 
@@ -247,7 +247,7 @@ def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View
                 *_crowded(cluster, observation, target, pool, usable_osds, budget))
     preview = budgets.preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
-    return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num,
+    return CheckedRun(order, profile, jobs, target, repeat, pool, pg_num,
                       target.osds or rule_osds, budget, refusals, preview)
 
 

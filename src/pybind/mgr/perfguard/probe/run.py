@@ -17,7 +17,7 @@ from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
 from .child import Child
 from .limits import disturbances, limit_seconds
-from .orders import ProbeDraft
+from .orders import CheckedRun
 from .placement import Naming, names_seconds
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
@@ -54,9 +54,9 @@ class ProbeRun:
     """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows."""
 
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
-                 resources: RunResources, draft: Optional[ProbeDraft], now: float,
+                 resources: RunResources, checked: Optional[CheckedRun], now: float,
                  tools: ToolThread, is_active: Callable[[], bool]) -> None:
-        """`draft`: None: the run only completes the clean-up of an earlier mgr. `is_active`:
+        """`checked`: None: the run only completes the clean-up of an earlier mgr. `is_active`:
         whether this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
@@ -70,9 +70,9 @@ class ProbeRun:
         self._placed_by: object = None
         self._reading: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved = ''
-        self._manager = ResourceManager(cluster, keep, resources, draft is None)
-        self._counts = OpCounters(cluster, draft.counted_osds if draft is not None else ())
-        self._draft = draft
+        self._manager = ResourceManager(cluster, keep, resources, checked is None)
+        self._counts = OpCounters(cluster, checked.counted_osds if checked is not None else ())
+        self._checked = checked
         #: All times are seconds since the run began; only the record and the journal have dates.
         self._began = self._now = now
         #: When the worker must have ended, and when it has to hear of this mgr.
@@ -81,12 +81,12 @@ class ProbeRun:
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
-        self._clean = draft is not None
+        self._clean = checked is not None
         self._worked = False
         #: When the worker was cancelled.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
-        self._sweeps = Sweeps(draft is None, resources.cursor)
+        self._sweeps = Sweeps(checked is None, resources.cursor)
         #: The result of the last sweep.
         self._part: Optional[SweepPart] = None
         #: When it must have ended.
@@ -102,7 +102,7 @@ class ProbeRun:
         self._loaded: Tuple[object, Touched] = (None, NOTHING)
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
-        self.outcome, self.message = ('', '') if draft is not None else (
+        self.outcome, self.message = ('', '') if checked is not None else (
             FAILED, 'the mgr that began the probe failed or stopped')
         self.met: Dict[str, None] = {}
         self.finished = False
@@ -232,12 +232,12 @@ class ProbeRun:
                  reasons: Sequence[str]) -> None:
         """One turn before the worker runs: make the resources, wait until the pool is usable and
         the objects have names, then start it. `reasons`: the stop conditions that hold."""
-        draft = self._draft
-        assert draft is not None
+        checked = self._checked
+        assert checked is not None
         if not self.resources.user:
             try:
-                self._manager.make(view, draft.target.replicas, draft.pg_num)
-                if draft.order.hold_scrub:
+                self._manager.make(view, checked.target.replicas, checked.pg_num)
+                if checked.order.hold_scrub:
                     self._manager.set_flags(view)
             except CannotMake as error:
                 self._fail(str(error))
@@ -257,7 +257,7 @@ class ProbeRun:
         if self._naming is None:
             # Primaries of all PGs: about 20 us per PG.
             self._naming = self._tools.submit(
-                partial(draft.naming, self.resources.run, pool, view), first=True)
+                partial(checked.naming, self.resources.run, pool, view), first=True)
         if self._naming is None or not self._naming.done:
             return
         try:
@@ -265,7 +265,7 @@ class ProbeRun:
         except BadJob as error:
             self._fail(str(error))
             return
-        self._measure(now, draft, pool.id, naming)
+        self._measure(now, checked, pool.id, naming)
 
     def _usable_pool(self, view: View, signals: Signals) -> Optional[Pool]:
         """The pool of the probe; None: it does not exist yet, or is the probe's own and not
@@ -277,13 +277,13 @@ class ProbeRun:
         is_clean = counts is not None and counts.active_clean >= pool.pg_num
         return pool if is_clean else None
 
-    def _measure(self, now: float, draft: ProbeDraft, pool_id: int, naming: Naming) -> None:
+    def _measure(self, now: float, checked: CheckedRun, pool_id: int, naming: Naming) -> None:
         """Start the worker, once the journal says what the next mgr would have to remove."""
-        self.steps = draft.steps()
+        self.steps = checked.steps()
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
                            for osd, pgs in naming.led for pg in pgs}
-        limit = limit_seconds(draft.budget)
+        limit = limit_seconds(checked.budget)
         if not self._manager.note(stage=RUNNING, pool_id=pool_id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,
                                   naming=None if self.resources.own else naming):
@@ -415,7 +415,7 @@ class ProbeRun:
 
     def _swept_clean(self, now: float) -> bool:
         """Whether no object of this run is left in the operator's pool."""
-        if not self.resources.worker_ends or self._clean and self._draft is not None \
+        if not self.resources.worker_ends or self._clean and self._checked is not None \
                 and not self._sweeping:
             return True
         if self._child is not None:

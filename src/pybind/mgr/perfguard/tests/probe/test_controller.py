@@ -176,7 +176,7 @@ def test_a_campaign_that_begins_ends_a_probe() -> None:
 
 def test_an_order_that_fails_is_refused(monkeypatch: Any) -> None:
     driver = ProbeDriver()
-    monkeypatch.setattr('perfguard.probe.controller.draft', None)
+    monkeypatch.setattr('perfguard.probe.controller.check_run', None)
     assert code(driver, IN_POOL) == errno.EIO
     assert not driver.busy
 
@@ -245,9 +245,9 @@ def test_refused_is_reported_once_and_tried_again(monkeypatch: Any) -> None:
 
     def counted(*args: Any) -> Any:
         tries.append(driver.cluster.now)
-        return orders.draft(*args)
+        return orders.check_run(*args)
 
-    monkeypatch.setattr('perfguard.probe.controller.draft', counted)
+    monkeypatch.setattr('perfguard.probe.controller.check_run', counted)
     cluster = driver.cluster
     cluster.trouble = {'laggy': 1}
     cluster.now = SUNDAY + 2 * HOUR
@@ -326,7 +326,7 @@ def test_a_schedule_whose_pool_has_gone() -> None:
 
 def test_a_schedule_that_fails_does_not_stop_the_loop(monkeypatch: Any) -> None:
     driver = scheduled()
-    monkeypatch.setattr('perfguard.probe.controller.draft', None)
+    monkeypatch.setattr('perfguard.probe.controller.check_run', None)
     go_to(driver, SUNDAY + 2 * HOUR)
     row, = driver.loop.probed().schedules_json()['schedules']
     assert 'internal error' in row['refused']

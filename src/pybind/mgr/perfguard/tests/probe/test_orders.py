@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""From an order to a draft: what makes no sense is one line with an errno, and nothing is made."""
+"""The check of an order: what makes no sense is one line with an errno, and nothing is made."""
 import errno
 from dataclasses import replace
 from typing import Any, Dict, List, Optional
@@ -11,7 +11,7 @@ from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import PerfguardError
 from perfguard.options import Options
-from perfguard.probe.orders import ProbeDraft, RunOrder, draft
+from perfguard.probe.orders import CheckedRun, RunOrder, check_run
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon
@@ -39,21 +39,21 @@ class Changed(ProbeCluster):
         return self.free
 
 
-def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: bool = False,
-            options: Options = OPTIONS) -> ProbeDraft:
+def checked(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: bool = False,
+            options: Options = OPTIONS) -> CheckedRun:
     cluster = cluster or ProbeCluster()
     seen, view = ProbeDriver(cluster).loop._observing.observe()
-    return draft(order, cluster, seen, view, options, moving)
+    return check_run(order, cluster, seen, view, options, moving)
 
 
 def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
     order = RunOrder(words=WORDS, scale=True, by_host=True, osd='0,1,2,5,7')
-    target = drafted(order, ProbeCluster(osds_per_host=3)).target
+    target = checked(order, ProbeCluster(osds_per_host=3)).target
     assert (target.osds, target.hosts) == ((0, 1, 2, 5, 7), (3, 1, 1))
     apart = replace(order, by_host=False)
-    assert drafted(apart, ProbeCluster(osds_per_host=3)).target.hosts == ()
+    assert checked(apart, ProbeCluster(osds_per_host=3)).target.hosts == ()
     with pytest.raises(PerfguardError, match='two hosts'):
-        drafted(replace(order, osd='0,1'), ProbeCluster(osds_per_host=3))
+        checked(replace(order, osd='0,1'), ProbeCluster(osds_per_host=3))
 
 
 @pytest.mark.parametrize('fields, code, text', [
@@ -84,7 +84,7 @@ def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
 def test_what_makes_no_sense(fields: Dict[str, Any], code: int, text: str) -> None:
     given: Dict[str, Any] = {'words': WORDS, **fields}
     with pytest.raises(PerfguardError) as refused:
-        drafted(RunOrder(**given))
+        checked(RunOrder(**given))
     assert refused.value.errno == code and text in str(refused.value)
     assert '\n' not in str(refused.value)
 
@@ -95,12 +95,12 @@ def test_osds_that_are_down_or_out() -> None:
     cluster.toys[4] = cluster.toys[4]._replace(reweight=0.0)
     for osd, why in ((3, 'down'), (4, 'out')):
         with pytest.raises(PerfguardError, match='osd.%d is %s' % (osd, why)):
-            drafted(RunOrder(words=WORDS, osd=str(osd)), cluster)
-    assert drafted(RunOrder(words=WORDS, osd='all'), cluster).target.osds == (0, 1, 2, 5, 6, 7)
+            checked(RunOrder(words=WORDS, osd=str(osd)), cluster)
+    assert checked(RunOrder(words=WORDS, osd='all'), cluster).target.osds == (0, 1, 2, 5, 6, 7)
 
 
 def test_the_same_osd_twice_is_probed_once() -> None:
-    assert drafted(RunOrder(words=WORDS, osd='3,osd.3,1')).target.osds == (1, 3)
+    assert checked(RunOrder(words=WORDS, osd='3,osd.3,1')).target.osds == (1, 3)
 
 
 def cluster_with(**fields: Any) -> Changed:
@@ -112,7 +112,7 @@ def cluster_with(**fields: Any) -> Changed:
 
 def refusals(order: RunOrder, cluster: ProbeCluster, moving: bool = False,
              options: Options = OPTIONS) -> List[str]:
-    return list(drafted(order, cluster, moving, options).refusals)
+    return list(checked(order, cluster, moving, options).refusals)
 
 
 IN_POOL = RunOrder(words=WORDS, pool='rep')
@@ -183,7 +183,7 @@ def test_an_own_pool_fits_the_osds_of_its_rule(default_rule: int, pg_num: int,
     space = {osd: Space(1 << 40, int(0.849 * (1 << 40)) if osd == 2 else 0)
              for osd in cluster.toys}
     setattr(cluster, 'osd_space', lambda: space)
-    given = drafted(RunOrder(words={**WORDS, 'size': '1g', 'nrfiles': '256'}), cluster)
+    given = checked(RunOrder(words={**WORDS, 'size': '1g', 'nrfiles': '256'}), cluster)
     assert given.pg_num == pg_num
     # Drives of other OSDs must not make the run incomparable with its baseline.
     assert len(given.osds_at_work) == (3 if pg_num == 32 else len(cluster.toys))
@@ -193,7 +193,7 @@ def test_an_own_pool_fits_the_osds_of_its_rule(default_rule: int, pg_num: int,
 def test_a_pool_whose_name_capabilities_cannot_have() -> None:
     name = '6" it\'s'
     with pytest.raises(PerfguardError, match='both kinds of quotes') as refused:
-        drafted(replace(IN_POOL, pool=name), cluster_with(name=name))
+        checked(replace(IN_POOL, pool=name), cluster_with(name=name))
     assert refused.value.errno == errno.EINVAL
 
 
@@ -201,20 +201,20 @@ def test_names_that_are_hashed_otherwise() -> None:
     cluster = cluster_with(object_hash=1)
     assert not refusals(IN_POOL, cluster)
     with pytest.raises(PerfguardError, match='object_hash 1'):
-        drafted(replace(IN_POOL, osd='1'), cluster)
+        checked(replace(IN_POOL, osd='1'), cluster)
 
 
 def test_a_pool_behind_a_cache_tier_is_refused() -> None:
     """Its operations go to the tier, which the user of the probe cannot access."""
     with pytest.raises(PerfguardError, match='cache tier') as refused:
-        drafted(IN_POOL, cluster_with(cached=True))
+        checked(IN_POOL, cluster_with(cached=True))
     assert refused.value.errno == errno.EINVAL
 
 
 def test_the_pool_of_a_cache_tier_is_refused() -> None:
     """To make room for the probe's objects, it evicts those of clients."""
     with pytest.raises(PerfguardError, match='is a cache tier.*evict') as refused:
-        drafted(IN_POOL, cluster_with(caches=True))
+        checked(IN_POOL, cluster_with(caches=True))
     assert refused.value.errno == errno.EINVAL
 
 
@@ -247,11 +247,11 @@ def test_an_osd_that_leads_nothing_of_the_pool() -> None:
 
 
 def test_what_is_told_before() -> None:
-    given = drafted(RunOrder(profile='quick'))
+    given = checked(RunOrder(profile='quick'))
     assert given.preview['steps'] == 18 and given.preview['repeat'] == 3
     assert given.preview['stored_bytes'] == 3 * int(str(given.preview['prefill_bytes']))
     assert given.target.key == 'cluster:x3' and given.pg_num == 64
-    store = drafted(RunOrder(store=True, osd='0,1', repeat='2'))
+    store = checked(RunOrder(store=True, osd='0,1', repeat='2'))
     assert store.preview['repeat'] == 2
     # 100 objects of each OSD, twice; one bench at a time.
     assert (store.budget.prefill_bytes, store.budget.stored_bytes) == (1600 << 20, 400 << 20)
