@@ -147,7 +147,7 @@ class Observation:
     #: PGs by the OSDs of their acting sets, from the last reading; empty: not known.
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: OSD -> PGs that it is deleting, usually because they have moved away.
-    removing: Mapping[int, int] = field(default_factory=dict)
+    deleting: Mapping[int, int] = field(default_factory=dict)
     #: OSD -> the devices that it shares with others, as in "h1:nvme0n1".
     devices: Mapping[int, Sequence[str]] = field(default_factory=dict)
     #: All pins have goals for this OSDMap, if the campaign uses goals.

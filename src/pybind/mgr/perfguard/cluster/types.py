@@ -348,7 +348,7 @@ class OsdCounters(NamedTuple):
     store_read: Ops = Ops()
     #: Number of PGs of which the OSD stores data, and of those that it is deleting.
     pgs: int = 0
-    removing: int = 0
+    deleting: int = 0
 
 
 class KvBytes(NamedTuple):

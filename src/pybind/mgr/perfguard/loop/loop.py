@@ -376,7 +376,7 @@ class Observing:
                       jobs.probing.loaded(observation.now, observation.stats_period))
         return replace(observation, clients=watching.clients, osd_counts=watching.osd_counts,
                        slow_osds=frozenset(watching.watched.slow_osds),
-                       removing=watching.removing, devices=watching.devices,
+                       deleting=watching.deleting, devices=watching.devices,
                        untrimmed_epochs=jobs.untrimmed_epochs)
 
     def mitigate(self, observation: Observation, view: View, options: Options) -> Observation:

@@ -362,12 +362,12 @@ class Load:
         for domain in self._domains(pgid, route):
             self.domain[domain] = self.domain.get(domain, 0) + 1
 
-    def add_removals(self, removing: Mapping[int, int], limit: int) -> None:
+    def add_deletions(self, deleting: Mapping[int, int], limit: int) -> None:
         """Count PGs that OSDs are deleting like PGs that leave them, of which `limit` may.
 
         One more may always leave: a slow disk takes hours to delete a PG (osd_delete_sleep_hdd).
         """
-        for osd, number in removing.items():
+        for osd, number in deleting.items():
             self.source[osd] = self.source.get(osd, 0) + min(number, limit - 1)
 
     def fits(self, move: Move, caps: Caps) -> bool:

@@ -244,7 +244,7 @@ def present_load(draft: Draft, limits: Caps) -> Load:
     """PGs in flight, and PGs that OSDs are deleting."""
     load = load_of(draft.campaign.flights.in_flight, draft.seen.crush.host_of,
                    domains_of(draft.seen.crush, draft.seen.osdmap.pools), draft.seen.devices)
-    load.add_removals(draft.seen.removing, limits.source)
+    load.add_deletions(draft.seen.deleting, limits.source)
     return load
 
 
@@ -380,8 +380,8 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
         return _Chosen(moves, (Reason(
             Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host, device or failure domain at '
             'its limit (max_backfills_*)%s' % (
-                '; PGs that %s still deleting also count' % are(len(draft.seen.removing), 'OSD')
-                if draft.seen.removing else '')),))
+                '; PGs that %s still deleting also count' % are(len(draft.seen.deleting), 'OSD')
+                if draft.seen.deleting else '')),))
     return _Chosen(moves)
 
 

@@ -428,7 +428,7 @@ def _burdened(draft: Draft, pace: Pace) -> Pace:
 
 def _burdened_osds(draft: Draft, pace: Pace) -> FrozenSet[int]:
     """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
-    return flight_osds(draft.campaign) | {osd for osd in draft.seen.removing
+    return flight_osds(draft.campaign) | {osd for osd in draft.seen.deleting
                                           if draft.seen.host_of(osd) in pace.burdened}
 
 

@@ -184,9 +184,9 @@ class Watching:
         return self._watch.osd_counts
 
     @property
-    def removing(self) -> Mapping[int, int]:
+    def deleting(self) -> Mapping[int, int]:
         """OSD -> PGs that it is deleting, from the last reading."""
-        return self._watch.removing
+        return self._watch.deleting
 
     @property
     def devices(self) -> Mapping[int, Sequence[str]]:

@@ -135,7 +135,7 @@ class WatchState:
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
-        self.removing: Mapping[int, int] = {}
+        self.deleting: Mapping[int, int] = {}
         #: OSD -> the devices that it shares with others.
         self.devices: Mapping[int, Sequence[str]] = {}
         #: OSD -> the last known uuid, which differs once its device was replaced.
@@ -183,8 +183,8 @@ class WatchState:
             self.ping_ms, self._peer_ping_ms = readings.ping_ms, readings.peer_ping_ms
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
-        self.removing = {osd: read.removing for osd, read in readings.counters.items()
-                         if read.removing}
+        self.deleting = {osd: read.deleting for osd, read in readings.counters.items()
+                         if read.deleting}
         self.places, self.silent = readings.places, readings.silent
         self.devices = _shared_devices(readings.places)
         ops = ops_by_pool(readings.clients)

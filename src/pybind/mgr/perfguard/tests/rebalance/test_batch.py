@@ -77,7 +77,7 @@ def test_pgs_that_an_osd_deletes_count_like_those_that_leave_it(deleted: int, mo
                                                                 fitting: int) -> None:
     candidates = [Move('1.%x' % i, (1,), (i + 2,), primary=i + 2, bytes=1) for i in range(8)]
     load = load_of({}, lambda osd: None)
-    load.add_removals({1: deleted}, most)
+    load.add_deletions({1: deleted}, most)
     caps = Caps(pgs=99, bytes=1 << 40, source=most, primary=9, target=9, host=99)
     assert len(choose(candidates, load, caps)) == fitting
     assert len(choose([replace(move, sources=(0,)) for move in candidates], load, caps)) == most

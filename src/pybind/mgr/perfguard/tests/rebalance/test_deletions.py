@@ -20,7 +20,7 @@ class DeletingCluster(StrawCluster):
 
     def reports(self, deleting: Mapping[int, int]) -> None:
         self.read = replace(self.read, counters={
-            osd: OsdCounters(self.now, Ops(), Ops(), Ops(), Ops(), removing=deleting.get(osd, 0))
+            osd: OsdCounters(self.now, Ops(), Ops(), Ops(), Ops(), deleting=deleting.get(osd, 0))
             for osd in self.toys})
 
     def leaving(self, osd: int) -> int:

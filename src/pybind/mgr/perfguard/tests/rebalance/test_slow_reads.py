@@ -421,8 +421,8 @@ def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> Non
     # The same mgr knows more than the store.
     machine.campaign = changed(machine.campaign, in_flight=left,
                                pace=machine.decision.campaign.pace)
-    removing = dict.fromkeys(slow, 1) if deleting else {}
-    setattr(machine, 'observe', lambda: replace(observe(), removing=removing))
+    deleting_by_osd = dict.fromkeys(slow, 1) if deleting else {}
+    setattr(machine, 'observe', lambda: replace(observe(), deleting=deleting_by_osd))
     for _ in range(15):
         machine.turn()
         machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
