@@ -314,7 +314,7 @@ def _spread(options: Options) -> Reason:
         % (100 * options.stall_ratio))
 
 
-class _Chosen(NamedTuple):
+class _Remaining(NamedTuple):
     """Moves that remain, and why others do not."""
     moves: List[Move]
     reasons: Tuple[Reason, ...] = ()
@@ -335,7 +335,7 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
                % option_text(name)) for name in sorted(campaign.holds.refused)])
 
 
-def _candidates(draft: Draft) -> _Chosen:
+def _candidates(draft: Draft) -> _Remaining:
     """Moves that no condition prevents, out of some that change from turn to turn."""
     full = full_osds(draft)
     nearly_full = {osd.id for osd in draft.seen.osdmap.osds.values() if osd.fullness}
@@ -346,10 +346,10 @@ def _candidates(draft: Draft) -> _Chosen:
         moves = [move for move in moves if not is_stopped(draft.stops, move)]
     placed = _without_displaced(draft, moves)
     clean = _without_degraded(draft, placed.moves)
-    return _Chosen(clean.moves, full.reasons + placed.reasons + clean.reasons)
+    return _Remaining(clean.moves, full.reasons + placed.reasons + clean.reasons)
 
 
-def _without_displaced(draft: Draft, moves: List[Move]) -> _Chosen:
+def _without_displaced(draft: Draft, moves: List[Move]) -> _Remaining:
     """Moves of PGs whose data is on their up set.
 
     The mons do not always prime pg_temp: after an OSD was marked out or reweighted, the OSDMap
@@ -359,30 +359,30 @@ def _without_displaced(draft: Draft, moves: List[Move]) -> _Chosen:
     placed = [move for move in moves if not move.displaced or draft.now < move.displaced
               or draft.has_peered(move.displaced)]
     if len(placed) == len(moves):
-        return _Chosen(moves)
-    return _Chosen(placed, (Reason(
+        return _Remaining(moves)
+    return _Remaining(placed, (Reason(
         Code.PEERING, 'waiting for %s, whose OSDs may have changed, to peer'
         % pgs(len(moves) - len(placed))),))
 
 
-def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) -> _Chosen:
+def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) -> _Remaining:
     """The moves that fit under the caps. One whose targets are not known moves alone."""
     fitting = choose(affordable, load, caps, draft.now)
     crowded = {osd for move in affordable for osd in move.targets
                if load.target.get(osd, 0) >= caps.receives.get(osd, caps.pgs + 1)}
     moves = [move for move in fitting if move.known] or fitting[:1]
     if crowded:
-        return _Chosen(moves, (Reason(
+        return _Remaining(moves, (Reason(
             Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
             'mon_max_pg_per_osd (%d) allows: %s; "campaign accept PG_LIMIT" '
             'continues' % (draft.seen.pg_limit, osds_text(crowded))),))
     if not fitting:
-        return _Chosen(moves, (Reason(
+        return _Remaining(moves, (Reason(
             Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host, device or failure domain at '
             'its limit (max_backfills_*)%s' % (
                 '; PGs that %s still deleting also count' % are(len(draft.seen.deleting), 'OSD')
                 if draft.seen.deleting else '')),))
-    return _Chosen(moves)
+    return _Remaining(moves)
 
 
 def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
@@ -427,7 +427,7 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
         not (spread or flights) or draft.campaign.pace.code == Code.NO_CLIENTS)
 
 
-def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
+def _without_degraded(draft: Draft, moves: List[Move]) -> _Remaining:
     """Moves of PGs that are known not to be degraded.
 
     Reported degraded PGs are a stop condition; those whose OSD has just gone down are not reported
@@ -435,7 +435,7 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
     """
     waived = ignores_degraded(draft)
     whole = [move for move in moves if not waits_for_recovery(draft, move.pgid, waived)]
-    return _Chosen(whole, (_DEGRADED,) if len(whole) < len(moves) else ())
+    return _Remaining(whole, (_DEGRADED,) if len(whole) < len(moves) else ())
 
 
 _DEGRADED = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are released after '
