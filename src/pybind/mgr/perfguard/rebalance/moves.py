@@ -375,7 +375,7 @@ class Load:
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes) \
                 or self.primary.get(move.primary, 0) >= caps.primary:
             return False
-        # Loops, without sets: a turn asks this a thousand times.
+        # As obstacles() is empty, but in loops without sets: a turn asks this a thousand times.
         for osd in move.targets:
             used = self.target.get(osd, 0)
             if used >= caps.target or used >= caps.receives.get(osd, caps.target):

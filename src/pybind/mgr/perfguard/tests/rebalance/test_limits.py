@@ -63,16 +63,18 @@ def test_they_are_worth_writing_once_a_minute() -> None:
 
 def test_a_move_fits_exactly_if_no_cap_is_in_its_way() -> None:
     rng = random.Random(16)
+    shared_devices = {osd: ('nvme%d' % (osd // 4),) for osd in range(8)}
     fitted = 0
     for _ in range(2000):
         load = Load(lambda osd: 'h%d' % (osd // 3),
-                    lambda pgid, osd: 'rack r%d' % (osd // 6))
+                    lambda pgid, osd: 'rack r%d' % (osd // 6), shared_devices)
         for number in range(rng.randrange(6)):
             load.add('1.%x' % number, move(rng, number))
         caps = Caps(pgs=rng.randrange(1, 8), bytes=rng.randrange(1, 60),
                     source=rng.randrange(1, 4), primary=rng.randrange(1, 4),
                     target=rng.randrange(1, 4), host=rng.randrange(1, 8),
-                    domain=rng.randrange(1, 10))
+                    device=rng.randrange(1, 5), domain=rng.randrange(1, 10),
+                    receives={osd: rng.randrange(4) for osd in range(0, 12, 5)})
         one = move(rng, 99)
         fits = load.fits(one, caps)
         assert fits == (not load.obstacles(one, caps))
