@@ -16,8 +16,9 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign
 from ..rebalance.copying import QUEUE, some_osds
+from ..rebalance.states import STILL_PHASES
 from ..rebalance.throttle import decide as judge
-from ..rebalance.types import RELEASING_PHASES, Pace, Phase
+from ..rebalance.types import RELEASING_PHASES, Pace
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
@@ -37,8 +38,6 @@ PATIENCE_SECONDS = 5.0
 ASKED_PGS = 64
 #: Time after which OSDs apply a change of the configuration database.
 APPLIED_SECONDS = 10.0
-#: Phases in which a campaign sets norebalance, or has set it.
-STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.ABORTING})
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,10 @@ STATES: Mapping[Phase, State] = {
          'rollback': Phase.ABORTING}),
 }
 
+#: Phases in which a campaign sets norebalance, or has set it.
+STILL_PHASES = frozenset(phase for phase, state in STATES.items()
+                         if state.borrows.startswith(STILL))
+
 
 def from_phases(verb: str) -> FrozenSet[Phase]:
     """Phases in which a verb changes something."""
