@@ -5,7 +5,7 @@ Each kind of change is a type with a file of its own: weights.py, whole_map.py, 
 pg_num.py and balancing.py; `AnyChange` in campaign.py lists them. `Change` has what all kinds have
 in common, and the questions that a campaign asks of them. Its methods read an observation and have
 no effects. joining.py takes a change through its stages: WANTED -> SENT -> LANDED, and back to
-WANTED for its next part.
+WANTED for its next part. It divides and closes a WeightChange only, whose methods it calls there.
 """
 import enum
 import zlib
@@ -128,6 +128,8 @@ class Change:
     # What only some kinds have. Without type hints, these are no fields here.
     #: OSD -> its new CRUSH weight.
     weights = _NO_WEIGHTS
+    #: OSD -> its CRUSH weight from before the first of several tranches.
+    start = _NO_WEIGHTS
     #: OSDs to be emptied: no release leads to them.
     drained = _NO_OSDS
     #: Weight 0 for OSDs that are empty, which ends a drain.
@@ -154,6 +156,10 @@ class Change:
     def tranches(self) -> int:
         """By estimate; 1: it is not divided."""
         return 1
+
+    def is_divisible(self, crush: CrushRules) -> bool:
+        """Whether it can be made in tranches."""
+        return False
 
     @property
     def partly(self) -> bool:

@@ -355,7 +355,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
     """Whether the change comes in tranches if it is too large."""
     change = campaign.change
-    return isinstance(change, WeightChange) and not change.closing and change.is_divisible(crush)
+    return change is not None and not change.closing and change.is_divisible(crush)
 
 
 def following_tranche(draft: Draft) -> Optional[WeightChange]:

@@ -427,8 +427,7 @@ class Preview:
 
     def in_tranches(self, order: Order, observation: Observation) -> bool:
         """Whether the change comes in tranches if it requires too many pins."""
-        return order.verb != 'rollback' and isinstance(self.change, WeightChange) \
-            and self.change.is_divisible(observation.crush)
+        return order.verb != 'rollback' and self.change.is_divisible(observation.crush)
 
     def answer(self, order: Order, campaign: Optional[int], observation: Observation,
                options: Options, health: Sequence[Risk] = ()) -> Document:
@@ -450,8 +449,7 @@ class Preview:
 
     def _moved_by_weights(self, observation: Observation) -> List[str]:
         """PGs without pins of which each tranche moves a few."""
-        if self.outlook is None or not isinstance(self.change, WeightChange) \
-                or not self.change.is_divisible(observation.crush):
+        if self.outlook is None or not self.change.is_divisible(observation.crush):
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 

@@ -23,7 +23,6 @@ from .join_plan import renewed
 from .joining import overdue, wants_outlook
 from .release_moves import ReleaseMoves
 from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
-from .weights import WeightChange
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
 #: then reports that it is busy. If it is switched off in between, it still makes and executes the
@@ -414,7 +413,7 @@ class PinGoals:
     def _tranches(self, ground: goals.Ground, observation: Observation, change: Optional[Change],
                   options: Options) -> goals.Tranches:
         """Half of the limit of pins is for PGs that move once instead of in several tranches."""
-        if not isinstance(change, WeightChange) or change.tranches == 1:
+        if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
             change.weights.keys(),

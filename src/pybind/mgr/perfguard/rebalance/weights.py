@@ -200,7 +200,7 @@ class WeightChange(Change):
     # ---- bursts and tranches
 
     def is_divisible(self, crush: CrushRules) -> bool:
-        """Whether a part of the change can be made. An OSD whose weights differ between trees would
+        """Whether a part of the weights can be set. An OSD whose weights differ between trees would
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
