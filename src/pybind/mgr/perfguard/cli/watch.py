@@ -15,7 +15,7 @@ from ..probe import tables as probe_tables
 from ..rebalance.orders import Order
 from ..rebalance.replacing import DRAINS
 from ..rebalance.tables import drains
-from ..requests import ShutdownOrder
+from ..shutdown import ShutdownOrder
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from ..why.causes import parsed

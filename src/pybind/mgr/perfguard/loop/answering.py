@@ -14,8 +14,9 @@ from ..options import Options
 from ..probe.orders import RunOrder
 from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, AnsweredOrder, PendingOrder, Promised,
-                        ShutdownOrder, dry_run_text, losses, next_request, refuse)
+from ..requests import PROMISE_SECONDS, AnsweredOrder, PendingOrder, Promised
+from ..shutdown import (CLOSING, SAFE, ShutdownOrder, dry_run_text, losses, next_request,
+                        refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext

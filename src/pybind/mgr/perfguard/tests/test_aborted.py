@@ -12,7 +12,7 @@ from perfguard.cluster.types import Reply
 from perfguard.errors import Refused
 from perfguard.upmap.pins import DEGRADED
 from perfguard.rebalance.types import Flight
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 from perfguard.tables import pgs
 

@@ -17,7 +17,7 @@ from perfguard.rebalance import tables
 from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from qa.lib import reference
 

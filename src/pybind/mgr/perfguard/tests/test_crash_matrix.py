@@ -19,7 +19,7 @@ from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.risks import RISKS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
 from .fakes.driver import OPTIONS, Driver

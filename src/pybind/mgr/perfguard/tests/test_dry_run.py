@@ -15,7 +15,7 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Run
 from perfguard.rebalance import tables
 from perfguard.rebalance.plans import PlanOrder
 from perfguard.rebalance.requests import Request, effects
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from .fakes.driver import Driver
 from .rebalance.test_adopting import expanded

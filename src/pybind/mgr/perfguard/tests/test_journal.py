@@ -9,7 +9,7 @@ import pytest
 from ..mitigation.types import Revert
 from perfguard.errors import CHECK, Refused
 from perfguard.rebalance.orders import Order
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import OWNER
 
 from .fakes.cluster import FakeCluster, MemoryKv

@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops, PgCounts, Readings
 from perfguard.holds import Owner
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.copying import FASTER_SECONDS, FIRST_STEP, Copying
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from .fakes.cluster import FakeCluster
 from .fakes.driver import Driver, codes

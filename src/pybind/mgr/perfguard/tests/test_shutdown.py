@@ -15,7 +15,7 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setti
 from perfguard.probe.orders import RunOrder
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 
 from .fakes.cluster import FakeCluster

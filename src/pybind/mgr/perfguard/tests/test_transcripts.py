@@ -14,7 +14,7 @@ from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.replacing import REPLACE
 from perfguard.rebalance.risks import RISKS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from .fakes.cluster import BALANCER, FakeCluster
 from .fakes.driver import OPTIONS, Driver

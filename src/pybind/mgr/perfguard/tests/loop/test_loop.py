@@ -23,7 +23,7 @@ from perfguard.rebalance.phases import ANNOUNCED_SECONDS, judge
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.risks import RISKS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster

@@ -10,7 +10,7 @@ from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, may_return,
                                          plan_rescues, stuck)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 from perfguard.upmap.shares import Room
 

@@ -17,7 +17,7 @@ from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster

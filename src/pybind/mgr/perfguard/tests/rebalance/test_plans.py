@@ -17,7 +17,7 @@ from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOr
                                        SavedPlan)
 from perfguard.rebalance.report import summary
 from perfguard.rebalance.risks import RISKS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver

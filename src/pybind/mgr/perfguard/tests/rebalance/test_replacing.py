@@ -15,7 +15,7 @@ from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REMOVAL_SECO
                                            ending, given_up, is_withheld, new_weight, phase_of)
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 
 from ..fakes.campaigns import campaign_of

@@ -14,7 +14,7 @@ from perfguard.observation import Observation, Settings
 from perfguard.rebalance.pool_change import first_moves
 from perfguard.rebalance.pool_rule import _weaker
 from perfguard.rebalance.risks import RISKS
-from perfguard.requests import ShutdownOrder
+from perfguard.shutdown import ShutdownOrder
 
 from ..fakes.driver import Driver
 from ..fakes.ruled_cluster import RULES, TOP, RuledCluster
