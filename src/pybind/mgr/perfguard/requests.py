@@ -18,7 +18,7 @@ from .cluster.types import Json
 from .codec import Malformed, decode, encode
 from .errors import Refused
 from .mitigation.types import Revert
-from .rebalance.plans import WaitingOrder
+from .rebalance.queued import WaitingOrder
 from .rebalance.requests import Request
 from .store import Store
 

@@ -24,7 +24,8 @@ from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text, set_option
 from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, waiting, warnings,
                      weight_of)
-from .plans import PlanOrder, QueuedOrder, Retry, WaitingOrder
+from .plans import PlanOrder
+from .queued import QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
 from .types import SetOption
 

@@ -19,8 +19,9 @@ from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .epochs import too_many
 from .orders import EARLIER_MAP, LOSE, Order
-from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, ground_of
+from .plans import PlanGround, SavedPlan, ground_of
 from .preview import Preview, costs
+from .queued import QueuedOrder, WaitingOrder
 from .requests import Request, check, refuse_bad_options, unfit
 from .risks import RISKS, Risk, of_health, refuse, risks_json
 from .turn_inputs import what_places

@@ -31,7 +31,8 @@ from .holds import needs_stored_options, without_refused
 from .orders import AWAIT, Order
 from .phases import judge, of_last_step
 from .pinning import unpinned_warning
-from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
+from .plans import PlanOrder, PlanQueue
+from .queued import QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePreview, campaign_rows

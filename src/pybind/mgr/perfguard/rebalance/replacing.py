@@ -26,7 +26,8 @@ from .campaign import NO_CAMPAIGN, Campaign
 from .crush_orders import CrushOrders
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
                      serves)
-from .plans import PlanOrder, QueuedOrder, Retry
+from .plans import PlanOrder
+from .queued import QueuedOrder, Retry
 from .types import Phase
 
 #: Verbs of orders.

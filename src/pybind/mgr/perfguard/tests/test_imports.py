@@ -44,7 +44,7 @@ EDGES = frozenset({
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',
     'probe.records', 'probe.run', 'probe.worker',
     'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',
-    'rebalance.plans.WaitingOrder', 'rebalance.settings',
+    'rebalance.queued.WaitingOrder', 'rebalance.settings',
     'status'})
 EDGE_ROOMS = ('controller', 'report', 'tables')
 CLOCKS = frozenset({'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'sleep',
