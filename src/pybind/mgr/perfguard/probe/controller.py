@@ -30,8 +30,8 @@ from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows,
                         unreadable_journal_check)
 from .run import ProbeRun
-from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
-                       health_check, schedule_of, schedule_to_json)
+from .schedules import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
+                        health_check, schedule_of, schedule_to_json)
 from .types import NAMESPACE, PROBE_PREFIX
 from .worker.protocol import NO_FILES, other_version
 

@@ -17,7 +17,7 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
 from .fio_json import fio_json
 from .headroom import Headroom, ProbedCurve, headroom, headroom_json
 from .records import ABORTED, CANCELLED, FAILED, POOL_PGS, RunRecord, differences
-from .settings import Baselines, Regression, Schedule, schedule_to_json
+from .schedules import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
 #: has hundreds of lines. Measurements of a run on many OSDs are megabytes.

@@ -15,7 +15,7 @@ from perfguard.mitigation.types import Rung
 from perfguard.probe.orders import RunOrder
 from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
-from perfguard.probe.settings import Baselines, Regression, schedule_of
+from perfguard.probe.schedules import Baselines, Regression, schedule_of
 from perfguard.probe.types import Target
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.types import Phase

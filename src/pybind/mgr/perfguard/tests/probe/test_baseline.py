@@ -7,8 +7,8 @@ from typing import Dict, Tuple
 import pytest
 
 from perfguard.codec import decode, encode
-from perfguard.probe.settings import (REGRESSION_CHECK, Baselines, Regression, health_check,
-                                      regression)
+from perfguard.probe.schedules import (REGRESSION_CHECK, Baselines, Regression, health_check,
+                                       regression)
 from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target
 

@@ -11,10 +11,9 @@ import pytest
 from perfguard.cluster.inventory import installed_version
 from perfguard.cluster.types import OSD_ANSWER_SECONDS
 from perfguard.errors import Refused
-from perfguard.probe import orders, tables
-from perfguard.probe import settings
+from perfguard.probe import orders, schedules, tables
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
-from perfguard.probe.settings import SCHEDULE_AGAIN_SECONDS, REGRESSION_CHECK
+from perfguard.probe.schedules import SCHEDULE_AGAIN_SECONDS, REGRESSION_CHECK
 from perfguard.probe.osd_bench import capacities
 from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
@@ -422,14 +421,14 @@ def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -
 
 def test_a_comparison_that_fails_does_not_prevent_the_next(
         speed: Dict[str, int], monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    compared = settings.regression
+    compared = schedules.regression
 
     def computed(known: Any, record: Any) -> Any:
         if record.id == 2:
             raise ValueError('odd')
         return compared(known, record)
 
-    monkeypatch.setattr(settings, 'regression', computed)
+    monkeypatch.setattr(schedules, 'regression', computed)
     driver = ProbeDriver()
     driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300

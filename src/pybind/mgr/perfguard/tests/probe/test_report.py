@@ -15,7 +15,7 @@ from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.orders import RunOrder
 from perfguard.probe.records import ABORTED, DONE, FAILED, RELEASE, RunRecord
 from perfguard.probe.report import Caches, Probed, Results
-from perfguard.probe.settings import Baselines, Regression, schedule_of
+from perfguard.probe.schedules import Baselines, Regression, schedule_of
 from perfguard.probe.tables import runs
 from perfguard.probe.types import Counted, Job, JobStep, StepResult, Stream, Target
 

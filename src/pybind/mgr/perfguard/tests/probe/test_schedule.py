@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.errors import InvalidValue
 from perfguard.probe.orders import RunOrder
-from perfguard.probe.settings import Schedule, due, schedule_of, schedule_to_json
+from perfguard.probe.schedules import Schedule, due, schedule_of, schedule_to_json
 
 from ..fakes.zones import in_zone
 

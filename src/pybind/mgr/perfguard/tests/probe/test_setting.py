@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.inventory import store_and_drive
 from perfguard.cluster.types import ConfigEntry, Pool
 from perfguard.codec import decode, encode
-from perfguard.probe.settings import regression
+from perfguard.probe.schedules import regression
 from perfguard.probe.compare import compare
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.records import DONE, RunRecord, differences, setting_of

@@ -4,7 +4,7 @@ import json
 
 from perfguard.codec import decode, encode
 from perfguard.probe.orders import RunOrder
-from perfguard.probe.settings import Baselines, ProbeSettings, Regression, schedule_of
+from perfguard.probe.schedules import Baselines, ProbeSettings, Regression, schedule_of
 
 from ..fakes.probe_records import LATENCY, run, step
 

@@ -15,7 +15,7 @@ from perfguard.probe.placement import run_prefix
 from perfguard.probe.orders import NewSchedule, RunOrder
 from perfguard.probe.records import CLEANING
 from perfguard.probe.resources import RunResources
-from perfguard.probe.settings import Schedule, schedule_of
+from perfguard.probe.schedules import Schedule, schedule_of
 from perfguard.probe.types import BadJob
 
 RESOURCES = RunResources(
