@@ -14,7 +14,7 @@ from ..options import Options
 from ..probe.orders import RunOrder
 from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import PROMISE_SECONDS, AnsweredOrder, PendingOrder, Promised
+from ..request_queue import PROMISE_SECONDS, AnsweredOrder, PendingOrder, Promised
 from ..shutdown import (CLOSING, SAFE, ShutdownOrder, dry_run_text, losses, next_request,
                         refuse)
 from ..status import Published

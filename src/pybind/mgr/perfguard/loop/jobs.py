@@ -20,7 +20,7 @@ from ..probe.osd_bench import capacities
 from ..probe.records import Archive
 from ..rebalance.campaigns import CampaignContext
 from ..rebalance.controller import RebalanceController
-from ..requests import Requests
+from ..request_queue import Requests
 from ..shutdown import Shutdown
 from ..store import Journal, Store
 from ..watch.controller import Watching

@@ -33,7 +33,7 @@ from ..rebalance.holds import NOREBALANCE
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import DryRun, Request, effects
 from ..rebalance.throttle import FlightCap
-from ..requests import AnsweredOrder, Promised, Requests
+from ..request_queue import AnsweredOrder, Promised, Requests
 from ..status import (TOO_EARLY, Published, failing, foreseen, health_checks, progress_message,
                       status as status_of, status_json)
 from ..store import Store, found, found_earlier

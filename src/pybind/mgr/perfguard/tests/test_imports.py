@@ -37,8 +37,8 @@ CLIENT = 'probe.client'
 #: Where untyped data enters or leaves, beside controllers, reports and tables: commands and pages,
 #: Ceph's API and dumps, the store, processes outside the mgr, and text from operators.
 EDGES = frozenset({
-    'cli', 'web', 'offline', 'module', 'codec', 'compat', 'loop.loop', 'requests', 'options',
-    'store', 'events', 'tables', 'cluster.dumps', 'cluster.inventory', 'cluster.mgr',
+    'cli', 'web', 'offline', 'module', 'codec', 'compat', 'loop.loop', 'options', 'store', 'events',
+    'request_queue', 'tables', 'cluster.dumps', 'cluster.inventory', 'cluster.mgr',
     'cluster.orchestrator', 'cluster.osd_commands', 'cluster.ports', 'cluster.sensors',
     'cluster.drive_health', 'cluster.tool_thread', 'cluster.types', 'metrics.endpoint',
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',

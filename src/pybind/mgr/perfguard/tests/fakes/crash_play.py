@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from perfguard.errors import Refused
-from perfguard.requests import PendingOrder
+from perfguard.request_queue import PendingOrder
 
 from .audit import over_caps
 from .cluster import Crash, FakeCluster, FakeReply

@@ -13,7 +13,7 @@ from perfguard.rebalance.campaign_store import CampaignStore, PinStore, parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Flight, PinRecord
-from perfguard.requests import PendingOrder
+from perfguard.request_queue import PendingOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster, MemoryKv

@@ -26,7 +26,7 @@ from perfguard.rebalance.turn_inputs import (OUTDATED_TIMES, PREVIEW_SECONDS, PR
                                              same_placement)
 from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
-from perfguard.requests import PendingOrder
+from perfguard.request_queue import PendingOrder
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP

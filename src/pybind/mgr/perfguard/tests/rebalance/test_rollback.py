@@ -15,7 +15,7 @@ from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
-from perfguard.requests import PendingOrder
+from perfguard.request_queue import PendingOrder
 from perfguard.upmap.pins import Unpinnable, plan_partial_pin
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster

@@ -7,14 +7,14 @@ from typing import Any, Callable, List
 
 import pytest
 
-from perfguard import requests as module
+from perfguard import request_queue as module
 from perfguard.clock import Clock
 from perfguard.cluster.tool_thread import ToolJob
 from perfguard.errors import Refused
 from perfguard.mitigation.types import Revert
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Request
-from perfguard.requests import Requests
+from perfguard.request_queue import Requests
 from perfguard.store import Store
 
 from .fakes.cluster import FakeCluster, MemoryKv
