@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Settings that perfguard borrows from the cluster: flags, options, the balancer, primary affinity.
 
-One rule for all of it. The value that was found and the one to put are journalled before a command
-is sent. The command is sent again until the cluster shows its value. A value that is neither of the
-two, and every change after the cluster has shown ours, was made outside perfguard: it is left
-alone, also when other settings are given back. Values are text; None: not set.
+One rule for all of it, except the flags of a probe (ResourceManager), whose commands the loop waits
+for. The value that was found and the one to put are journalled before a command is sent. The
+command is sent again until the cluster shows its value. A value that is neither of the two, and
+every change after the cluster has shown ours, was made outside perfguard: it is left alone, also
+when other settings are given back. Values are text; None: not set.
 """
 import enum
 import shlex
