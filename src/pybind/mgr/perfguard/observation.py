@@ -158,8 +158,8 @@ class Observation:
     clients: Clients = Clients()
     #: OSDs that the watch reports as slow.
     slow_osds: FrozenSet[int] = frozenset()
-    #: Why nothing may be released, and PGs in flight to pin back: from the mitigation; for its turn,
-    #: RebalanceController adds upgrades and what it could not compute.
+    #: Why nothing may be released, and PGs in flight to pin back: from the mitigation; for its
+    #: turn, RebalanceController adds upgrades and what it could not compute.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     #: OSDs that were created again on the drives that are being replaced.
