@@ -14,7 +14,7 @@ from .rebalance.pinning import unpinned
 from .rebalance.requests import Request
 from .rebalance.types import Phase
 from .store import Store
-from .tables import pgs
+from .text import pgs
 
 #: Document in the store during the shutdown.
 SHUTDOWN = 'shutdown'

@@ -20,7 +20,7 @@ from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, to_che
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Phase
 from .store import ADVICE
-from .tables import interval_text, listed, pgs, pgs_are, seconds_text
+from .text import interval_text, listed, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 from .watch.next_steps import detailed, limits_json
 from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json

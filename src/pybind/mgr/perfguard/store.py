@@ -14,7 +14,7 @@ from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Se
                     TypeVar)
 
 from .codec import Malformed, decode
-from .tables import listed
+from .text import listed
 
 T = TypeVar('T')
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.drive_health import WORN_PERCENT
-from ..tables import bytes_text, listed, osds_text, plural
+from ..text import bytes_text, listed, osds_text, plural
 from .report import Facts, Seen
 
 

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
-from ..tables import bytes_text, listed, osds_text, plural
+from ..text import bytes_text, listed, osds_text, plural
 from .report import Facts, Seen
 from .settings import GIB, entry_of, number, removal, value_of
 

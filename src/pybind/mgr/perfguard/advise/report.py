@@ -11,7 +11,7 @@ from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import Inventory, OsdFacts, StandbyMgr
 from ..cluster.types import ConfigEntry, Json
 from ..errors import HealthChecks, warning
-from ..tables import plural, time_text
+from ..text import plural, time_text
 
 
 #: Age in seconds up to which advice is not renewed by order: an examination takes 0.1 s of the loop

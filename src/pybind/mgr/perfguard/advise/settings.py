@@ -8,7 +8,7 @@ from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.inventory import OsdFacts, in_force, precedence
 from ..cluster.types import ConfigEntry
-from ..tables import bytes_text, listed, osds_text, pgs, plural
+from ..text import bytes_text, listed, osds_text, pgs, plural
 from .report import Facts, Seen
 
 GIB = 1 << 30

@@ -15,7 +15,8 @@ from ..rebalance.risks import accepted as codes_of
 from ..rebalance.settings import assignment
 from ..rebalance.tables import followed
 from ..status import rebalance_json
-from ..tables import accepted, pgs_are, seconds_text
+from ..tables import accepted
+from ..text import pgs_are, seconds_text
 from ..window import duration_seconds
 from .changes import order_of
 from .shell import CommandResult, Handlers, line, patiently, reads, show, spelled, writes

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..tables import listed, osds_text
+from ..text import listed, osds_text
 from .types import OsdMap
 
 #: The value of the option `orchestrator` of the module of the same name.

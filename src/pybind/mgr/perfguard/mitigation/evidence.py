@@ -5,7 +5,7 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Sequen
 from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
-from ..tables import pgs_are, plural
+from ..text import pgs_are, plural
 from ..watch.osds import OsdReads
 from ..watch.stop_conditions import is_muted, is_waived
 from .types import Evidence, MitigationState, Trouble

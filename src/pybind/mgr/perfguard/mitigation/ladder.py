@@ -11,7 +11,7 @@ from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 from ..errors import Code, Reason, texts
 from ..events import Event
 from ..holds import LEFT, Held, give_back, hold, hold_other
-from ..tables import pgs, pgs_are, plural
+from ..text import pgs, pgs_are, plural
 from . import recovery
 from .evidence import CLEAR_INTERVALS, is_known, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text

@@ -27,7 +27,7 @@ from ..rebalance import copying
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
                                  SLEEP_SECONDS, WPQ, number)
 from ..rebalance.types import Pace
-from ..tables import pgs_are
+from ..text import pgs_are
 from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
 
 OVERRIDE = 'osd_mclock_override_recovery_settings'

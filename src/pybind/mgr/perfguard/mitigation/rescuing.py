@@ -12,7 +12,7 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.requests import unfit
 from ..store import Store
-from ..tables import osds_text, pgs, pgs_are
+from ..text import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS

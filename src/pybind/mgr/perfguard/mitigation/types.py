@@ -9,7 +9,7 @@ from ..codec import Time
 from ..errors import Reason
 from ..events import Event
 from ..holds import Held, config_command, flag_command
-from ..tables import pgs_are
+from ..text import pgs_are
 
 
 class Rung(str, enum.Enum):

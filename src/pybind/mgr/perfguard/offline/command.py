@@ -32,7 +32,7 @@ from ..rebalance.requests import Request, check, unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
-from ..tables import listed, pgs_are, plural
+from ..text import listed, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable
 from ..upmap.semantics import NO_RAWS, Raws, lacking_osds
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,

@@ -21,7 +21,7 @@ from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_betwee
                                window)
 from ..rebalance.releasing import foreign_flags
 from ..rebalance.types import Holds, PinRecord
-from ..tables import pgs
+from ..text import pgs
 from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, merge_reason,
                           plan_partial_pin, stays)
 from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
-from ..tables import listed
+from ..text import listed
 from ..version import VERSION
 from .child import Child
 from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of,

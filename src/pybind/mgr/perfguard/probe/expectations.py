@@ -8,7 +8,7 @@ one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..observation import Observation
-from ..tables import plural
+from ..text import plural
 from ..watch.peers import median
 from .records import CLIENTS, RunRecord
 from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured

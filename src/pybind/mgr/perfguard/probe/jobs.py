@@ -4,7 +4,7 @@ and the steps of a run of these jobs."""
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..tables import listed
+from ..text import listed
 from .types import AGAIN, ALONE, RADOS, RBD, TOGETHER, BadJob, Job, JobStep, Stream, Target
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -6,7 +6,7 @@ from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTupl
 
 from ..cluster.types import Json, Ops, OsdMap, PgCounts, Pool, Signals, Space
 from ..observation import Clients
-from ..tables import bytes_text, pgs_are, plural, seconds_text
+from ..text import bytes_text, pgs_are, plural, seconds_text
 from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Touched
 from .fio_json import job_options

@@ -17,7 +17,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from ..codec import decode, encode
 from ..errors import PerfguardError
-from ..tables import listed
+from ..text import listed
 from .histogram import BUCKETS, quantiles
 from .stats import added
 from .types import MEETING_PREFIX, Direction, StepResult, StreamResult

@@ -15,7 +15,7 @@ from ..codec import encode
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
-from ..tables import plural
+from ..text import plural
 from ..watch.stop_conditions import MUTED_BY, Touched, stop_conditions
 from . import limits as budgets
 from .jobs import (MAX_REPEAT, check_target, default_repeat, number_between, parse_jobs, plan_steps,

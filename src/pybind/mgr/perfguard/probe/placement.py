@@ -15,7 +15,7 @@ from typing import (Annotated, Collection, Dict, Iterable, Iterator, List, Mappi
 
 from ..cluster.types import mask_of, stable_mod
 from ..codec import As, decode
-from ..tables import plural
+from ..text import plural
 from .types import NAMESPACE, PROBE_PREFIX, BadJob, Job, JobStep, Stream, Target
 
 #: Three words of 32 bits.

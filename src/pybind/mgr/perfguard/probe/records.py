@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Se
 from ..cluster.types import ConfigEntry, Json
 from ..codec import Malformed, decode, encode
 from ..store import Store
-from ..tables import listed
+from ..text import listed
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, parse_jobs, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, JobSteps, Quantiles, Second,

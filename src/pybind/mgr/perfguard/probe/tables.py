@@ -3,7 +3,8 @@
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
-from ..tables import bytes_text, plural, seconds_text, table, time_text
+from ..tables import table
+from ..text import bytes_text, plural, seconds_text, time_text
 from .jobs import size_text
 from .stats import rate_text
 from .types import READING, WRITING

@@ -31,7 +31,7 @@ from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, merge_reason, plan_pin
 from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, raw_from_up,
                                with_down_osds)
-from ..tables import are, bytes_text, plural
+from ..text import are, bytes_text, plural
 from .epochs import too_many
 from .moves import Move, move_between, movement_of, release_move
 from .risks import Risk

@@ -9,7 +9,7 @@ from typing import Callable, FrozenSet, Optional, Tuple
 
 from ..cluster.types import Document, OsdMap
 from ..observation import Observation
-from ..tables import pgs
+from ..text import pgs
 from .campaign import Campaign
 
 #: Where the last clean state is stored.

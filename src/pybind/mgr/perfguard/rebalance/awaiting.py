@@ -16,7 +16,7 @@ from ..events import Event
 from ..holds import Held, Owner, Row, give_back, hold, same_value, shell
 from ..observation import OSD, OSD_OPTION, Observation
 from ..options import Options
-from ..tables import listed, osds_text, plural, seconds_text
+from ..text import listed, osds_text, plural, seconds_text
 from .campaign import COUNT_SECONDS, Campaign
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders

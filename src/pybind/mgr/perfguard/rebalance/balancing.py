@@ -21,7 +21,7 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..tables import listed, plural
+from ..text import listed, plural
 from ..upmap.balance import PlacedPg, is_merging, why_unbalanced
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason

@@ -9,7 +9,7 @@ from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import Document, OsdMap, Pool, Space
-from ..tables import osds_text
+from ..text import osds_text
 from .orders import DRAINED_WEIGHT
 
 

@@ -14,7 +14,7 @@ from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from ..tables import osds_text
+from ..text import osds_text
 from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand

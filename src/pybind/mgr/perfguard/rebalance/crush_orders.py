@@ -21,7 +21,7 @@ from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..tables import listed
+from ..text import listed
 from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
 from .change import Change, Details

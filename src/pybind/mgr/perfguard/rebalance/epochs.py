@@ -8,7 +8,7 @@ from typing import Dict, NamedTuple, Optional
 
 from ..cluster.types import Document, OsdMap
 from ..options import Options
-from ..tables import bytes_text, pgs, plural
+from ..text import bytes_text, pgs, plural
 from .campaign import Campaign
 from .types import Phase
 

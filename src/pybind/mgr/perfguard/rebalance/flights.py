@@ -5,7 +5,7 @@ from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Signals, pool_of
 from ..errors import Code
-from ..tables import listed, pgs, pgs_are
+from ..text import listed, pgs, pgs_are
 from ..upmap.pins import DEGRADED, INCOMPLETE, Pin, plan_partial_pin, stays
 from .campaign import Campaign
 from .change import Led

@@ -16,7 +16,7 @@ from ..cluster.ports import Future, FuturePg
 from ..cluster.types import (Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
 from ..observation import Observation
-from ..tables import pgs, plural
+from ..text import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, merge_reason, plan_pin, restate
 from ..upmap.semantics import PoolUp, apply_entry, raw_from_up

@@ -17,7 +17,7 @@ from ..cluster.types import OsdSet, Pool, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
-from ..tables import listed, osds_text, pgs, pgs_are, plural
+from ..text import listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived

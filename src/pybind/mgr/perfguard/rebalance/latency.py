@@ -14,7 +14,7 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapp
 from ..cluster.types import ClientOps, Ops
 from ..errors import Code, Reason
 from ..observation import Clients, Minute
-from ..tables import listed
+from ..text import listed
 from ..watch.peers import MIN_PEERS, weighted_median
 from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SlowReads,
                                 judged_osds, stopped_osds)

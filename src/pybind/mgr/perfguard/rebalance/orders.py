@@ -15,7 +15,7 @@ from ..cluster.crush_rule import wanted
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
-from ..tables import bytes_text, listed, osds_text, pgs, plural
+from ..text import bytes_text, listed, osds_text, pgs, plural
 from .types import TINY_WEIGHT
 from .weights import WeightChange
 from .whole_map import MapChange

@@ -21,7 +21,7 @@ from ..cluster.ports import Future
 from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..tables import pgs
+from ..text import pgs
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .pool_change import PoolChange
 from .risks import Risk

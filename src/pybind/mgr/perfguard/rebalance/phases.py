@@ -15,7 +15,7 @@ from ..cluster.types import NO_OSD, pool_of
 from ..errors import Code, Reason, texts
 from ..observation import Observation
 from ..options import Options
-from ..tables import osds_text, pgs, pgs_are, plural
+from ..text import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Stop, spread
 from .bill import BillTurn

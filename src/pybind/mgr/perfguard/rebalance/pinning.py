@@ -9,7 +9,7 @@ from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntr
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
-from ..tables import listed, pgs, pgs_are, plural
+from ..text import listed, pgs, pgs_are, plural
 from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, merge_reason,
                           plan_partial_pin, stays, without)
 from ..upmap.semantics import raw_from_up

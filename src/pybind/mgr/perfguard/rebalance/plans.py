@@ -17,7 +17,7 @@ from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
-from ..tables import listed, pgs, plural
+from ..text import listed, pgs, plural
 from ..watch.stop_conditions import UNHEALTHY
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns

@@ -14,7 +14,7 @@ from ..cluster.ports import Future
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..errors import Refused
 from ..observation import Observation
-from ..tables import pgs
+from ..text import pgs
 from ..upmap.pins import Unpinnable, plan_pin
 from .change import Change, Planned
 from .join_plan import keeps

@@ -24,7 +24,7 @@ from ..cluster.ports import Future, Outlook
 from ..cluster.types import OsdMap, OsdSet, Pool, PoolRule, Space
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..tables import pgs_are
+from ..text import pgs_are
 from ..upmap.pins import broken_rule
 from .change import Change, ChangeStage, Details, LeftSetting, NextPart
 from .least_moves import LeastMoves, with_least_moves

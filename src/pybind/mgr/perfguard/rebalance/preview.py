@@ -15,7 +15,7 @@ from ..cluster.types import ConfigEntry, Document, Json, Signals, Space, UpmapEn
 from ..errors import Code
 from ..observation import Observation
 from ..options import Options
-from ..tables import pgs, plural
+from ..text import pgs, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying

@@ -9,7 +9,7 @@ from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
 from ..options import Options
-from ..tables import are, listed, osds_text, pgs, pgs_are, plural
+from ..text import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
 from ..watch.slow_reads import stopped_osds

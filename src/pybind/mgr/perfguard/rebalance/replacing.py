@@ -19,7 +19,7 @@ from ..errors import Code, Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
-from ..tables import osds_text, pgs
+from ..text import osds_text, pgs
 from ..upmap.pins import stays
 from .auto_expand import REMAP_SECONDS
 from .campaign import NO_CAMPAIGN, Campaign

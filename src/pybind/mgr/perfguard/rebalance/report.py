@@ -9,7 +9,7 @@ from ..errors import Code, Reason, texts
 from ..holds import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
-from ..tables import bytes_text, ms_text, pgs, pgs_are, plural, seconds_text
+from ..text import bytes_text, ms_text, pgs, pgs_are, plural, seconds_text
 from ..upmap.pins import Unpinnable
 from ..watch.next_steps import limits_json
 from ..watch.op_counts import OpLevels

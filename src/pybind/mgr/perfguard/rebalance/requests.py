@@ -9,7 +9,7 @@ from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused, texts
 from ..holds import Owner, Row
 from ..options import Options
-from ..tables import bytes_text, listed, pgs, pgs_are, seconds_text
+from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
 from ..watch.stop_conditions import WAIVABLE
 from .campaign import Campaign, Orders
 from .holds import retaken

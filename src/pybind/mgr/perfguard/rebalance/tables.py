@@ -4,8 +4,8 @@ import errno
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import Code, Refused, texts
-from ..tables import (Json, bytes_text, interval_text, ms_text, pairs, pgs, pgs_are, plural,
-                      reason_lines, seconds_text, table, time_text)
+from ..tables import Json, pairs, reason_lines, table
+from ..text import bytes_text, interval_text, ms_text, pgs, pgs_are, plural, seconds_text, time_text
 from .bill import KINDS
 from .orders import AWAIT, left_out_text
 from .report import WHOLE_RATIO, CampaignStatus

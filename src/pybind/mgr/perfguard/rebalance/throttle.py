@@ -25,7 +25,7 @@ from ..cluster.types import OsdMap
 from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
-from ..tables import bytes_text, ms_text, plural
+from ..text import bytes_text, ms_text, plural
 from ..watch.pools import BadLimit, named_target
 from ..watch.slow_reads import judged_osds, places_of, slow_osds, slow_reads_after
 from ..watch.slowness import CROWD_PART, EXEMPT_SECONDS

@@ -10,7 +10,7 @@ from ..cluster.types import OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
-from ..tables import plural
+from ..text import plural
 from ..upmap.semantics import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
 from .campaign import Basis, Campaign, GoalsMark

@@ -20,7 +20,7 @@ from ..cluster.ports import Outlook
 from ..cluster.types import OsdSet, Space
 from ..codec import Time
 from ..observation import Observation
-from ..tables import plural
+from ..text import plural
 from .change import Change, ChangeStage, NextPart
 from .join_plan import with_pins
 from .moves import Caps

@@ -24,7 +24,7 @@ from ..cluster.types import (NOOUT, NO_OSD, Document, Osd, OsdMap, OsdSet, Pool,
                              pg_shard_bytes, pool_of)
 from ..errors import Refused
 from ..observation import Observation
-from ..tables import listed, osds_text
+from ..text import listed, osds_text
 from ..upmap.pins import after_commit
 from ..upmap.semantics import apply_entry
 from .capacity import CapacityChange, Stand, compared, unreported

@@ -14,7 +14,7 @@ from perfguard.upmap.pins import DEGRADED
 from perfguard.rebalance.types import Flight
 from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
-from perfguard.tables import pgs
+from perfguard.text import pgs
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster
 from .fakes.driver import Driver

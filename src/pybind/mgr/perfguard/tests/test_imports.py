@@ -13,7 +13,7 @@ from perfguard.rebalance.campaign import Campaign
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
 SHARED = frozenset({'codec', 'errors', 'events', 'holds', 'observation', 'options', 'store',
-                    'tables', 'version', 'window', 'compat'})
+                    'tables', 'text', 'version', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
     'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),

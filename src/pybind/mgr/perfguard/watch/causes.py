@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace
-from ..tables import plural
+from ..text import plural
 from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES

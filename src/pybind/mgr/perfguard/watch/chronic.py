@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
-from ..tables import plural, time_text
+from ..text import plural, time_text
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)

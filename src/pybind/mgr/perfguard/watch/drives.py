@@ -6,7 +6,7 @@ from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.drive_health import WORN_PERCENT, DriveHealth
 from ..cluster.types import OsdPlace
-from ..tables import plural
+from ..text import plural
 from .slow_parts import DEVICE
 from .types import SlowShared
 

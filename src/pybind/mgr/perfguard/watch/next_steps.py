@@ -4,7 +4,7 @@ import re
 from typing import Dict, Iterable, List
 
 from ..errors import DETAIL_LINES, Code, HealthChecks, Reason, warning
-from ..tables import with_next
+from ..text import with_next
 from .stop_conditions import WAIVABLE
 
 _HEALTH_DETAIL = '"ceph health detail" names them'

@@ -10,7 +10,7 @@ from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..options import Options
-from ..tables import are, listed, osds_text, pgs_are, time_text
+from ..text import are, listed, osds_text, pgs_are, time_text
 from .causes import ClientShare, LikelyCause
 from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS

@@ -11,7 +11,7 @@ from typing import (AbstractSet, Any, Collection, Dict, Iterable, List, Mapping,
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import OsdPlace
-from ..tables import figure, seconds_text
+from ..text import figure, seconds_text
 from .chronic import ChronicOsds
 from .op_sizes import at_same_size
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow

@@ -5,7 +5,7 @@ from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, Name
                     Set, Tuple)
 
 from ..cluster.types import OsdPlace
-from ..tables import figure, osds_text
+from ..text import figure, osds_text
 from .peers import median
 from .slowness import CROWD_PART
 from .types import OsdVerdict, SharedPart, SlowPart, SlowShared

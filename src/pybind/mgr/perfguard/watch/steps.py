@@ -13,7 +13,7 @@ from typing import (Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, 
                     Tuple)
 
 from ..cluster.types import OptionChange, OsdMap
-from ..tables import figure, listed
+from ..text import figure, listed
 from .peers import median
 from .series import HistoryPoint, mean_flow
 from .types import Flow

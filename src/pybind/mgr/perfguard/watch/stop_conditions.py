@@ -7,7 +7,7 @@ from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, N
 
 from ..cluster.types import OsdMap, PgCounts, Signals
 from ..errors import Code, Reason
-from ..tables import osds_text, pgs, pgs_are, plural
+from ..text import osds_text, pgs, pgs_are, plural
 
 #: Health checks that stop all releases, with what to say (the check's own summary follows).
 #: Nothing in them says which OSDs they concern.

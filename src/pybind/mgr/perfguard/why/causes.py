@@ -17,7 +17,7 @@ from ..rebalance.releasing import (concerns, full_osds, ignores_degraded, presen
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.types import Flight
-from ..tables import pgs, plural
+from ..text import pgs, plural
 from ..watch.laggy import Suspect
 from ..watch.next_steps import next_step
 from ..watch.report import OsdRow, chronic

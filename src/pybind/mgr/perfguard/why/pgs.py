@@ -8,7 +8,7 @@ from ..errors import Code, Reason
 from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import RELEASING_PHASES, Flight, Phase, PinRecord
-from ..tables import listed, osds_text
+from ..text import listed, osds_text
 from .causes import Cause, Gate, passed_on
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.

@@ -12,7 +12,7 @@ from perfguard.options import Options
 from perfguard.rebalance.campaign import GoalsMark
 from perfguard.rebalance import release_moves
 from perfguard.rebalance.tables import rebalance_status
-from perfguard.tables import pgs
+from perfguard.text import pgs
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver

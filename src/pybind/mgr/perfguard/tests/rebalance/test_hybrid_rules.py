@@ -14,7 +14,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.weights import WeightChange, same_weight
-from perfguard.tables import pgs
+from perfguard.text import pgs
 
 from ..fakes.cluster import FakeView, weights_of
 from ..fakes.driver import OPTIONS, Driver

@@ -15,7 +15,7 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, Objec
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
-from perfguard.tables import time_text
+from perfguard.text import time_text
 from perfguard.watch import report, state
 from perfguard.watch.laggy import LOAD, NO_MECHANISM
 from perfguard.watch.pools import DAILY

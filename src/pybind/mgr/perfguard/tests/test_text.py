@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Numbers, sizes, times and lists as people read them."""
+from typing import Optional
+
+import pytest
+
+from perfguard.text import bytes_text, listed, ms_text, osds_text, seconds_text, time_text
+
+from .fakes.zones import in_zone
+
+
+@pytest.mark.parametrize('size, text', [
+    (0, '0 B'), (1023, '1023 B'), (1024, '1.0 KiB'), (1536, '1.5 KiB'), (5 << 30, '5.0 GiB'),
+    (3000 << 40, '3000.0 TiB'), (-2048, '-2.0 KiB')])
+def test_bytes_text(size: int, text: str) -> None:
+    assert bytes_text(size) == text
+
+
+@pytest.mark.parametrize('seconds, text', [
+    (None, 'not known yet'), (0, '0 s'), (119.4, '119 s'), (120, '2 min'), (7199, '120 min'),
+    (7200, '2.0 h'), (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
+def test_seconds_text(seconds: Optional[float], text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize('value, text', [
+    (12.345, '12.35 ms'), (0.23, '0.23 ms'), (0.1, '0.10 ms'), (0.042, '0.042 ms'),
+    (0.0042, '0.0042 ms'), (0.0, '0.00 ms')])
+def test_ms_text(value: float, text: str) -> None:
+    assert ms_text(value) == text
+
+
+def test_lists_name_the_first_ones_and_count_the_others() -> None:
+    assert listed([]) == '' and listed(['1.0', '1.1']) == '1.0, 1.1'
+    assert listed(['1.%d' % i for i in range(8)]) == '1.0, 1.1, 1.2, 1.3, 1.4 and 3 more'
+    assert listed(['a', 'b', 'c'], 2, '; ') == 'a; b and 1 more'
+    assert osds_text({10, 2}) == 'osd.2, osd.10'
+    assert osds_text(range(3), limit=2) == 'osd.0, osd.1 and 1 more'
+
+
+def test_times_have_the_zone_of_the_mgr() -> None:
+    with in_zone('Europe/Berlin'):
+        assert time_text(1e9) == '2001-09-09 03:46:40 CEST'
+    assert time_text(None) == '' and time_text(0) == ''
