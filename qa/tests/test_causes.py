@@ -11,7 +11,8 @@ import random
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from statistics import median
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 import rados
@@ -65,6 +66,8 @@ BRIEF_HICCUP_SECONDS, BRIEF_AWAKE_SECONDS = 0.05, 0.12
 COPIED, COPIED_OBJECTS, COPY_SLEEP_SECONDS = 'copied', 200, 10.0
 #: Objects of PGs that are copied at the same time.
 SHARED_OBJECTS = 800
+#: Time for which something is not named as the cause, with several reports of PGs.
+NOT_NAMED_SECONDS = 15.0
 
 
 @pytest.fixture(scope='module')
@@ -386,37 +389,79 @@ def test_recovery_that_all_osds_share_is_not_the_cause(guard: Guard) -> None:
     cluster, names = guard.cluster, ['c-%d' % number for number in range(SHARED_OBJECTS)]
     with slow_copies(cluster, pg_num=32, osd_max_backfills=32) as pool:
         cluster.write(COPIED, names, 4096)
-        other = typical_neighbour(cluster, pool)
+        other, suspect = typical_pair(cluster, pool)
         with away(cluster, other):
             cluster.write(COPIED, names, 4096)
-        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
-            wait_cause(guard, 'process', beside=['DEGRADED'])
+        with dispatch_delay(cluster, suspect, DELAY_SECONDS):
+            wait_cause(guard, 'process', osd=suspect, beside=['DEGRADED'])
     cluster.wait_clean(120)
 
 
-def typical_neighbour(cluster: Cluster, pool: int) -> int:
-    """An OSD that shares PGs of the pool with the suspect, no more than with most others."""
-    acting = [pg['acting'] for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % pool)]
-    for other in sorted(set(cluster.osds()) - {VICTIM}):
-        shared = Counter(osd for osds in acting if other in osds for osd in osds if osd != other)
-        usual = sorted(shared[osd] for osd in cluster.osds() if osd not in (VICTIM, other))[3]
-        if 1 <= shared[VICTIM] <= usual:
-            return other
-    raise AssertionError('the suspect shares more with all others')
+def typical_pair(cluster: Cluster, pool: int) -> Tuple[int, int]:
+    """An OSD, and the one that shares a median number of PGs of the pool with it."""
+    first, *others = cluster.osds()
+    shared = Counter(osd for pg in pgs_of(cluster, pool) if first in pg['acting']
+                     for osd in pg['acting'])
+    return first, sorted(others, key=lambda osd: shared[osd])[len(others) // 2]
+
+
+def pgs_of(cluster: Cluster, pool: int) -> List[Json]:
+    return [pg for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % pool)]
+
+
+def copy(guard: Guard, pgs: Sequence[Json]) -> None:
+    """One copy of each PG moves, none away from the suspect. Returns once that is reported."""
+    cluster, hosts = guard.cluster, {osd: row['host'] for osd, row in guard.osds().items()}
+    for pg in pgs:
+        used = {hosts[osd] for osd in pg['acting']}
+        target = next(osd for osd in hosts if hosts[osd] not in used)
+        source = next(osd for osd in pg['acting'] if osd != VICTIM)
+        cluster.mon('osd pg-upmap-items', pgid=pg['pgid'], id=[source, target])
+    cluster.wait(lambda: 'BACKFILLING' in codes(guard), 60, 'a backfill of the suspect')
+
+
+def codes(guard: Guard) -> List[str]:
+    return [cause['code'] for cause in why(guard)]
+
+
+def is_no_cause(guard: Guard, work: str) -> None:
+    """For some time, with the work that an operator would take for it."""
+    wait_cause(guard, 'process', beside=[work])
+    end = time.monotonic() + NOT_NAMED_SECONDS
+    while time.monotonic() < end:
+        time.sleep(1)
+        named = codes(guard)
+        assert named[0] == 'process' and work in named, named
 
 
 def test_a_backfill(guard: Guard) -> None:
     """Of a PG of the OSD, between two others."""
-    cluster, hosts = guard.cluster, {osd: row['host'] for osd, row in guard.osds().items()}
+    cluster = guard.cluster
     with slow_copies(cluster) as pool:
         cluster.write(COPIED, ['c-%d' % number for number in range(COPIED_OBJECTS)], 4096)
-        pgid, acting = next((pg['pgid'], pg['acting']) for pg in cluster.pgs()
-                            if pg['pgid'].startswith('%d.' % pool) and VICTIM in pg['acting'])
-        source = next(osd for osd in acting if osd != VICTIM)
-        target = next(osd for osd in hosts if hosts[osd] not in {hosts[osd] for osd in acting})
+        copy(guard, [pg for pg in pgs_of(cluster, pool) if VICTIM in pg['acting']][:1])
         with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
-            cluster.mon('osd pg-upmap-items', pgid=pgid, id=[source, target])
             assert wait_cause(guard, 'backfill')['evidence']['pgs'] >= 1
+
+
+def test_an_osd_that_copies_longest(guard: Guard) -> None:
+    """It becomes slow while its peers copy as much, and at the end it alone does."""
+    cluster = guard.cluster
+    with slow_copies(cluster, pg_num=32, osd_max_backfills=32) as pool:
+        cluster.write(COPIED, ['c-%d' % number for number in range(SHARED_OBJECTS)], 4096)
+        copy(guard, pgs_of(cluster, pool))
+        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            is_no_cause(guard, 'BACKFILLING')
+            for osd in {*cluster.osds()} - {VICTIM}:
+                cluster.tell('osd.%d' % osd, 'config set', var='osd_recovery_sleep', val=['0'])
+            cluster.wait(lambda: {pg['acting'][0] for pg in pgs_of(cluster, pool)
+                                  if 'backfilling' in pg['state']} == {VICTIM}, 90,
+                         'the suspect to copy alone')
+            left = Counter(osd for pg in pgs_of(cluster, pool) if 'backfilling' in pg['state']
+                           for osd in pg['acting'])
+            print('PGs that are copied, by OSD: %s' % left)
+            assert left[VICTIM] >= 2 * median(left[osd] for osd in cluster.osds() if osd != VICTIM)
+            is_no_cause(guard, 'BACKFILLING')
 
 
 @pytest.mark.skipif('cpu' in missing_controllers(), reason='no cgroup (v1) cpu to write to')
@@ -453,7 +498,6 @@ def narrowed(network: Network) -> Iterator[None]:
         yield
 
 
-@pytest.mark.releases('pacific', 'reef', quick=())
 @pytest.mark.skipif(bool(why_impossible()), reason='no host has its own network on this machine')
 @pytest.mark.parametrize('number, code', [(6, 'host_network'), (12, 'switch')])
 def test_a_narrow_network_of_hosts(release: str, make_cluster: ClusterFactory, number: int,
