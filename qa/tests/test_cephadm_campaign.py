@@ -123,8 +123,8 @@ def fill_again(admin: Admin) -> None:
 
 
 def undrained(admin: Admin) -> bool:
-    """Whether the order is accepted. The balancer, which the end of a campaign gives back, may have
-    PGs peer just then."""
+    """Whether the order is accepted. PGs may peer just then: the end of a campaign has given the
+    balancer back."""
     try:
         admin.rig.ceph('perfguard', 'undrain', f'osd.{MOVED}')
     except ClusterError as e:

@@ -130,9 +130,9 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
             p.error(f'no such scenario: {scenario!r} (one of {", ".join(SCENARIOS)})')
     args.settings = Settings(
         release=args.release, osds=args.osds, added=args.added, quiet_seconds=args.quiet,
-        many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=objects(args, args.object_kib[0]),
-        object_kib=args.object_kib[0],
-        pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
+        many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate,
+        objects=objects(args, args.object_kib[0]), object_kib=args.object_kib[0], pgs=args.pgs,
+        erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
         step_seconds=args.step_seconds, options=options)
     return args
 
