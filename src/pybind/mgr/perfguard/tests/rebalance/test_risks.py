@@ -30,7 +30,7 @@ def refused(command: str, length: int, *codes: str) -> str:
 def test_all_texts_of_a_code_are_shown_and_the_code_is_accepted_once() -> None:
     """One of the change itself, and one of its effects."""
     view = FakeCluster().map_view()
-    seen: Any = SimpleNamespace(osdmap=view.osdmap)
+    seen: Any = SimpleNamespace(osdmap=view.osdmap, crush=None)
     first = Risk(Code.TARGET_FULL, 'osd.3 would hold 9 TiB of 10 TiB')
     preview = Preview(
         RuleChange(), details=Details(risks=(first, first)),
