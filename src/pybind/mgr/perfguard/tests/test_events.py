@@ -68,6 +68,8 @@ def test_a_write_is_short_however_long_the_log_is() -> None:
                          if before.get(key) != value))
     longest = len(kv.data['events/head'])
     assert sorted(sizes)[int(0.95 * MANY)] < longest < sum(sizes)
+    # Writes of all events would take half of this on average.
+    assert sum(sizes) < 0.3 * longest * MANY
 
 
 @pytest.mark.parametrize('write', range(1, 9))

@@ -58,6 +58,12 @@ def test_the_record_is_that_of_a_probe_in_the_mgr() -> None:
     assert record.results[0] == probe_runs.result(record.steps[0].job, [1000, 1000])
 
 
+def test_numbers_may_be_zero() -> None:
+    document = {**measured(), 'created': 0.0, 'started': 0.0}
+    record = imported_record(json.dumps(document))
+    assert (record.created, record.started) == (0.0, 0.0)
+
+
 def change(*keys: Any, value: Any) -> Callable[[Dict[str, Any]], None]:
     def changed(document: Dict[str, Any]) -> None:
         at: Any = document
