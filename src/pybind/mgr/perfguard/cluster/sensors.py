@@ -13,7 +13,7 @@ from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
-from .dumps import PgSummary, count_states
+from .dumps import ByOsd, PgSummary, count_states
 from .inventory import devices_of, drive_model, store_layout
 from .osd_commands import (HistogramSampler, OsdCommands, PingTimes, PressureSampler,
                            median_ping_ms)
@@ -95,6 +95,8 @@ class Sensors:
         self._mgr = mgr
         self._clock = clock
         self._summary = summary
+        #: The one that the last counts were made of, unless there is nothing to count now.
+        self._counted: Optional[ByOsd] = None
         self._latest = latest_counter(mgr)
         self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
@@ -291,11 +293,15 @@ class Sensors:
         whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (
                 whole.deep_scrubbing or whole.snaptrim or urgent):
+            self._counted = None
             return {}
         if not self._counts_pace.due(now, urgent):
             return None
-        counts = {osd: count_states(states.items())
-                  for osd, states in self._summary.by_osd(period).items()}
+        summary = self._summary.by_osd(period)
+        if summary is self._counted:
+            return None
+        self._counted = summary
+        counts = {osd: count_states(states.items()) for osd, states in summary.items()}
         self._counts_pace.done(now, self._summary.cost_seconds)
         return counts
 

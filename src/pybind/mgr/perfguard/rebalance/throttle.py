@@ -364,7 +364,7 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
 
 def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
     """Follow client latency with the pace of copying, where the operator allows that: the options
-    to borrow for it, such as osd_max_backfills.
+    to borrow for it, such as osd_recovery_sleep_hdd.
 
     `pace_before`: the pace of the campaign before this turn. `degraded`: there are degraded PGs
     that the campaign has not released, so copying is not slowed.

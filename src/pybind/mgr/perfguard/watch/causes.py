@@ -93,6 +93,8 @@ class OsdEvidence:
     #: What it shares with other slow OSDs, if that is slow as a whole.
     shared: Optional[SlowShared] = None
     work: Tuple[ExtraWork, ...] = ()
+    #: Whether it is known on what it works.
+    work_known: bool = True
     kv_writes: Optional[KvWrites] = None
     #: SMART data of what may be slow: the shared device, or its main drive. None: not read yet.
     drive: Optional[DriveEvidence] = None
@@ -115,7 +117,7 @@ def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
     likely = [*_shared_part(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
               *higher_load(facts)]
-    if likely or any(work.was_first is None for work in facts.work):
+    if likely or not facts.work_known or any(work.was_first is None for work in facts.work):
         return tuple(likely)
     return tuple(_what_is_slow(facts))
 

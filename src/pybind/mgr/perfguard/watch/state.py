@@ -412,6 +412,7 @@ class WatchState:
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._shared.host_osds[place.host] if place else (),
             shared=shared, work=self._work.of(osd, verdict.since if verdict else 0.0),
+            work_known=self._work.known,
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             side=switch_side(osd, self._peer_ping_ms, self.ping_ms, self.places),
             kv_writes=self._shared.kv_writes.get(osd),
@@ -641,21 +642,29 @@ class ExtraWorks:
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
                places: Mapping[int, OsdPlace], pause_seconds: float) -> None:
         """Add a reading of what OSDs worked on between `begin` and `now`. Work that pauses for at
-        most `pause_seconds` goes on."""
+        most `pause_seconds` goes on, and so does what two readings show that are further apart."""
         self._first = min(self._first, now)
-        spans = {key: span for key, span in self._spans.items() if now - span.seen <= pause_seconds}
+        spans = {key: span for key, span in self._spans.items()
+                 if span.seen == self._last or now - span.seen <= pause_seconds}
         for code, (count, _) in WORK.items():
             numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
             if not any(numbers.values()):
                 continue
             medians = PeerMedians(numbers, places)
             for osd, number in numbers.items():
+                if not number:
+                    continue
                 usual = medians.of_peers(osd)
-                if number and number >= WORK_RATIO * usual:
+                if number >= WORK_RATIO * usual:
                     before = spans.get((osd, code))
                     spans[osd, code] = _WorkSpan(before.since if before else self._begin, now,
                                                  number, usual)
         self._spans, self._last, self._begin = spans, now, begin
+
+    @property
+    def known(self) -> bool:
+        """Whether there was a reading."""
+        return self._first < math.inf
 
     def of(self, osd: int, slow_since: float) -> Tuple[ExtraWork, ...]:
         """What an OSD that has been slow since then does at present."""

@@ -276,6 +276,9 @@ ALONE = [(0, {}), (95, {}), (100, {0: 2}), (105, {0: 2}), (110, {0: 1})]
     (ALONE + [(130, {}), (150, {0: 1})], 106, ['backfill']),
     (ALONE + [(130, {}), (180, {0: 1})], 106, []),
     (ALONE + [(130, {})], 106, []),
+    # Readings that are far apart, as with 100,000 PGs.
+    ([(0, {}), (200, {0: 2}), (400, {0: 2}), (600, {0: 1})], 390, ['backfill']),
+    ([(0, {}), (200, {0: 2}), (400, {}), (600, {0: 1})], 390, []),
     # Before the first reading, as after a failover.
     (ALONE[2:], 106, ['backfill'])])
 def test_work_that_begins_later_is_no_cause(rows: Sequence[Tuple[int, Dict[int, int]]], slow: int,
@@ -293,15 +296,15 @@ def test_work_that_begins_later_is_no_cause(rows: Sequence[Tuple[int, Dict[int, 
 @pytest.mark.parametrize('unreported', [False, True])
 def test_after_a_failover_the_beginning_of_work_is_not_known(
         unreported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is it while some PGs have not been reported yet."""
+    """Nor is it before the first reading, when some PGs have not been reported yet."""
     places = {osd: place(osd) for osd in range(6)}
     watch, context = state.WatchState(), watched(places)[1]
     monkeypatch.setattr(watch.slow, 'slowdowns', lambda osd: STORE)
     for seconds, numbers in ((100, {} if unreported else {'osd0': 2}), (105, {'osd0': 2})):
         add(watch, context, 1e9 + seconds, places, working('backfilling', **numbers),
             unreported=3 if unreported and seconds == 100 else 0)
-    slow_since(watch, 1e9)
-    assert watch.causes_of(0, context) == ()
+        slow_since(watch, 1e9)
+        assert watch.causes_of(0, context) == ()
     add(watch, context, 1e9 + 110, places, {})
     slow_since(watch, 1e9)
     assert [cause.code for cause in watch.causes_of(0, context)] == ['drive']
