@@ -93,10 +93,11 @@ class Replacement(NamedTuple):
 class ReplaceFacts:
     """The facts that determine the phases of replacements."""
     orders: OrderFacts
-    #: OSDs of the acting sets of remapped PGs, and those to which such PGs go that a campaign can
-    #: pin: not those that lack copies, which recover.
+    #: OSDs of the acting sets of remapped PGs, those to which such PGs go, and of these, those to
+    #: which PGs go that a campaign can pin: they lack no copy, and do not recover.
     leaving: FrozenSet[int] = frozenset()
     entering: FrozenSet[int] = frozenset()
+    pinnable: FrozenSet[int] = frozenset()
     #: OSD -> degraded PGs on it, as far as it is known.
     degraded: Mapping[int, int] = field(default_factory=dict)
     #: All PGs have all their copies, as far as it is known.
@@ -137,18 +138,19 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
     moving = temp if created_again(observation.osdmap.osds, records) else ()
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
-        frozenset(_goals(observation, moving)),
+        frozenset(_goals(observation, moving, False)), frozenset(_goals(observation, moving, True)),
         {osd: count.degraded for osd, count in observation.osd_counts.items()},
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), stopped, campaign, orders.crush.weights(), drives)
 
 
-def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[int]:
-    """OSDs to which remapped PGs with all copies move. PGs that have nowhere to move remain
-    remapped."""
+def _goals(observation: Observation, pgids: Iterable[str], complete: bool) -> Iterator[int]:
+    """OSDs to which remapped PGs move. PGs that have nowhere to move remain remapped. `complete`:
+    only of PGs that lack no copy."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
-        if pool is not None and place is not None and pool.is_complete(place.acting) \
+        if pool is not None and place is not None and (
+                not complete or pool.is_complete(place.acting)) \
                 and not stays(pool, place.up, place.acting):
             yield from place.up
 
@@ -275,7 +277,7 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
                 'waiting for the new device: create osd.%d on it and start it' % osd)
     if facts.campaign.held:
         return 'waiting until campaign %d, which is aborted and keeps PGs pinned, has ended: ' \
-            '"campaign resume" or "campaign rollback"' % facts.campaign.id
+            '"campaign resume" or "campaign finish --keep"' % facts.campaign.id
     if phase is ReplacePhase.READY:
         return 'waiting for a campaign to fill it'
     return '"campaign status" shows the progress'
@@ -642,7 +644,7 @@ class Replacing:
         `settle`: seconds to wait for the other devices of a host; `fill`: begins the campaign.
         """
         filling = sorted(osd for osd, phase in phases.items()
-                         if phase is ReplacePhase.FILLING and osd in facts.entering)
+                         if phase is ReplacePhase.FILLING and osd in facts.pinnable)
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         why = self._store.interrupted
         if why and (filling or ready):
