@@ -574,6 +574,9 @@ class SimCluster:
     def unanswered(self) -> bool:
         return False
 
+    def mons_alike(self) -> bool:
+        return True
+
     def active_gid(self) -> int:
         return 4100
 

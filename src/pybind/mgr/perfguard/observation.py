@@ -184,6 +184,8 @@ class Observation:
     #: The last time at which commands were unanswered or the OSDMap was known to be old; or when
     #: this mgr became active.
     unanswered_at: float = 0.0
+    #: All mons run the same version of Ceph; only known while a campaign is open.
+    mons_alike: bool = True
     #: What the orchestrator does meanwhile.
     orchestrating: Orchestrating = Orchestrating()
     #: Text on changes of CRUSH since an operator ordered a new CRUSH map; '' for none.

@@ -483,6 +483,12 @@ class MgrCluster:
         self._late = [row for row in self._late if not row[1].ev.is_set()]
         return bool(self._late)
 
+    def mons_alike(self) -> bool:
+        """Whether all mons are known to run the same version of Ceph."""
+        versions = {(self._mgr.get_metadata('mon', str(mon['name'])) or {}).get('ceph_version', '')
+                    for mon in self._mgr.get('mon_map')['mons']}
+        return len(versions) == 1 and '' not in versions
+
     def orchestrating(self) -> Orchestrating:
         return self._orchestrator()
 

@@ -333,8 +333,10 @@ class Observing:
         scanning = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
             rebalance.unanswered_at = self._clock()
+        alike = rebalance.campaign.open and self._cluster.mons_alike()
+        # The next leader of mixed mons may cancel what this one keeps.
         crush = self._cluster.crush(view.crush_version).keeping(
-            rebalance.campaign.pinning.kept_rules)
+            rebalance.campaign.pinning.kept_rules if alike else frozenset())
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy,
@@ -348,7 +350,7 @@ class Observing:
             pg_limit=self._cluster.pgs_per_osd_limit(),
             unanswered_at=rebalance.unanswered_at,
             balancing=self._cluster.balancing(),
-            orchestrating=self._cluster.orchestrating()), view
+            orchestrating=self._cluster.orchestrating(), mons_alike=alike), view
 
     def _evacuated(self, view: View, crush: CrushRules) -> Evacuation:
         """Computed once per OSDMap: with reweights on all of 5,000 OSDs and 48,000 remapped PGs it

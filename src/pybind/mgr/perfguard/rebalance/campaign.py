@@ -179,6 +179,10 @@ class GoalsMark:
         return GoalsMark(self.number)
 
 
+#: Pinning.trials: what the mons did with a pin.
+TRIAL_KEPT, TRIAL_REFUSED = 'kept', 'refused'
+
+
 @dataclass(frozen=True)
 class Pinning:
     """Pins that are on their way, and PGs that cannot be pinned."""
@@ -190,7 +194,8 @@ class Pinning:
     refused_crush: int = -1
     unpinnable: UnpinnablePgs = field(default_factory=dict)
     #: Rules under which the mons were expected to cancel every upmap: the checksum of the steps ->
-    #: the PG that was pinned nevertheless, to see what they do; '': they have kept its pin.
+    #: the PG that was pinned nevertheless, to see what they do, and then what they did (TRIAL_KEPT,
+    #: TRIAL_REFUSED). A later pin of this PG says nothing.
     trials: Mapping[int, str] = field(default_factory=dict)
     #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
     #: recovered since; how many more there were.
@@ -212,11 +217,11 @@ class Pinning:
     @property
     def kept_rules(self) -> FrozenSet[int]:
         """Checksums of the rules under which the mons have kept a pin against expectation."""
-        return frozenset(rule for rule, pgid in self.trials.items() if not pgid)
+        return frozenset(rule for rule, tried in self.trials.items() if tried == TRIAL_KEPT)
 
-    def kept(self, pgid: str) -> 'Pinning':
-        """The mons have kept the pin of this PG, with which a rule was tried."""
-        return replace(self, trials={rule: '' if tried == pgid else tried
+    def tried(self, pgid: str, result: str) -> 'Pinning':
+        """The result of the pin of this PG, with which a rule was tried."""
+        return replace(self, trials={rule: result if tried == pgid else tried
                                      for rule, tried in self.trials.items()})
 
     def sending(self, pgids: Iterable[str], now: float) -> 'Pinning':

@@ -14,7 +14,7 @@ from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawf
                           plan_partial_pin, stays, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
-from .campaign import Campaign
+from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
 from .draft import Draft
 from .epochs import pin_limit, too_many
 from .holds import NOREBALANCE, gives_way
@@ -57,13 +57,12 @@ def _confirm(draft: Draft) -> Draft:
     for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
         if pin is None or draft.pool(pgid) is None:
+            draft = _end_trial(draft, pgid, False)
             continue
         present = draft.seen.osdmap.entry(pgid)
         if present == pin.entry:
             if pin.earlier is not None:
                 draft = draft.note_pins({pgid: pin})
-            if pgid in draft.campaign.pinning.trials.values():
-                draft = _note_kept(draft, pgid)
         elif draft.now - sent.since <= draft.options.readback_timeout:
             pinning[pgid] = sent
         elif _is_needless(draft, pgid, pin) \
@@ -74,6 +73,8 @@ def _confirm(draft: Draft) -> Draft:
             pinning[pgid] = Sent(draft.now, sent.times + 1)
         else:
             draft = _give_up(draft, pgid, pin)
+        if pgid not in pinning or draft.pin_of(pgid) != pin:
+            draft = _end_trial(draft, pgid, present == pin.entry)
     if pinning == draft.campaign.pinning.sent:
         return draft
     return draft.set(pinning=replace(draft.campaign.pinning, sent=pinning))
@@ -284,11 +285,13 @@ def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -
     """A pin of the same PG if the mons are expected to cancel each one under its rule, which no
     other PG has tried. Releases of Ceph to come may keep them.
 
-    Not in an upgrade: the next leader of the mons may be one that cancels them.
+    Not in an upgrade: the next leader of the mons may be one that cancels them. Nor for an abort,
+    which would wait for the result.
     """
     pool, crush, trials = draft.pool(decision.pgid), draft.seen.crush, draft.campaign.pinning.trials
     if pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
-            or draft.seen.orchestrating.image:
+            or not draft.seen.mons_alike or draft.seen.orchestrating.image \
+            or draft.campaign.phase is Phase.ABORTING:
         return decision
     rule = crush.checksum(pool.crush_rule)
     if rule in trials or any(other.tries == rule for other in others):
@@ -298,11 +301,21 @@ def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -
     return decision if trial.pin is None else trial._replace(tries=rule)
 
 
-def _note_kept(draft: Draft, pgid: str) -> Draft:
-    """The mons have kept a pin against expectation: from the next turn on, all PGs under its rule
-    are pinned."""
-    return draft.set(pinning=draft.campaign.pinning.kept(pgid)).event(
-        'pins', 'the mons keep upmaps under the CRUSH rule of PG %s' % pgid, 'tried with a pin')
+def _end_trial(draft: Draft, pgid: str, kept: bool) -> Draft:
+    """Note whether the mons have kept the pin with which a rule was tried; if so, all PGs under the
+    rule are pinned from the next turn on. The pool may have another rule by now."""
+    pinning, crush = draft.campaign.pinning, draft.seen.crush
+    if pgid not in pinning.trials.values():
+        return draft
+    pool = draft.pool(pgid)
+    if not kept or pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
+            or pinning.trials.get(crush.checksum(pool.crush_rule)) != pgid:
+        return draft.set(pinning=pinning.tried(pgid, TRIAL_REFUSED))
+    # PGs that could not be pinned are tried again.
+    pinning = replace(pinning.tried(pgid, TRIAL_KEPT), refused_crush=-1)
+    return replace(draft, seen=replace(
+        draft.seen, crush=crush.keeping(pinning.kept_rules))).set(pinning=pinning).event(
+            'pins', 'the mons keep upmaps under the CRUSH rule of PG %s' % pgid, 'tried with a pin')
 
 
 def _moves_others(draft: Draft, pgid: str) -> bool:

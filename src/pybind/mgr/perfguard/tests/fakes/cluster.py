@@ -210,6 +210,8 @@ class FakeCluster:
     mute: bool = False
     #: The mons have not answered what they were sent.
     mons_silent: bool = False
+    #: They run different versions of Ceph.
+    mons_differ: bool = False
     #: Commands of this prefix, or of prefix and option, are answered with this error and do
     #: nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
@@ -877,6 +879,9 @@ class FakeCluster:
 
     def unanswered(self) -> bool:
         return self.mons_silent
+
+    def mons_alike(self) -> bool:
+        return not self.mons_differ
 
     def active_gid(self) -> int:
         self.mgr_maps_read += 1
