@@ -171,6 +171,8 @@ class Code:
     BAD_OPTIONS = 'BAD_OPTIONS'
     #: a stop condition has cleared; one more report confirms it
     CONFIRMING = 'CONFIRMING'
+    #: others have changed what the campaign would change, once its PGs have moved
+    OVERTAKEN = 'OVERTAKEN'
     #: ``auto_expand`` waits: CRUSH or the OSDs changed within ``auto_expand_settle``
     OSDS_ARRIVING = 'OSDS_ARRIVING'
     # Conditions under which no campaign begins.

@@ -40,6 +40,7 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
+from .weights import WeightChange
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
 #: still unclean then have another cause.
@@ -57,6 +58,9 @@ _NO_GOALS = Reason(Code.NO_GOALS,
                    'and CRUSH, weights and the pools with pins no longer change')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
+#: Seconds since the last change of CRUSH or of the OSDs after which a change that can no longer be
+#: made ends the campaign whose PGs move for it.
+OVERTAKEN_SECONDS = 600.0
 _TIDYING = Reason(Code.SETTINGS, 'removing pins that are no longer needed from the store')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
@@ -74,7 +78,13 @@ def _step(draft: Draft) -> Draft:
     change, phase = draft.campaign.change, draft.campaign.phase
     in_vain = change.impossible(draft.seen) if change is not None and change.moving_first \
         and phase in (Phase.PINNED, *RELEASING_PHASES) else ''
-    return draft.enter(Phase.ABORTING, in_vain) if in_vain else _STEPS[phase](draft)
+    if in_vain and draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS:
+        return draft.enter(Phase.ABORTING, in_vain)
+    if in_vain:
+        # Others may undo what they have changed.
+        draft = replace(draft, seen=replace(draft.seen, stops=(
+            *draft.seen.stops, Reason(Code.OVERTAKEN, in_vain))))
+    return _STEPS[phase](draft)
 
 
 def _note_blocked(draft: Draft) -> Draft:
@@ -467,6 +477,10 @@ def _complete(draft: Draft) -> Draft:
     following = following_tranche(draft)
     if following is not None:
         return _begin_tranche(draft, following)
+    change = draft.campaign.change
+    if draft.pin_count and isinstance(change, WeightChange):
+        # Others have set the weights that were left: this tranche was the last one.
+        return draft.set(change=replace(change, share=1.0))
     closing = closing_change(draft)
     if closing is not None:
         # It was started, so it continues.

@@ -39,6 +39,8 @@ NEXT_STEPS: Dict[str, str] = {
     Code.UNTRIMMED_MAPS: '"ceph config set mgr mgr/perfguard/max_untrimmed_osdmaps <number>" '
     'changes the limit',
     Code.BAD_OPTIONS: '"ceph config set mgr mgr/perfguard/<option> <value>" corrects it',
+    Code.OVERTAKEN: 'undo the change, or wait: after ten minutes without another one, the campaign '
+    'ends',
     Code.OSDS_ARRIVING: '"ceph config set mgr mgr/perfguard/auto_expand_settle <seconds>" '
     'shortens the wait',
     Code.OSD_DOWN: '"ceph osd tree down" lists them',

@@ -144,6 +144,7 @@ _CODE_TEXTS = {
     Code.BALANCER_ON: 'the balancer was on',
     Code.BAD_OPTIONS: 'module options were invalid',
     Code.CONFIRMING: 'it waited for a report to confirm that a stop condition had cleared',
+    Code.OVERTAKEN: 'others had changed what it would change',
     Code.OSDS_ARRIVING: 'it waited for further changes of CRUSH (auto_expand_settle)',
     Code.BACKFILL_TOOFULL: 'OSDs were too full for backfill',
     Code.FIRST_PACE: 'it had just begun to release',

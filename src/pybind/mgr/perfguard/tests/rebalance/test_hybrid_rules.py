@@ -12,6 +12,7 @@ from perfguard.cluster.ports import Future, Outlook
 from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
+from perfguard.rebalance.campaign import TRIAL_KEPT, TRIAL_REFUSED
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.weights import WeightChange, same_weight
 from perfguard.text import pgs
@@ -329,6 +330,24 @@ def test_a_rollback_moves_in_small_steps_as_well(tranche: int, caps: int, troubl
         len(there[pgid] - before[pgid]) for pgid in moves if pool_of(pgid) == 1)
 
 
+def test_pins_are_released_if_others_end_a_rollback() -> None:
+    """Another admin sets the weights while the pins of the plain pool wait for the last tranche."""
+    driver, _ = expanding()
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 6 and driver.phase == 'RELEASING',
+                     1500)
+    driver.order('rollback')
+    driver.run_until(lambda: driver.status.get('tranche') == 2 and driver.phase == 'RELEASING'
+                     and bool(driver.status['pinned']), 600)
+    for osd in sorted(cluster.toys)[-4:]:
+        # Far less than moves a PG.
+        cluster.weigh(osd, cluster.toys[osd].crush_weight + 0.002)
+    driver.run_to('DONE', 3000)
+    assert not any(entry for pgid, entry in cluster.entries().items() if pool_of(pgid) == 2)
+    assert cluster.clean()
+
+
 def test_a_rollback_of_too_many_steps_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, _ = expanding()
     driver.order('expand', weight='1.0')
@@ -431,10 +450,37 @@ def test_an_upmap_of_another_admin_shows_nothing() -> None:
     assert cluster.entries()[pgid] == theirs
 
 
-def test_nothing_is_tried_in_an_upgrade() -> None:
+def test_a_pin_that_was_refused_is_tried_no_more() -> None:
+    """A later pin of this PG says nothing of the rule: the pool may have another one by then."""
+    driver, _ = expanding()
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(tried(driver)))
+    driver.run_until(lambda: driver.status.get('tranche') == 3, 600)
+    (checksum, result), = driver.loop.rebalance.campaign.pinning.trials.items()
+    assert result == TRIAL_REFUSED
+    pinning = replace(driver.loop.rebalance.campaign.pinning, trials={checksum: tried(driver)[0]})
+    assert not pinning.tried(tried(driver)[0], TRIAL_REFUSED).kept_rules
+    assert pinning.tried(tried(driver)[0], TRIAL_KEPT).kept_rules == {checksum}
+
+
+def test_an_abort_tries_nothing() -> None:
+    driver, _ = expanding()
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    assert not tried(driver)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert not tried(driver)
+
+
+@pytest.mark.parametrize('mixed', [False, True])
+def test_nothing_is_tried_in_an_upgrade(mixed: bool) -> None:
+    """`mixed`: of packages, or a paused one, of which the orchestrator reports nothing."""
     driver, _ = expanding(kind=LaterCluster)
     cluster = cluster_of(driver)
-    cluster.orchestrator = Orchestrating(image='quay.io/ceph/ceph:v21')
+    cluster.mons_differ = mixed
+    if not mixed:
+        cluster.orchestrator = Orchestrating(image='quay.io/ceph/ceph:v21')
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: driver.status.get('tranche') == 4, 600)
     assert not tried(driver)

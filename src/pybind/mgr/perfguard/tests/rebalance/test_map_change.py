@@ -19,7 +19,7 @@ from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.tables import order as table
 
 from ..fakes.cluster import FakeReply
-from ..fakes.driver import OPTIONS, Driver
+from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import ToyOsd
 from ..fakes.ruled_cluster import RULES, RuledCluster
 from ..fakes.straw_cluster import StrawCluster
@@ -211,9 +211,25 @@ def test_another_change_of_crush_ends_it() -> None:
     driver.run_until(lambda: bool(cluster.moved))
     moved = len(cluster.moved)
     cluster.weigh(3, 0.9)
-    driver.run_to('ABORTED')
-    # No further PG has moved for a map that cannot be set.
+    driver.run_to('HOLDING', 20)
+    assert 'OVERTAKEN' in codes(driver.status)
+    driver.run_to('ABORTED', 800)
+    # No further PG was released for a map that cannot be set.
     assert not maps_set(cluster) and len(cluster.moved) == moved
+
+
+def test_a_change_of_crush_that_is_undone_delays_it() -> None:
+    cluster = MappedCluster()
+    driver = Driver(cluster, BALANCED)
+    driver.order('crushmap', crush_map=cluster.map_with(**RACKS))
+    driver.run_until(lambda: bool(cluster.moved))
+    weight = cluster.toys[3].crush_weight
+    cluster.weigh(3, 0.9)
+    driver.run_to('HOLDING', 20)
+    driver.run(120)
+    cluster.weigh(3, weight)
+    driver.run_to('DONE', 900)
+    assert maps_set(cluster) == 1
 
 
 def test_with_target_crush_they_are_listed() -> None:
