@@ -58,7 +58,11 @@ def degraded_sleep(mgr: Any) -> str:
     """The option for the sleep of OSDs after each object of degraded PGs; from Tentacle on, it is
     not that of other PGs."""
     name = 'osd_recovery_sleep_degraded'
-    return name if mgr.get_ceph_option(name) is not None else 'osd_recovery_sleep'
+    try:
+        mgr.get_ceph_option(name)
+    except KeyError:
+        return 'osd_recovery_sleep'
+    return name
 
 
 def call_module(mgr: Any, module: str, method: str, *args: Any) -> Any:

@@ -945,7 +945,7 @@ def test_the_sleep_of_degraded_pgs_is_one_that_the_release_has(mgr_stub: types.M
 
     class Options:
         def __init__(self, **options: float) -> None:
-            self.get_ceph_option = options.get
+            self.get_ceph_option = options.__getitem__
 
     assert degraded_sleep(Options(osd_recovery_sleep=0.0)) == 'osd_recovery_sleep'
     assert degraded_sleep(Options(osd_recovery_sleep_degraded=0.0)) == 'osd_recovery_sleep_degraded'
