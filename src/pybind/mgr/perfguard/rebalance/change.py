@@ -281,6 +281,11 @@ class Change:
         """Why it cannot be made any longer; '' if it can."""
         return ''
 
+    @property
+    def impossible_for_good(self) -> bool:
+        """If it is impossible, others will hardly undo what made it so."""
+        return True
+
     def drains(self, crush: CrushRules, future: Future) -> OsdSet:
         """OSDs to which upmaps no longer lead once the change has replaced `crush`."""
         return self.drained

@@ -59,7 +59,7 @@ _NO_GOALS = Reason(Code.NO_GOALS,
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
 #: Seconds since the last change of CRUSH or of the OSDs after which a change that can no longer be
-#: made ends the campaign whose PGs move for it.
+#: made, but that others may make possible again, ends the campaign whose PGs move for it.
 OVERTAKEN_SECONDS = 600.0
 _TIDYING = Reason(Code.SETTINGS, 'removing pins that are no longer needed from the store')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
@@ -78,10 +78,11 @@ def _step(draft: Draft) -> Draft:
     change, phase = draft.campaign.change, draft.campaign.phase
     in_vain = change.impossible(draft.seen) if change is not None and change.moving_first \
         and phase in (Phase.PINNED, *RELEASING_PHASES) else ''
-    if in_vain and draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS:
+    if in_vain and change is not None and (
+            change.impossible_for_good
+            or draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS):
         return draft.enter(Phase.ABORTING, in_vain)
     if in_vain:
-        # Others may undo what they have changed.
         draft = replace(draft, seen=replace(draft.seen, stops=(
             *draft.seen.stops, Reason(Code.OVERTAKEN, in_vain))))
     return _STEPS[phase](draft)

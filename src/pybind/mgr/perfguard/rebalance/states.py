@@ -16,7 +16,7 @@ ENDING = 'balancer and autoscaler off'
 #: Added while OSDMaps change: see wanted_mon_options (rebalance/holds.py).
 CHANGING = STILL + '; paxos_propose_interval of the mons'
 MOVING = ENDING + '; options of the mons, and those of the OSDs for copying and scrubs'
-_IN_VAIN = 'the change that PGs move for could not be made for ten minutes'
+_IN_VAIN = 'the change that PGs move for can no longer be made'
 
 
 class State(NamedTuple):

@@ -114,6 +114,11 @@ class MapChange(PassingChange):
         return observation.overtaken and 'CRUSH has changed since "crushmap": %s. Get the ' \
             'current CRUSH map, change it, and apply it again' % observation.overtaken
 
+    @property
+    def impossible_for_good(self) -> bool:
+        # Any change of CRUSH makes it so: a weight that is set back, a removal that is stopped.
+        return False
+
     def sent(self, observation: Observation) -> Change:
         return replace(self, crush_version=observation.crush_version)
 
