@@ -25,6 +25,8 @@ class State(NamedTuple):
     exits: Mapping[Phase, str] = {}
     #: Where a verb of operators leads.
     verbs: Mapping[str, Phase] = {}
+    #: Whether the campaign sets norebalance, or has set it.
+    keeps_still: bool = False
 
 
 STATES: Mapping[Phase, State] = {
@@ -32,16 +34,16 @@ STATES: Mapping[Phase, State] = {
     Phase.PREPARED: State(
         CHANGING, {Phase.PINNING: 'CRUSH was changed, or the campaign makes the change'},
         {'pin': Phase.PINNING, 'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
-         'rollback': Phase.ABORTING}),
+         'rollback': Phase.ABORTING}, keeps_still=True),
     Phase.PINNING: State(
         CHANGING, {Phase.PINNED: 'the change is in force, and every remapped PG is pinned',
                    Phase.ABORTING: 'the change cannot be made'},
-        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}, keeps_still=True),
     Phase.PINNED: State(
         STILL, {Phase.RELEASING: 'the campaign proceeds automatically', Phase.ABORTING: _IN_VAIN},
         {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'resume': Phase.PINNED,
          'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
-         'rollback': Phase.ABORTING}),
+         'rollback': Phase.ABORTING}, keeps_still=True),
     Phase.RELEASING: State(
         MOVING + '; norebalance while PGs that have no pin must not move',
         {Phase.HOLDING: 'a stop condition holds, or the time window is closed',
@@ -64,7 +66,7 @@ STATES: Mapping[Phase, State] = {
     Phase.ABORTING: State(
         STILL, {Phase.ABORTED: 'what was in flight is pinned back',
                 Phase.PINNING: 'what was in flight is pinned back, and a rollback was ordered'},
-        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}, keeps_still=True),
     Phase.ABORTED: State(
         'nothing; while PGs are pinned, ' + ENDING,
         {Phase.ABORTING: 'a release from before the abort takes effect late'},
@@ -72,9 +74,7 @@ STATES: Mapping[Phase, State] = {
          'rollback': Phase.ABORTING}),
 }
 
-#: Phases in which a campaign sets norebalance, or has set it.
-STILL_PHASES = frozenset(phase for phase, state in STATES.items()
-                         if state.borrows.startswith(STILL))
+STILL_PHASES = frozenset(phase for phase, state in STATES.items() if state.keeps_still)
 
 
 def from_phases(verb: str) -> FrozenSet[Phase]:
