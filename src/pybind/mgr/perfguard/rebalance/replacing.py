@@ -13,7 +13,7 @@ from math import inf
 from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple)
 
-from ..cluster.types import Document, Osd, Reply, Space, pool_of
+from ..cluster.types import Document, Osd, OsdSet, Reply, Space, pool_of
 from ..codec import Time, encode, no_later_than
 from ..errors import Code, Refused
 from ..events import Event
@@ -135,24 +135,24 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
     """What the phases of replacements depend on."""
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    moving = temp if created_again(observation.osdmap.osds, records) else ()
+    goals = list(_goals(observation, temp)) if created_again(observation.osdmap.osds, records) \
+        else []
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
-        frozenset(_goals(observation, moving, False)), frozenset(_goals(observation, moving, True)),
+        frozenset(osd for _, up in goals for osd in up),
+        frozenset(osd for is_complete, up in goals if is_complete for osd in up),
         {osd: count.degraded for osd, count in observation.osd_counts.items()},
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), stopped, campaign, orders.crush.weights(), drives)
 
 
-def _goals(observation: Observation, pgids: Iterable[str], complete: bool) -> Iterator[int]:
-    """OSDs to which remapped PGs move. PGs that have nowhere to move remain remapped. `complete`:
-    only of PGs that lack no copy."""
+def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[bool, OsdSet]]:
+    """The OSDs to which each remapped PG moves, and whether it lacks no copy. PGs that have nowhere
+    to move remain remapped."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
-        if pool is not None and place is not None and (
-                not complete or pool.is_complete(place.acting)) \
-                and not stays(pool, place.up, place.acting):
-            yield from place.up
+        if pool is not None and place is not None and not stays(pool, place.up, place.acting):
+            yield pool.is_complete(place.acting), place.up
 
 
 def created_again(osds: Mapping[int, Osd], records: Mapping[int, Replacement]) -> List[int]:
