@@ -227,7 +227,7 @@ class SimCluster:
         return np.asarray(mixed)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
+                whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:
         began = time.process_time()
         model, now = self.model, self.model.weights.copy()
         if crush_map is not None:

@@ -76,9 +76,9 @@ class CrushOrders:
 
     def _outlook(self, observation: Observation, weights: Mapping[int, float],
                  crush_map: Optional[bytes], whole: bool,
-                 rule: Optional[PoolSetting] = None) -> Outlook:
+                 setting: Optional[PoolSetting] = None) -> Outlook:
         """The mapping after a change, for mons that keep upmaps as the observation says."""
-        outlook = self._cluster.outlook(observation.osdmap, weights, crush_map, whole, rule)
+        outlook = self._cluster.outlook(observation.osdmap, weights, crush_map, whole, setting)
         return outlook if isinstance(outlook, NoFuture) else replace(
             outlook, crush=outlook.crush.keeping(observation.crush.kept))
 
