@@ -76,16 +76,15 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 
 def _step(draft: Draft) -> Draft:
     change, phase = draft.campaign.change, draft.campaign.phase
-    in_vain = change.impossible(draft.seen) if change is not None and change.moving_first \
-        and phase in (Phase.PINNED, *RELEASING_PHASES) else ''
-    if in_vain and change is not None and (
-            change.impossible_for_good
-            or draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS):
+    if change is None or not change.moving_first or phase not in (Phase.PINNED, *RELEASING_PHASES):
+        return _STEPS[phase](draft)
+    in_vain = change.impossible(draft.seen)
+    if not in_vain:
+        return _STEPS[phase](draft)
+    if change.impossible_for_good or draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS:
         return draft.enter(Phase.ABORTING, in_vain)
-    if in_vain:
-        draft = replace(draft, seen=replace(draft.seen, stops=(
-            *draft.seen.stops, Reason(Code.OVERTAKEN, in_vain))))
-    return _STEPS[phase](draft)
+    return _STEPS[phase](replace(draft, seen=replace(draft.seen, stops=(
+        *draft.seen.stops, Reason(Code.OVERTAKEN, in_vain)))))
 
 
 def _note_blocked(draft: Draft) -> Draft:
