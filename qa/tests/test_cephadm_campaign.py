@@ -130,8 +130,6 @@ def undrained(admin: Admin) -> bool:
     except ClusterError as e:
         if 'PEERING' not in str(e):
             raise
-        print(e, admin.rig.ceph('pg', 'ls', 'peering', check=False),
-              admin.rig.json('osd', 'dump')['pg_upmap_items'])
         return False
     return True
 
