@@ -427,6 +427,10 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
         not (spread or flights) or draft.campaign.pace.code == Code.NO_CLIENTS)
 
 
+_DEGRADED = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are released after '
+                   'recovery')
+
+
 def _without_degraded(draft: Draft, moves: List[Move]) -> _Remaining:
     """Moves of PGs that are known not to be degraded.
 
@@ -436,10 +440,6 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Remaining:
     waived = ignores_degraded(draft)
     whole = [move for move in moves if not waits_for_recovery(draft, move.pgid, waived)]
     return _Remaining(whole, (_DEGRADED,) if len(whole) < len(moves) else ())
-
-
-_DEGRADED = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are released after '
-                   'recovery')
 
 
 def ignores_degraded(draft: Draft) -> bool:
