@@ -23,7 +23,8 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequ
 
 from . import config, modules, pools, ports, releases
 from .boot import OSD_BYTES, Boot, check_room
-from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, bounded, parse
+from .connection import (DEFAULT_TIMEOUT, Connection, Handle, Relayed, Reply, bounded,
+                         parse)
 from .daemons import Daemons
 from .dashboard import Dashboard
 from .errors import ClusterError, CommandError, WaitTimeout
@@ -207,6 +208,16 @@ class Cluster:
         self.install_module()
 
     # -- Commands
+
+    def connect_as_release(self) -> None:
+        """From now on send commands with the librados of the release instead of the machine's.
+
+        A cluster with newer features in use lets no client in that lacks them. `rados` and loads
+        still use the machine's.
+        """
+        self._connection.close()
+        self._connection = Relayed(self.conf_path, self.release)
+        self._pg_stats = PgStats(self._connection)
 
     def mon(self, prefix: str, **args: Any) -> Any:
         """The parsed JSON output of a command to the mons; raises CommandError if refused."""

@@ -6,25 +6,31 @@ any state of the cluster: commands run in separate threads, and a command withou
 is abandoned with its thread.
 """
 
+import base64
 import errno
+import itertools
 import json
+import queue
+import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
 
 from .errors import ClusterError, CommandError
 from .patience import patient
+from .releases import Release
 
 try:
     import rados
     # Renamed, because the classes have methods called `rados`.
     from rados import Rados as Handle
+    from . import relay
+    from .relay import Reply, sender
 except ImportError:
     raise ClusterError('python3-rados is missing, or this is not /usr/bin/python3: '
                        'run ./install-deps.sh')
 
-Reply = Tuple[int, str, str]
 T = TypeVar('T')
 
 DEFAULT_TIMEOUT = patient(30.0)
@@ -143,36 +149,58 @@ class Connection:
         return answers
 
     def _send(self, target: str, command: Dict[str, Any], inbuf: bytes) -> _Call:
-        handle = self.rados()
+        try:
+            call = sender(self.rados(), target)
+        except ValueError as e:
+            raise ClusterError(str(e))
         text = json.dumps(command)
-        send = _sender(handle, target)
+        return _Call(lambda: call(text, inbuf), f'{target}: {command.get("prefix")}')
 
-        def call() -> Reply:
+
+class Relayed(Connection):
+    """Commands through the librados of a release in a chroot.
+
+    Daemons refuse new connections of clients that are older than a feature in use. Connections that
+    exist remain, until one is lost.
+    """
+
+    def __init__(self, conf: Path, release: Release) -> None:
+        super().__init__(conf)
+        program = Path(relay.__file__).read_text()
+        self._process = subprocess.Popen(
+            release.argv(['setpriv', '--pdeathsig', 'KILL', '/usr/bin/python3', '-c', program,
+                          str(conf)], conf.parent),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, bufsize=1)
+        self._numbers = itertools.count()
+        self._asked: Dict[int, 'queue.SimpleQueue[Reply]'] = {}
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def close(self) -> None:
+        super().close()
+        self._process.kill()
+        self._process.wait()
+
+    def _send(self, target: str, command: Dict[str, Any], inbuf: bytes) -> _Call:
+        answer: 'queue.SimpleQueue[Reply]' = queue.SimpleQueue()
+        with self._lock:
+            number = next(self._numbers)
+            self._asked[number] = answer
             try:
-                ret, out, status = send(text, inbuf)
-            except rados.Error as e:
-                return -abs(e.errno or errno.EIO), '', str(e)
-            return ret, bytes(out).decode(errors='replace'), _as_text(status)
-        return _Call(call, f'{target}: {command.get("prefix")}')
+                print(json.dumps({'id': number, 'target': target, 'command': json.dumps(command),
+                                  'inbuf': base64.b64encode(inbuf).decode()}),
+                      file=self._process.stdin)
+            except OSError as e:
+                raise ClusterError(f'the program that sends commands has ended: {e}')
+        return _Call(answer.get, f'{target}: {command.get("prefix")}')
 
-
-def _sender(handle: Handle, target: str) -> Callable[[str, bytes], Tuple[int, bytes, Any]]:
-    if target == 'mon':
-        return handle.mon_command
-    if target == 'mgr':
-        return handle.mgr_command
-    kind, _, ident = target.partition('.')
-    if kind == 'osd':
-        return lambda text, inbuf: handle.osd_command(int(ident), text, inbuf)
-    if kind == 'mgr':
-        return lambda text, inbuf: handle.mgr_command(text, inbuf, target=ident)
-    if kind == 'mon':
-        return lambda text, inbuf: handle.mon_command(text, inbuf, target=ident)
-    raise ClusterError(f'{target!r} takes no commands: mon, mgr, or one daemon such as osd.3')
-
-
-def _as_text(status: Any) -> str:
-    return status.decode(errors='replace') if isinstance(status, bytes) else str(status or '')
+    def _receive(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            ret, out, status = answer['reply']
+            self._asked.pop(answer['id']).put((ret, out, status))
+        for waiting in self._asked.values():
+            waiting.put((-errno.ENOTCONN, '', 'the program that sends commands has ended'))
 
 
 def parse(reply: Reply, what: str) -> Any:

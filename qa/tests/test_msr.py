@@ -23,12 +23,13 @@ PROFILE = ['k=4', 'm=2', 'crush-failure-domain=host', 'crush-osds-per-failure-do
 def msr_cluster(make: ClusterFactory, release: str) -> Cluster:
     """15 OSDs on 5 hosts with an erasure coded pool."""
     cluster = make(release, osds=15, hosts=5, conf=FAST_CONF)
+    # Clients of an older release do not know such rules, and are not let in.
+    cluster.connect_as_release()
     cluster.mon('osd set-require-min-compat-client', version='squid', yes_i_really_mean_it=True)
     cluster.mon('osd erasure-code-profile set', name='msr', profile=PROFILE)
     cluster.mon('osd pool create', pool='msr', pg_num=64, pgp_num=64, pool_type='erasure',
                 erasure_code_profile='msr')
     cluster.mon('osd pool application enable', pool='msr', app='qa')
-    # Native clients of an older release do not know such rules.
     subprocess.run(cluster.release.argv(
         ['rados', '-c', str(cluster.conf_path), '-p', 'msr', 'bench', '3', 'write', '-b', '16384',
          '--no-cleanup'], cluster.directory), check=True, stdout=subprocess.DEVNULL,

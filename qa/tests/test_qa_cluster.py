@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The test clusters themselves: do they behave, and do they leave nothing behind?"""
 
+import errno
 import os
 import signal
 import subprocess
@@ -88,6 +89,12 @@ def test_boots_and_serves(release: str, make_cluster: ClusterFactory) -> None:
 
     directory = cluster.directory
     assert len(_processes_of(directory)) == 8
+    cluster.connect_as_release()
+    refused_again = [cluster.command(daemon, {'prefix': 'nonesuch'}) for daemon in (
+        'mon', 'mgr', 'osd.0', 'rbd')]
+    assert [reply[0] for reply in refused_again] == [-errno.EINVAL] * 4
+    cluster.flush_pg_stats()
+    assert cluster.mon('osd stat')['num_up_osds'] == 6
     cluster.down()
     assert _processes_of(directory) == []
     assert not directory.exists()
