@@ -23,6 +23,14 @@ _REPLICATED_RULES = frozenset({1, 4})
 _ERASURE_RULES = frozenset({3, 5})
 #: Bucket algorithms in which the draw of an item does not depend on its position.
 _UNORDERED = frozenset({'straw', 'straw2'})
+#: What a dump lists among the tunables, but derives from them and from the rest of the map.
+_DERIVED = frozenset({
+    'profile', 'optimal_tunables', 'legacy_tunables', 'minimum_required_version',
+    'require_feature_tunables', 'require_feature_tunables2', 'require_feature_tunables3',
+    'require_feature_tunables5', 'has_v2_rules', 'has_v3_rules', 'has_v4_buckets', 'has_v5_rules',
+    'has_msr_rules'})
+#: Tunables that mgrs before Squid do not list, with their defaults.
+_MSR_TUNABLES = {'msr_descents': 100, 'msr_collision_tries': 100}
 
 
 @dataclass
@@ -47,6 +55,7 @@ class CrushRules:
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
+    _checksums: Dict[int, int] = field(init=False, default_factory=dict)
     #: By type: OSD -> name of its bucket. Turns ask for thousands of them.
     _domains: Dict[str, Dict[int, Optional[str]]] = field(
         init=False, default_factory=dict, compare=False)
@@ -68,16 +77,16 @@ class CrushRules:
         # Edited maps may have rules without a name.
         rules: Dict[int, Any] = {r['rule_id']: {'rule_name': str(r['rule_id']), **r}
                                  for r in crush_dump['rules']}
+        tunables = {**_MSR_TUNABLES, **{
+            name: value for name, value in (crush_dump.get('tunables') or {}).items()
+            if name not in _DERIVED}}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']}, rules,
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
-                   zlib.crc32(json.dumps([crush_dump.get('tunables'),
-                                          crush_dump.get('choose_args')],
-                                         sort_keys=True).encode()),
-                   zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()),
-                   zlib.crc32(json.dumps(sorted(
+                   _checksum([tunables, crush_dump.get('choose_args')]), _checksum(tunables),
+                   _checksum(sorted(
                        [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
                         *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
-                       for b in crush_dump['buckets'])).encode()),
+                       for b in crush_dump['buckets'])),
                    any(bucket.get('weight_set') for buckets in (
                        crush_dump.get('choose_args') or {}).values() for bucket in buckets))
 
@@ -156,8 +165,9 @@ class CrushRules:
 
     def checksum(self, rule_id: int) -> int:
         """A checksum of the steps of a rule."""
-        steps = steps_of(self._dumped_rules.get(rule_id, {}))
-        return zlib.crc32(json.dumps(steps, sort_keys=True).encode())
+        if rule_id not in self._checksums:
+            self._checksums[rule_id] = _checksum(steps_of(self._dumped_rules.get(rule_id, {})))
+        return self._checksums[rule_id]
 
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
         """Number of buckets of the failure domain of a rule that a PG needs."""
@@ -330,14 +340,14 @@ class CrushRules:
                        for bucket in self._buckets.values() if '~' not in bucket.name)
         rules = sorted((rule_id, json.dumps(rule['steps'], sort_keys=True))
                        for rule_id, rule in self._dumped_rules.items())
-        return zlib.crc32(json.dumps([trees, rules]).encode())
+        return _checksum([trees, rules])
 
     @cached_property
     def identity(self) -> int:
         """A checksum of all that places PGs. The map version is not such a checksum: the mons give
         the same map a new version when an OSD starts and names its device class."""
-        return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
-                                      self._rest, self._hashing]).encode())
+        return _checksum([self.fingerprint(), sorted(self._classes.items()), self._rest,
+                          self._hashing])
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.
@@ -360,7 +370,8 @@ class CrushRules:
                 {rule: described['steps'] for rule, described in self._dumped_rules.items()},
                 dict(self._classes), self._rest, self._hashing)
 
-    def digest(self) -> Dict[str, int]:
+    @cached_property
+    def digest(self) -> Mapping[str, int]:
         """Checksums of each OSD (weights and places), bucket (place) and rule, by name.
 
         Names with different checksums have changed between two maps. Weights of buckets are sums
@@ -376,8 +387,7 @@ class CrushRules:
                         [bucket.name, weight if item >= 0 else 0, self.class_of(item)])
         for rule in self._dumped_rules.values():
             parts['rule ' + str(rule['rule_name'])] = [rule['rule_id'], rule['steps']]
-        return {name: zlib.crc32(json.dumps(part, sort_keys=True).encode())
-                for name, part in parts.items()}
+        return {name: _checksum(part) for name, part in parts.items()}
 
     def rule_named(self, name: str) -> Optional[int]:
         return next((rule_id for rule_id, rule in self._dumped_rules.items()
@@ -488,3 +498,8 @@ def _reached(direct: Mapping[int, AbstractSet[int]], start: int) -> Set[int]:
         reached |= fresh
         pending += fresh
     return reached
+
+
+def _checksum(value: object) -> int:
+    """Of what JSON can express; the order of keys does not matter."""
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())

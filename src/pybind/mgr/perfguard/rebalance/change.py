@@ -210,7 +210,7 @@ class Change:
     def rest_of_crush(self, observation: Observation) -> int:
         """A checksum of CRUSH without the OSDs of the burst."""
         names = {'osd.%d' % osd for osd in self.chunk}
-        others = sorted(item for item in observation.crush.digest().items() if item[0] not in names)
+        others = sorted(item for item in observation.crush.digest.items() if item[0] not in names)
         return zlib.crc32(repr(others).encode())
 
     @property

@@ -87,7 +87,7 @@ class CrushOrders:
         if not isinstance(change, MapChange) or not change.crush_version \
                 or observation.crush_version == change.crush_version:
             return ''
-        before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest()
+        before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest
         # Names of rules do not affect placement.
         is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
         return '' if is_same else differences(before, now)
@@ -378,7 +378,7 @@ class CrushOrders:
     def journal(self, preview: Preview, observation: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
         if preview.crush_map is not None:
-            self._store.put(CRUSH_BASE, observation.crush.digest())
+            self._store.put(CRUSH_BASE, observation.crush.digest)
             self._store.put(CRUSH_MAP, base64.b64encode(preview.crush_map).decode())
         if preview.change.drained:
             weights = observation.crush.weights()

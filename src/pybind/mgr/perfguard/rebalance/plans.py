@@ -101,7 +101,7 @@ def ground_of(observation: Observation) -> PlanGround:
     """What a plan is based on: if it has changed, the plan is outdated."""
     osdmap = observation.osdmap
     return PlanGround(
-        observation.crush_version, observation.crush.digest(),
+        observation.crush_version, observation.crush.digest,
         {'osd.%d' % osd.id: {'reweight': osd.reweight, 'destroyed': osd.destroyed,
                              'uuid': osd.uuid} for osd in osdmap.osds.values() if osd.exists},
         {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,

@@ -158,7 +158,25 @@ def test_a_rule_of_an_edited_map_may_have_no_name() -> None:
     assert crush.rule_name(0) == '0'
     assert crush.rule_named('rule1') == 1
     assert 'rule0' not in (crush.violation(0, 3, (0, 2, 8)) or '')
-    assert crush.digest()['rule 0'] != crush.digest()['rule rule1']
+    assert crush.digest['rule 0'] != crush.digest['rule rule1']
+
+
+def test_tunables_that_place_nothing() -> None:
+    """Some only say what the map contains, and an mgr of Squid knows further ones."""
+    tunables = {'choose_total_tries': 50, 'chooseleaf_stable': 1, 'has_v2_rules': 0,
+                'minimum_required_version': 'jewel'}
+    before = CrushRules.from_dump({**DUMP, 'tunables': tunables})
+
+    def has_changed(**others: Any) -> bool:
+        now = CrushRules.from_dump({**DUMP, 'tunables': {**tunables, **others}})
+        assert (now.tunables == before.tunables) == (now.identity == before.identity)
+        return now.tunables != before.tunables
+
+    assert not has_changed(has_v2_rules=1, minimum_required_version='firefly')
+    assert not has_changed(msr_descents=100, msr_collision_tries=100, has_msr_rules=0)
+    assert has_changed(msr_descents=50)
+    assert has_changed(choose_total_tries=100)
+    assert has_changed(of_a_later_release=1)
 
 
 def test_not_a_crush_dump():
@@ -236,8 +254,9 @@ def test_the_identity_that_an_earlier_version_has_stored_is_that_of_the_same_map
     root: Dict[str, Any] = {**bucket(-1, 'default', 10, [(0, 1), (1, 1)]), 'alg': 'straw2',
                             'hash': 'rjenkins1'}
     dump = {'buckets': [root], 'rules': [rule(0, take(-1))], 'types': [],
-            'devices': [{'id': 0, 'name': 'osd.0', 'class': 'ssd'}], 'tunables': {'profile': 'x'}}
-    assert CrushRules.from_dump(dump).identity == 1295888170
+            'devices': [{'id': 0, 'name': 'osd.0', 'class': 'ssd'}],
+            'tunables': {'choose_total_tries': 50}}
+    assert CrushRules.from_dump(dump).identity == 163740356
 
 
 def test_a_cycle_of_buckets_ends_every_walk() -> None:
