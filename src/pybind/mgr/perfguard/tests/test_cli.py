@@ -264,6 +264,9 @@ def test_an_empty_variable_of_a_shell_is_refused(
     ('preview', {'change': 'lose'}, 'lose requires OSDs'),
     ('plan save', {'change': 'lose', 'what': ['osd.1']}, "cannot plan 'lose'"),
     ('preview', {'change': 'pg_num'}, 'requires a pool'), ('preview', {'change': 'import'}, '-i'),
+    ('preview', {'change': 'pg_num', 'what': ['p', '32', '16']}, 'at most one number'),
+    ('preview', {'change': 'rule', 'what': ['p']}, 'a CRUSH rule'),
+    ('preview', {'change': 'rule', 'what': ['p', 'r', 'q']}, 'a CRUSH rule'),
     ('preview', {'change': 'destroy'}, 'expand, drain')])
 def test_no_argument_is_ignored_or_assumed(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, given: Dict[str, Any],
