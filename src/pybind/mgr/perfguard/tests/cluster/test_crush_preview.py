@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
@@ -29,6 +30,36 @@ NOW = ['pool 1 pg_num 4',
 PYTHON = sys.executable
 LATER = [*NOW[:2], NOW[2].replace('3,1,2', '9,1,2').replace('p3', 'p9'), NOW[3],
          NOW[4].replace('NONE', '9', 1), *NOW[5:]]
+
+
+class Mons:
+    """Stands for MgrModule and for its librados: the mons answer one command."""
+
+    def __init__(self, status: int, data: bytes) -> None:
+        self.rados, self._reply = self, (status, data, 'why')
+        self.get_latest_counter = None
+        self.commands: List[Dict[str, Any]] = []
+
+    def mon_command(self, command: str, inbuf: bytes, timeout: int) -> Tuple[int, bytes, str]:
+        self.commands.append(json.loads(command))
+        return self._reply
+
+
+@pytest.mark.parametrize('status, data', [(0, b'map'), (-2, b''), (0, b'')])
+def test_the_osdmap_of_an_epoch_comes_from_the_mons(
+        mgr_stub: ModuleType, monkeypatch: pytest.MonkeyPatch, status: int, data: bytes) -> None:
+    from perfguard.cluster.mgr import MgrCluster
+    mons: Any = Mons(status, data)
+    cluster = MgrCluster(mons, lambda: False, lambda: 0.0)
+    for name in ('outlook', 'grown', 'shrunk'):
+        monkeypatch.setattr(crush_preview, name, lambda osdmap, read, *_: read(osdmap.epoch))
+    for ask in (lambda: cluster.outlook(OSDMAP, {}, None), lambda: cluster.shrunk(OSDMAP, set())):
+        if data:
+            assert ask() == data
+        else:
+            with pytest.raises(OSError, match='could not get OSDMap 7 from the mons: why'):
+                ask()
+    assert mons.commands == 2 * [{'prefix': 'osd getmap', 'epoch': 7}]
 
 
 class Process:

@@ -184,6 +184,14 @@ def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
     assert refused.value.errno == errno.EINVAL
 
 
+def test_results_of_two_runs_are_both_imported(driver: ProbeDriver) -> None:
+    runs = [driver.give(ImportedRun(json.dumps(measured(created=created))))['id']
+            for created in (100.0, 101.0)]
+    other = {**measured(created=101.0), 'pool': 'ec'}
+    runs.append(driver.give(ImportedRun(json.dumps(other)))['id'])
+    assert len(set(runs)) == 3
+
+
 def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: ProbeDriver) -> None:
     def give(rate: int, created: float, host: str = 'kvm7') -> int:
         found = driver.give(ImportedRun(json.dumps(measured(rate, created, host))))

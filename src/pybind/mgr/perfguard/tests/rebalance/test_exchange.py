@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """New OSDs for old ones in one campaign: `expand --drain`."""
+import errno
 from collections import Counter
 from dataclasses import replace
-from typing import Dict, List, Mapping, Set, Tuple
+from typing import Dict, List, Mapping, Set, Tuple, Type
 
 import pytest
 
+from perfguard.cluster.types import Space
+from perfguard.errors import Refused
 from perfguard.rebalance.types import Phase
 
 from ..fakes.driver import OPTIONS, Driver
@@ -34,9 +37,9 @@ class Moves:
         return False
 
 
-def cluster_with_new_osds() -> AuditedCluster:
+def cluster_with_new_osds(kind: Type[AuditedCluster] = AuditedCluster) -> AuditedCluster:
     """Five hosts with two OSDs each; two further OSDs without weight."""
-    cluster = AuditedCluster(pgs=48, hosts=5, osds_per_host=2)
+    cluster = kind(pgs=48, hosts=5, osds_per_host=2)
     cluster.add_osds(len(NEW), 0.0)
     for pg in cluster.pg.values():
         pg.data = pg.up
@@ -98,6 +101,23 @@ def test_a_rollback_fills_the_old_osds_and_empties_the_new_ones() -> None:
     assert {pgid: set(data) for pgid, data in ends.items()} == {
         pgid: set(data) for pgid, data in before.items()}
     assert driver.cluster.clean() and not driver.cluster.wrong  # type: ignore[attr-defined]
+
+
+class AlmostFull(AuditedCluster):
+    def osd_space(self) -> Dict[int, Space]:
+        """The old OSDs have room for what one other OSD loses, but not for the data of two."""
+        return {osd: Space(100 << 30, (70 << 30) if toy.crush_weight else 0)
+                for osd, toy in self.toys.items()}
+
+
+@pytest.mark.parametrize('weight, fits', [('20', True), ('0.1', False)])
+def test_without_a_preview_the_new_osds_count_as_room(weight: str, fits: bool) -> None:
+    cluster = cluster_with_new_osds(AlmostFull)
+    driver = Driver(cluster)
+    cluster.no_tools = 'no crushtool'
+    with pytest.raises(Refused) as refused:
+        driver.order('expand', 'osd.10', 'osd.11', drain=OLD, weight=weight)
+    assert refused.value.errno == (errno.EIO if fits else errno.ENOSPC), refused.value
 
 
 class FewHosts(AuditedCluster):

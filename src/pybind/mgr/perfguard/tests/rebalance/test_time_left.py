@@ -41,6 +41,11 @@ def test_commands_json_and_the_progress_event_agree(moving: Driver) -> None:
     assert progress_message(shown.campaign, shown.status).endswith('%s left' % text)
 
 
+def test_a_line_has_the_first_reason(moving: Driver) -> None:
+    line = tables.watched({**moving.status, 'reasons': ['the limit', 'another one']})
+    assert line.endswith(' left: the limit')
+
+
 def test_an_osd_with_most_to_send_or_to_receive_bounds_the_time(moving: Driver) -> None:
     campaign = moving.loop.rebalance.campaign
     assert campaign.progress.arrivals.flown > campaign.progress.arrivals.busy > 0

@@ -84,6 +84,15 @@ def test_a_week_with_quiet_weekends_does_not_grow() -> None:
         assert grown.per_day == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize('rising, grows', [(1, False), (2, True)])
+def test_how_many_days_of_the_week_have_to_grow(rising: int, grows: bool) -> None:
+    """Of three weeks, the variance of Kendall's score is 11/3 for each day of the week: the score
+    has to be above 1.96 * (77/3) ** 0.5 + 1 = 10.9."""
+    ops = [100.0 + (week if day < rising else (0, 2, 1)[week])  # scores 3 and 1
+           for week in range(3) for day in range(7)]
+    assert (growth(days(ops)).per_day is not None) is grows
+
+
 def test_one_busy_day_is_no_growth() -> None:
     ops = [100.0] * 28
     ops[-1] = 1e6
