@@ -13,6 +13,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import PgCounts, PgReads, Readings
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign import NO_CAMPAIGN
+from perfguard.mitigation.controller import CONFIG_SECONDS
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
 from perfguard.watch.slow_osds import SlowOsds
@@ -74,6 +75,22 @@ def climbed() -> Mitigated:
     driver.wait('slow recovery', 'held')
     driver.run(3)
     return driver
+
+
+def test_options_are_read_every_few_seconds_while_some_are_borrowed(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the operator may set them meanwhile; each reading is a command to the mons."""
+    driver = climbed()
+    read, times = driver.cluster.config_entries, []
+
+    def noted() -> Any:
+        times.append(driver.cluster.now)
+        return read()
+
+    monkeypatch.setattr(driver.cluster, 'config_entries', noted)
+    driver.run(40)
+    assert 40 / CONFIG_SECONDS - 2 <= len(times) <= 40 / CONFIG_SECONDS + 1
+    assert all(after - before >= CONFIG_SECONDS for before, after in zip(times, times[1:]))
 
 
 def test_up_and_down_without_a_campaign() -> None:

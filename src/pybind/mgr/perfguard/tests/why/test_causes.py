@@ -12,7 +12,7 @@ from perfguard.watch.causes import LikelyCause
 from perfguard.watch.laggy import Suspect
 from perfguard.watch.report import OsdRow
 from perfguard.watch.types import Chronic
-from perfguard.why.causes import OsdCase, osd_causes
+from perfguard.why.causes import NOTABLE_PING_MS, OsdCase, osd_causes
 
 from ..fakes.campaigns import campaign_of
 
@@ -42,7 +42,8 @@ def counts(**more: Any) -> OsdCase:
     (row(chronic=Chronic(3, 1.0, 2.0, 3.0, 0.04, 2, 5.0, 'slow for 4 % of the time')),
      Code.SLOW_AGAIN),
     (replace(CALM, suspect=Suspect(3, 1.0, 'in all')), 'PERFGUARD_LAGGY_PGS'),
-    (row(ping_ms=300.0), Code.SLOW_PING),
+    (row(ping_ms=300.0), Code.SLOW_PING), (row(ping_ms=NOTABLE_PING_MS), Code.SLOW_PING),
+    (row(ping_ms=0.99 * NOTABLE_PING_MS), Code.NOT_SLOW),
     (replace(CALM, signals=Signals(PgCounts(), slow_daemons={'osd.3': 2})), Code.SLOW_OPS),
     (replace(CALM, campaign=campaign_of(1, Phase.RELEASING, 0.0, in_flight={'1.a': FLIGHT})),
      Code.IN_FLIGHT),
