@@ -227,8 +227,8 @@ def importers_of(files: Mapping[str, bytes], package: str) -> Dict[str, Set[str]
 
 
 def importing_tests(mutated: str, importers: Mapping[str, Set[str]]) -> List[Reach]:
-    """Files of tests that import `mutated`, the closest first, of these those of the folder with
-    the same name first."""
+    """Files of tests that import `mutated`, in the order in which they are likely to notice: those
+    named after it, which may import it through others only, then the closest."""
     distance = {mutated: 0}
     queue = deque([mutated])
     while queue:
@@ -239,9 +239,13 @@ def importing_tests(mutated: str, importers: Mapping[str, Set[str]]) -> List[Rea
     folder, stem = PurePosixPath(mutated).parent.name, PurePosixPath(mutated).stem
     tests = [Reach(path, far) for path, far in distance.items()
              if PurePosixPath(path).name.startswith('test_')]
-    return sorted(tests, key=lambda reach: (
-        reach.distance, stem not in PurePosixPath(reach.path).stem,
-        PurePosixPath(reach.path).parent.name != folder, reach.path))
+
+    def order(reach: Reach) -> Tuple[bool, int, bool, bool, str]:
+        path = PurePosixPath(reach.path)
+        is_named, is_near = stem in path.stem, path.parent.name == folder
+        return not (is_named and is_near), reach.distance, not is_named, not is_near, reach.path
+
+    return sorted(tests, key=order)
 
 
 def _module(path: str, package: str) -> str:

@@ -80,6 +80,15 @@ def test_tests_that_import_the_mutated_file_the_closest_first() -> None:
     assert importing_tests('mgr/p/c/d.py', importers) == [Reach('mgr/p/tests/c/test_d.py', 1)]
 
 
+def test_tests_that_are_named_after_the_mutated_file_come_first() -> None:
+    importers = importers_of({
+        'mgr/p/__init__.py': b'', 'mgr/p/c/__init__.py': b'', 'mgr/p/c/e.py': b'X = 1\n',
+        'mgr/p/f.py': b'from .c import e\n', 'mgr/p/tests/test_x.py': b'import p.c.e\n',
+        'mgr/p/tests/c/test_e.py': b'import p.f\n'}, PACKAGE)
+    assert importing_tests('mgr/p/c/e.py', importers) == [
+        Reach('mgr/p/tests/c/test_e.py', 2), Reach('mgr/p/tests/test_x.py', 1)]
+
+
 def test_tests_within_a_budget() -> None:
     tests = [Reach(name, 1) for name in 'abcd']
     seconds = {'a': 30.0, 'b': 50.0, 'c': 20.0}
