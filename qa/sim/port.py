@@ -498,7 +498,7 @@ class SimCluster:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
                      for name, value in options.items())
 
-    def degraded_sleep(self) -> str:
+    def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
         return 'osd_recovery_sleep'
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:

@@ -54,15 +54,17 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
 
 
-def degraded_sleep(mgr: Any) -> str:
-    """The option for the sleep of OSDs after each object of degraded PGs; from Tentacle on, it is
-    not that of other PGs."""
+def degraded_sleep(mgr: Any, alike: bool) -> str:
+    """The option for the sleep of OSDs after each object of degraded PGs; in newer versions, it is
+    not that of other PGs. `alike`: all mons and OSDs run the version of this mgr. If not, some may
+    lack the newer option: mons refuse it then, and OSDs ignore it. The older one has an effect on
+    all OSDs."""
     name = 'osd_recovery_sleep_degraded'
     try:
         mgr.get_ceph_option(name)
     except KeyError:
         return 'osd_recovery_sleep'
-    return name
+    return name if alike else 'osd_recovery_sleep'
 
 
 def call_module(mgr: Any, module: str, method: str, *args: Any) -> Any:

@@ -281,8 +281,17 @@ class MgrCluster:
         reply = self._ask([command])[0]
         return reply.out if reply.retval == 0 else ''
 
-    def degraded_sleep(self) -> str:
-        return degraded_sleep(self._mgr)
+    def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
+        own_version = self._version_of('mgr', self._mgr.get_mgr_id())
+        mon_versions = {self._version_of('mon', str(mon['name']))
+                        for mon in self._mgr.get('mon_map')['mons']}
+        return degraded_sleep(
+            self._mgr, bool(own_version) and mon_versions == osd_versions == {own_version})
+
+    def _version_of(self, service: str, name: str) -> str:
+        """The version of a daemon, as in "18.2.7"; '' if unknown."""
+        metadata = self._mgr.get_metadata(service, name) or {}
+        return str(metadata.get('ceph_version_short', ''))
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         """Known answers of OSDs; the others are requested without waiting."""

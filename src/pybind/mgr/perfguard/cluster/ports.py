@@ -150,9 +150,12 @@ class Reader(Protocol):
         """Flags that others have ordered to set, even if they were set; see flag_orders.py."""
         ...
 
-    def degraded_sleep(self) -> str:
+    def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
         """The option for the sleep of OSDs after each object of degraded PGs. If it is 0, those for
-        types of drives (..._hdd) apply."""
+        types of drives (..._hdd) apply. During an upgrade, it is one that all mons and OSDs have.
+
+        `osd_versions`: the versions of all OSDs, as in "18.2.7"; '' among them: some are unknown.
+        """
         ...
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]: ...

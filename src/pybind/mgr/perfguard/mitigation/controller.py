@@ -93,6 +93,8 @@ class Mitigating:
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
         self._blind = False
+        #: As in Watched.
+        self._osd_versions: FrozenSet[str] = frozenset()
         #: The judgement of the throttle on clients, without a campaign, and what follows from it,
         #: while degraded PGs recover.
         self._pace, self._room = Pace(), ClientRoom()
@@ -149,6 +151,7 @@ class Mitigating:
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
+        self._osd_versions = watched.osd_versions
         unmuted = {osd for check, osds in watched.reported_osds.items()
                    if check not in signals.muted for osd in osds}
         slow_osds = {osd: why for osd, why in watched.slow_osds.items() if osd in unmuted}
@@ -231,7 +234,7 @@ class Mitigating:
     def _with_config(self, now: float, ladder_view: LadderView) -> LadderView:
         self._config_read = now
         return replace(ladder_view, config=self._cluster.config_entries(),
-                       degraded_sleep=self._cluster.degraded_sleep())
+                       degraded_sleep=self._cluster.degraded_sleep(self._osd_versions))
 
     def _look_up(self, now: float, ladder_view: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:

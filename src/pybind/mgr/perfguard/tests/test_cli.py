@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import types
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import pytest
 
@@ -943,15 +943,44 @@ def test_an_option_of_the_balancer_that_is_no_number(mgr_stub: types.ModuleType)
     assert balancer_options(mgr) == {'active': 'true'}
 
 
-def test_the_sleep_of_degraded_pgs_is_one_that_the_release_has(mgr_stub: types.ModuleType) -> None:
-    from perfguard.compat import degraded_sleep
+class MixedMgr(Mgr):
+    """An mgr that may know the newer option, and the versions of daemons."""
 
-    class Options:
-        def __init__(self, **options: float) -> None:
-            self.get_ceph_option = options.__getitem__
+    def __init__(self, has_option: bool, **versions: str) -> None:
+        super().__init__()
+        self.has_option, self.versions = has_option, versions
+        self.data['mon_map'] = {'mons': [{'name': 'a'}, {'name': 'b'}]}
 
-    assert degraded_sleep(Options(osd_recovery_sleep=0.0)) == 'osd_recovery_sleep'
-    assert degraded_sleep(Options(osd_recovery_sleep_degraded=0.0)) == 'osd_recovery_sleep_degraded'
+    def get_ceph_option(self, name: str) -> Any:
+        if name == 'osd_recovery_sleep_degraded' and self.has_option:
+            return 0.0
+        return super().get_ceph_option(name)
+
+    def get_mgr_id(self) -> str:
+        return 'x'
+
+    def get_metadata(self, service: str, name: str) -> Any:
+        version = self.versions.get('%s_%s' % (service, name))
+        return None if version is None else {'ceph_version_short': version}
+
+
+NEW = {'mgr_x': '20.2.4', 'mon_a': '20.2.4', 'mon_b': '20.2.4'}
+
+
+@pytest.mark.parametrize('has_option, versions, osd_versions, own', [
+    (True, NEW, {'20.2.4'}, True), (False, NEW, {'20.2.4'}, False),
+    # An upgrade: mgrs are first, OSDs last. Point releases of Reef differ in this.
+    (True, {**NEW, 'mon_b': '18.2.7'}, {'18.2.7'}, False),
+    (True, NEW, {'20.2.4', '18.2.7'}, False), (True, NEW, {'18.2.7'}, False),
+    # Not known yet, as after a failover.
+    (True, NEW, {'20.2.4', ''}, False), (True, NEW, set(), False),
+    (True, {'mgr_x': '20.2.4', 'mon_a': '20.2.4'}, {'20.2.4'}, False), (True, {}, {''}, False)])
+def test_the_sleep_of_degraded_pgs_is_one_that_all_daemons_have(
+        has_option: bool, versions: Dict[str, str], osd_versions: Set[str], own: bool,
+        mgr_stub: types.ModuleType) -> None:
+    cluster = mgr_cluster(MixedMgr(has_option, **versions))
+    assert cluster.degraded_sleep(frozenset(osd_versions)) == (
+        'osd_recovery_sleep_degraded' if own else 'osd_recovery_sleep')
 
 
 def test_notify_types_are_those_that_the_release_knows(mgr_stub: types.ModuleType) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
                     Union)
 
@@ -76,6 +76,8 @@ class Watched:
     reported_osds: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
+    #: Versions of the OSDs, as in "18.2.7"; '' among them: some are unknown.
+    osd_versions: FrozenSet[str] = frozenset()
 
 
 class _Document:
@@ -237,7 +239,9 @@ class Watching:
         if self._watch.rounds.ended != self._rows_of:
             self._rows = report.osds(self._watch, context)
             self._rows_of = self._watch.rounds.ended
-        self.watched = _watched(self._watch, context, options, self._rows)
+        self.watched = replace(
+            _watched(self._watch, context, options, self._rows),
+            osd_versions=frozenset(version for version, _ in readings.software.values()))
         self._checks = self.watched.checks
         self.clients = Clients(context.now, readings.seconds, readings.clients,
                                _pool_clients(self._watch, context, options),

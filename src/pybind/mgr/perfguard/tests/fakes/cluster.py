@@ -212,6 +212,8 @@ class FakeCluster:
     mons_silent: bool = False
     #: They run different versions of Ceph.
     mons_differ: bool = False
+    #: Versions of OSDs -> their option for the sleep between degraded objects.
+    degraded_sleeps: Dict[AbstractSet[str], str] = field(default_factory=dict)
     #: Commands of this prefix, or of prefix and option, are answered with this error and do
     #: nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
@@ -998,8 +1000,8 @@ class FakeCluster:
     def option_changes(self) -> Optional[Tuple[OptionChange, ...]]:
         return None if self.mute else tuple(self.option_log)
 
-    def degraded_sleep(self) -> str:
-        return 'osd_recovery_sleep'
+    def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
+        return self.degraded_sleeps.get(osd_versions, 'osd_recovery_sleep')
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         return {} if self.mute else {question: self._answer(question) for question in questions}

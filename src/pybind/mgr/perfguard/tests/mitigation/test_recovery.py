@@ -389,6 +389,19 @@ def test_in_the_loop() -> None:
     assert driver.cluster.osd_config == FOUND and not driver.loop.published.ledger.rows
 
 
+@pytest.mark.parametrize('old', ['18.2.7', '20.2.4'])
+def test_the_sleep_is_one_that_the_osds_have(old: str) -> None:
+    """An upgrade restarts OSDs one after another, and each restart leaves degraded PGs."""
+    driver = Lossy()
+    driver.cluster.read = replace(driver.cluster.read, software={
+        0: ('20.2.4', '6.1'), 1: (old, '6.1')})
+    driver.cluster.degraded_sleeps = {frozenset({'20.2.4'}): 'osd_recovery_sleep_degraded'}
+    driver.lose()
+    driver.wait('faster recovery', 'held')
+    name = 'osd_recovery_sleep_degraded_hdd' if old == '20.2.4' else 'osd_recovery_sleep_hdd'
+    assert {name for who, name in driver.cluster.osd_config if name.endswith('_hdd')} == {name}
+
+
 def story(at: Optional[int] = None) -> Lossy:
     driver = Lossy()
     driver.cluster.fault.count, driver.cluster.fault.at = 0, at
