@@ -65,8 +65,9 @@ class ExtraWork(NamedTuple):
     #: PGs that it works on, and the median of its peers.
     pgs: int
     peers_pgs: float
-    #: Whether it had more than they before it became slow; None: not known, as after a failover. A
-    #: slow OSD works longer than its peers, so what began later may be an effect.
+    #: Whether it had more than they before it became slow; None: not known, as after a failover, or
+    #: if both began at about the same time. A slow OSD works longer than its peers, so what began
+    #: later may be an effect.
     was_first: Optional[bool]
 
 

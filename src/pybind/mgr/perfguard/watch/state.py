@@ -638,14 +638,19 @@ class ExtraWorks:
         #: The first and the last reading, and what time the latter is of.
         self._first = math.inf
         self._last = self._begin = -math.inf
+        #: By how many seconds the time since which an OSD is slow may be early. It is half of a
+        #: window before the median rises; that of an OSD that was idle rises earlier.
+        self._early_seconds = 0.0
 
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
-               places: Mapping[int, OsdPlace], pause_seconds: float) -> None:
+               places: Mapping[int, OsdPlace], slow_osd_seconds: float) -> None:
         """Add a reading of what OSDs worked on between `begin` and `now`. Work that pauses for at
-        most `pause_seconds` goes on, and so does what two readings show that are further apart."""
+        most `slow_osd_seconds` goes on, and so does what two readings show that are further apart.
+        """
         self._first = min(self._first, now)
+        self._early_seconds = slow_osd_seconds / 2
         spans = {key: span for key, span in self._spans.items()
-                 if span.seen == self._last or now - span.seen <= pause_seconds}
+                 if span.seen == self._last or now - span.seen <= slow_osd_seconds}
         for code, (count, _) in WORK.items():
             numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
             if not any(numbers.values()):
@@ -673,9 +678,12 @@ class ExtraWorks:
                      for code, span in spans if span and span.seen == self._last)
 
     def _was_first(self, span: _WorkSpan, slow_since: float) -> Optional[bool]:
+        """None: it is not known, so neither this work nor the drive is named."""
         if span.since == -math.inf and slow_since < self._first:
             return None
-        return span.since <= slow_since
+        if span.since <= slow_since:
+            return True
+        return None if span.since <= slow_since + self._early_seconds else False
 
 
 def _median_of_others(ordered: Sequence[float], member: float) -> float:

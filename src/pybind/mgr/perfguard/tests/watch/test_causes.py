@@ -265,7 +265,8 @@ def slow_since(watch: state.WatchState, since: float) -> None:
 LONGEST = [(0, {}), (5, {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 1}), (60, {0: 1, 3: 1, 4: 2, 5: 1}),
            (120, {0: 1, 3: 1}), (300, {0: 1})]
 #: It alone backfills.
-ALONE = [(0, {}), (95, {}), (100, {0: 2}), (105, {0: 2}), (110, {0: 1})]
+ALONE: List[Tuple[int, Dict[int, int]]] = [
+    (0, {}), (95, {}), (100, {0: 2}), (105, {0: 2}), (110, {0: 1})]
 
 
 @pytest.mark.parametrize('rows, slow, causes_now', [
@@ -291,6 +292,23 @@ def test_work_that_begins_later_is_no_cause(rows: Sequence[Tuple[int, Dict[int, 
             working('backfilling', **{'osd%d' % osd: pgs for osd, pgs in numbers.items()}))
     slow_since(watch, 1e9 + slow)
     assert [cause.code for cause in watch.causes_of(0, context)] == causes_now
+
+
+def test_work_that_begins_with_the_slowness_does_not_make_it_the_drive(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has begun after second 90 may have made an OSD slow that was noticed as late as second
+    115, and so counts as slow since second 85."""
+    places = {osd: place(osd) for osd in range(6)}
+    watch, context = state.WatchState(), watched(places)[1]
+    monkeypatch.setattr(watch.slow, 'slowdowns', lambda osd: STORE)
+    for seconds, numbers in ALONE:
+        add(watch, context, 1e9 + seconds, places, working('backfilling', **{
+            'osd%d' % osd: pgs for osd, pgs in numbers.items()}))
+    causes_by_time = {}
+    for slow in (59, 60, 85, 89, 90):
+        slow_since(watch, 1e9 + slow)
+        causes_by_time[slow] = [cause.code for cause in watch.causes_of(0, context)]
+    assert causes_by_time == {59: ['drive'], 60: [], 85: [], 89: [], 90: ['backfill']}
 
 
 @pytest.mark.parametrize('unreported', [False, True])

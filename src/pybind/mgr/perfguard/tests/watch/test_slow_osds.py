@@ -77,6 +77,20 @@ class Clock:
         return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
 
 
+@pytest.mark.parametrize('idle', [False, True])
+def test_the_time_since_which_an_osd_is_slow_is_never_late(idle: bool) -> None:
+    """It may be up to half of slow_osd_seconds early: of an OSD that was idle, the median rises
+    with the first operations."""
+    clock = Clock()
+    clock.play(600)
+    clock.play(300, lambda osd: OsdSample(osd, BEAT) if idle and osd == 3 else sample(osd))
+    begin = clock.now
+    clock.until(slow_ones({3}, read=8.0, write=8.0))
+    early = begin - clock.detector.verdicts[3].since
+    assert (early >= SETTINGS.seconds / 4) if idle else early == 0.0
+    assert 0.0 <= early <= SETTINGS.seconds / 2
+
+
 def slow_ones(osds: AbstractSet[int], **factors: float) -> Callable[[int], OsdSample]:
     return lambda osd: sample(osd, **factors) if osd in osds else sample(osd)
 
