@@ -59,7 +59,10 @@ STORE_COMMITS, COMMIT_NS = range(4, 6)
 #: Maximum number of points of all OSDs: with more than 1,000 OSDs, each keeps less than an hour.
 ALL_POINTS = 1000 * DETAILED_POINTS
 #: Maximum share of reads of erasure-coded pools, which wait for other OSDs. Above it, reads are no
-#: evidence against the primary.
+#: evidence against the primary. Pools with the flag split_reads are no exception: the mons of
+#: releases after Tentacle set it where the erasure code allows clients to read from the OSDs that
+#: have the data, but clients do not by default (src/osdc/SplitOp.cc, validate_flags). A primary
+#: counts both kinds of reads alike.
 ERASURE_SHARE = 0.1
 
 

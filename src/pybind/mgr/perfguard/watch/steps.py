@@ -8,7 +8,7 @@ with what else changed at that time. Pure.
 import math
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import (Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
@@ -154,12 +154,19 @@ def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[Cluster
 
 #: Facts that are read from time to time.
 LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECONDS}
+#: Flags of a pool that change what its OSDs do for an operation. With ec_optimizations (Tentacle),
+#: they read and write less than a stripe. With split_reads (after Tentacle), clients may read from
+#: the OSDs that have the data; the mons set it (src/osd/osd_types.h).
+IO_FLAGS = ('ec_optimizations', 'split_reads')
 
 
 def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:
     """What may change the latency of pools, such as pg_num and the release of OSDs: what it is ->
     its value. `software`: of each OSD, its release and its kernel; '' if unknown."""
     facts = {'pg_num of pool %s' % pool.name: str(pool.pg_num) for pool in osdmap.pools.values()}
+    # Not by pool: an upgrade sets a flag of all of them.
+    flags = Counter(flag for pool in osdmap.pools.values() for flag in pool.flags)
+    facts.update({'pools with %s' % flag: str(flags[flag]) for flag in IO_FLAGS})
     facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
     for what, values in zip(LATE, zip(*software)):
         known = sorted({value for value in values if value})

@@ -7,11 +7,12 @@ from typing import Callable, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.dumps import option_changes
-from perfguard.cluster.types import OptionChange
+from perfguard.cluster.types import OptionChange, OsdMap, Pool
 from perfguard.tests.watch.test_controller import Watched
 from perfguard.watch.series import READ_NS, READS, HistoryPoint
 from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange,
-                                   KnownSteps, Step, of_options, step_of, what_text, why_text)
+                                   KnownSteps, Step, facts_of, of_options, step_of, what_text,
+                                   why_text)
 from perfguard.watch.types import Flow
 
 from ..fakes.zones import in_zone
@@ -93,6 +94,21 @@ def test_changes_at_that_time() -> None:
         ('pg_num of pool p', '64', '128'), ('release of OSDs', '16', '18')]
     # While PGs moved in between, nothing is known of the time.
     assert len(changes.around(step(START - 420.0, START))) == 3
+
+
+def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
+    """The mons set such a flag of all pools when an upgrade is complete."""
+    pools = {number: Pool(number, 'p%d' % number, True, 6, 5, 0, 8, 8, 8) for number in range(300)}
+    osdmap = OsdMap(9, frozenset(), pools, {}, {}, {}, {})
+    flagged = replace(osdmap, pools={
+        number: replace(pool, flags=frozenset({'ec_optimizations', 'split_reads', 'bulk'}))
+        for number, pool in pools.items()})
+    changes = Changes()
+    changes.note(START - 10.0, facts_of(osdmap, [('20.2.4', '6.1')]), {})
+    changes.note(START + 10.0, facts_of(flagged, [('21.2.0', '6.1')]), {})
+    assert [change[1:4] for change in changes.around(step())] == [
+        ('pools with ec_optimizations', '0', '300'), ('pools with split_reads', '0', '300'),
+        ('release of OSDs', '20.2.4', '21.2.0')]
 
 
 def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
