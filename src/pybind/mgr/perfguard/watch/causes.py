@@ -12,7 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace
 from ..text import plural
 from .drives import DriveEvidence, with_drive
-from .laggy import is_slow_ping, usual_ping_ms
+from .laggy import is_slow_ping, slow_pings, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES
 from .slow_parts import DEVICE, HOST, RACK
 from .types import SlowShared
@@ -154,8 +154,7 @@ def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
     processes get too little CPU or memory.
     """
     usual = usual_ping_ms(facts.ping_ms)
-    slow = {osd for osd in (facts.osd, *facts.host_osds)
-            if is_slow_ping(facts.ping_ms.get(osd, 0.0), usual)}
+    slow = slow_pings(facts.ping_ms) & {facts.osd, *facts.host_osds}
     if facts.osd not in slow:
         return []
     ping = facts.ping_ms[facts.osd]
@@ -192,7 +191,7 @@ def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
     `peer_ping_ms`: OSD -> peer -> heartbeat ping time in ms; `ping_ms`: the median by OSD.
     """
     usual = usual_ping_ms(ping_ms)
-    slow = {each for each, ms in ping_ms.items() if each in places and is_slow_ping(ms, usual)}
+    slow = slow_pings(ping_ms) if osd in places else frozenset()
     times = {peer: ms for peer, ms in peer_ping_ms.get(osd, {}).items() if peer in places}
     near = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
     far = times.keys() - near

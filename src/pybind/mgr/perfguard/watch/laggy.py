@@ -9,10 +9,11 @@ Renewals and their acknowledgements pass the same messenger threads as all opera
 writes the OSDs report and answer, but these threads work without a pause, and renewals wait.
 """
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdSet, PgCounts, Pressure, UnreadablePg
 from ..codec import Time
+from .rounds import latest
 
 #: Maximum numbers of suspects and PGs that are kept.
 MOST_SUSPECTS = 5
@@ -260,10 +261,18 @@ def _advice(osd: int, signals: LaggySignals, mechanism: str, slow_ping: bool) ->
     return ''
 
 
+@latest
 def usual_ping_ms(ping_ms: Mapping[int, float]) -> float:
     """The median of all OSDs."""
     values = sorted(ping_ms.values())
     return values[len(values) // 2] if values else 0.0
+
+
+@latest
+def slow_pings(ping_ms: Mapping[int, float]) -> FrozenSet[int]:
+    """The OSDs whose heartbeats are slow."""
+    usual_ms = usual_ping_ms(ping_ms)
+    return frozenset(osd for osd, ms in ping_ms.items() if is_slow_ping(ms, usual_ms))
 
 
 def is_slow_ping(ping_ms: float, usual_ms: float) -> bool:

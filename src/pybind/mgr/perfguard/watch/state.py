@@ -12,7 +12,7 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Itera
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters, OsdMap,
-                             OsdPlace, PgCounts, Placement, Pressure, Readings, Signals)
+                             OsdPlace, PgCounts, Placement, Pool, Pressure, Readings, Signals)
 from ..codec import Malformed, decode, encode, no_later_than
 from ..options import Options
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWork, KvWrites,
@@ -430,7 +430,7 @@ class WatchState:
             clients=[row for rows in self._loads for row in rows.get(osd, ())],
             objects=[row for rows in self._objects for row in rows.get(osd, ())],
             client_ratio=self._client_ratio(osd),
-            pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()})
+            pool_names=_pool_names(context.osdmap.pools))
 
     def _client_ratio(self, osd: int) -> Optional[float]:
         """The client operations on an OSD, as a primary / the median of its peers. None: too few
@@ -565,6 +565,11 @@ class _Shared(NamedTuple):
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
     firmwares: Mapping[str, Firmwares]
+
+
+@latest
+def _pool_names(pools: Mapping[int, Pool]) -> Dict[int, str]:
+    return {pool_id: pool.name for pool_id, pool in pools.items()}
 
 
 @latest
