@@ -2,7 +2,7 @@
 """The observation that all jobs share in one turn of the loop, as frozen data."""
 from dataclasses import dataclass, field
 from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+                    Optional, Sequence, Tuple)
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
@@ -220,17 +220,24 @@ class Observation:
         """The host of an OSD; without one in CRUSH, its own name."""
         return self.crush.host_of(osd) or 'osd.%d' % osd
 
-    def osds_of(self, pools: Iterable[int]) -> Dict[int, Set[int]]:
+    def osds_of(self, pools: Iterable[int]) -> Dict[int, FrozenSet[int]]:
         """Pool -> the OSDs that have its data: those of its CRUSH rule, and those that serve its
         clients. Pins, or another rule that it had, may keep data elsewhere."""
-        osds_by_pool: Dict[int, Set[int]] = {}
+        osds_by_pool: Dict[int, FrozenSet[int]] = {}
+        # Hundreds of pools have few rules.
+        osds_by_rule: Dict[int, FrozenSet[int]] = {}
         for pool_id in pools:
             pool = self.osdmap.pools.get(pool_id)
-            osds_by_pool[pool_id] = set() if pool is None else {
-                osd for osd in self.osdmap.osds if self.crush.weight_of(pool.crush_rule, osd) > 0.0}
+            rule = None if pool is None else pool.crush_rule
+            if rule is not None and rule not in osds_by_rule:
+                osds_by_rule[rule] = frozenset(
+                    osd for osd in self.osdmap.osds if self.crush.weight_of(rule, osd) > 0.0)
+            osds_by_pool[pool_id] = frozenset() if rule is None else osds_by_rule[rule]
         for row in self.clients.rows if osds_by_pool else ():
-            if row.pool in osds_by_pool and (row.read.number or row.write.number):
-                osds_by_pool[row.pool].add(row.osd)
+            known = osds_by_pool.get(row.pool)
+            if known is not None and row.osd not in known and (
+                    row.read.number or row.write.number):
+                osds_by_pool[row.pool] = known | {row.osd}
         return osds_by_pool
 
     def shard_bytes(self, pool: Pool) -> int:

@@ -127,7 +127,8 @@ def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> Frozen
     moving = {*map(pool_of, temp)} | {pool for pool in observation.osdmap.pools
                                       if pool not in counts or _moves(counts[pool])}
     where = observation.osds_of(moving | pools)
-    osds: Set[int] = set().union(*temp.values(), *(where[pool] for pool in moving))
+    # Most pools have the OSDs of another one.
+    osds: Set[int] = set().union(*temp.values(), *{where[pool] for pool in moving})
     busy = {*map(observation.host_of, osds)}
     return frozenset(pool for pool in pools if where[pool]
                      and busy.isdisjoint(map(observation.host_of, where[pool])))
