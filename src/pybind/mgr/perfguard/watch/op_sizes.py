@@ -11,6 +11,7 @@ from ..cluster.types import NO_OSD, OsdPlace, PgWrites, Pool, pool_of
 from .osd_window import READS, STORE_READS
 from .peers import FLASH_CLASSES, LEAST_SCORE, Findings, PeerFinding, median
 from .pools import PoolOps
+from .steps import SPLIT_READS
 from .types import Sizes
 
 #: Weight of a reading against the ones before: about the last minute counts.
@@ -39,10 +40,12 @@ class OpSizes:
             of_pool = ops[pool_id]
             # The OSDs of an erasure-coded PG have a part of each operation.
             parts = pools[pool_id].data_shards
+            # What clients read directly is such a part. It is not known which reads are direct.
+            read_parts = 1 if SPLIT_READS in pools[pool_id].flags else parts
             for row in of_pool.rows:
                 if row.osd in reads:
                     reads[row.osd] += row.read.number
-                    read_bytes[row.osd] += row.read_bytes / parts
+                    read_bytes[row.osd] += row.read_bytes / read_parts
             writes[pool_id] = of_pool.writes
             write_bytes[pool_id] = of_pool.write_bytes / parts
         self._reads.add(reads, read_bytes)

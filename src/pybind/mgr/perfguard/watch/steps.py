@@ -157,7 +157,8 @@ LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECOND
 #: Flags of a pool that change what its OSDs do for an operation. With ec_optimizations (Tentacle),
 #: they read and write less than a stripe. With split_reads (after Tentacle), clients may read from
 #: the OSDs that have the data; the mons set it (src/osd/osd_types.h).
-IO_FLAGS = ('ec_optimizations', 'split_reads')
+SPLIT_READS = 'split_reads'
+IO_FLAGS = ('ec_optimizations', SPLIT_READS)
 
 
 def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:

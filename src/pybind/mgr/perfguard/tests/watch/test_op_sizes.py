@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How large the operations of each OSD are, from those of clients and those by PG."""
+from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence
 
 import pytest
@@ -48,6 +49,15 @@ def test_writes_are_those_that_it_replicates_as_well() -> None:
 def test_each_osd_has_a_part_of_an_erasure_coded_operation() -> None:
     found = updated(OpSizes(), [client(3, 0, 10, MIB)], [writes('3.0', 10, 0, 1, 2, 3, 4, 5)])
     assert found[0] == Sizes(MIB / 4, MIB / 4) and found[5].write == MIB / 4
+
+
+def test_clients_may_read_a_part_from_the_osd_that_has_it() -> None:
+    """The reads of a pool with this flag may be parts already, which are not divided again: an OSD
+    that reads more than its peers takes longer, and is not slow."""
+    direct = {3: replace(POOLS[3], flags=frozenset({'ec_optimizations', 'split_reads'}))}
+    sizes = updated(OpSizes(), [client(3, 0, 10, MIB)], [writes('3.0', 10, 0, 1, 2, 3, 4, 5)],
+                    direct)
+    assert sizes[0] == Sizes(MIB, MIB / 4)
 
 
 def test_the_last_minute_counts() -> None:
