@@ -31,12 +31,15 @@ _MAJORS = {'pacific': 16, 'quincy': 17, 'reef': 18, 'squid': 19, 'tentacle': 20}
 
 _PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-# $1: the chroot, $2: a directory of the host that is mounted at the same path, then a command.
+# $1: the chroot, $2: a directory of the host that is mounted at the same path, then a command. OSDs
+# find their drives in /sys, and the models of these in udev's data.
 _ENTER = '''
 set -e
 root=$1 dir=$2; shift 2
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
+if [ -d /run/udev ]; then mkdir -p "$root/run/udev"; mount --bind /run/udev "$root/run/udev"; fi
 if [ -n "$dir" ]; then mkdir -p "$root$dir"; mount --bind "$dir" "$root$dir"; fi
 exec chroot "$root" "$@"
 '''

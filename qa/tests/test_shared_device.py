@@ -16,7 +16,7 @@ from qa.lib.faults import of_model
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import order, wait_reported
 
-pytestmark = [pytest.mark.releases('pacific', quick=()),
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick=()),
               pytest.mark.skipif(why_unable() is not None, reason='no loop devices')]
 
 GiB = 1 << 30
