@@ -24,7 +24,7 @@ import dataclasses
 import enum
 import functools
 import itertools
-import math
+import sys
 import zlib
 from typing import (Annotated, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple,
                     Type, Union, get_args, get_origin, get_type_hints)
@@ -152,8 +152,9 @@ def _plain(kinds: Tuple[type, ...], raw: Any) -> Any:
 
 
 def _number(raw: Any) -> float:
-    if not math.isfinite(_plain((float, int), raw)):
-        raise Malformed('%r is no finite number' % raw)
+    # An int may be larger than any float.
+    if not abs(_plain((float, int), raw)) <= sys.float_info.max:
+        raise Malformed('%.80r is no finite number' % raw)
     return float(raw)
 
 

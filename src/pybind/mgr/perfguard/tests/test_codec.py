@@ -85,7 +85,8 @@ def test_the_json_is_short() -> None:
 
 
 @pytest.mark.parametrize('change', [
-    {'needed': None}, {'needed': math.nan}, {'needed': math.inf}, {'needed': '1'},
+    {'needed': None}, {'needed': math.nan}, {'needed': math.inf}, {'needed': 10 ** 400},
+    {'needed': '1'},
     {'needed': True}, {'rows': 5}, {'rows': [[]]}, {'rows': [[1, 'y', 'blue']]},
     {'rows': [[1, 'y', 'red', 1]]}, {'rows': [[1.5]]}, {'pair': [1]}, {'pair': [1, 'x', 2]},
     {'by_id': {'x': [1]}}, {'by_id': []}, {'words': [[1]]}, {'words': [['a', 'b']]},
