@@ -37,8 +37,8 @@ PER_HOST, HOSTS_PER_RACK = 20, 20
 PER_DB = 5
 POOLS = 4
 PGS_PER_OSD = 100
-#: As in OsdNorms.to_json.
-NORM = [1.0, 4e4, 1e5]
+#: The fields of StoredNorm.
+NORM = [1.0, 40000, 100000]
 #: Turns until the window is full.
 FIRST_TURNS = 14
 #: Operations per second, and milliseconds of each counter of an OSD.

@@ -249,8 +249,8 @@ def run_healthy(drive_days: float, beat: float) -> None:
             for watcher in watchers:
                 watcher.show(number)
             if number % 100 == 0:
-                kept = perfguard.detector.chronic.to_json({}).values()
-                most = max([most, *(row['slow'] for row in kept)])
+                kept = perfguard.detector.chronic.stored({}).values()
+                most = max([most, *(count.slow for count in kept)])
         seen, seed = seen + 14 * len(trace.places), seed + 1
         print('%6d healthy drive-days, now of %s: %s falsely slow; slow for %.0f of %.0f s'
               % (seen, device.name, ', '.join('%d %s' % (

@@ -22,12 +22,16 @@ from typing import Dict, List, Optional, Protocol, Set, Tuple
 
 import numpy as np
 
+from perfguard.codec import decode, encode
+from perfguard.watch.chronic import StoredCounts
 from perfguard.watch.controller import CHRONIC_SECONDS
-from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slow_osds import SlowOsds, StoredSlow
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.types import OsdReading
 
 from .traces import Array, Trace
+
+SLOW = Dict[int, StoredSlow]
 
 
 class Detector(Protocol):
@@ -58,8 +62,8 @@ class Perfguard:
         now = 1e9 + self.trace.clock(beat)
         if beat in self.failovers:
             self.detector = SlowOsds()
-            self.detector.from_json(json.loads(self._slow), now)
-            self.detector.chronic.from_json(json.loads(self._chronic[0]), now)
+            self.detector.load(decode(SLOW, json.loads(self._slow)), now)
+            self.detector.chronic.load(decode(StoredCounts, json.loads(self._chronic[0])))
         self.detector.update(OsdReading(
             now, self.trace.samples(beat), self.trace.places_at(beat),
             self.trace.busy[beat]), self.settings)
@@ -73,10 +77,11 @@ class Perfguard:
 
     def _store(self, now: float) -> None:
         """As watch/controller.py."""
-        self._slow = json.dumps(self.detector.to_json())
+        self._slow = json.dumps(encode(self.detector.stored(), SLOW))
         standing = set(self.detector.chronic.standing)
         if standing != self._chronic[1] or now - self._chronic[2] >= CHRONIC_SECONDS:
-            self._chronic = (json.dumps(self.detector.chronic.to_json({})), standing, now)
+            counts = encode(self.detector.chronic.stored({}), StoredCounts)
+            self._chronic = (json.dumps(counts), standing, now)
 
 
 class Chronic:

@@ -286,8 +286,8 @@ class Store:
 
 #: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
-RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline', 'chronic', 'usual',
-                     'probe', 'probe-ids', 'probe-settings', 'advise'})
+RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline', 'chronic',
+                     'usual', 'provisional', 'probe', 'probe-ids', 'probe-settings', 'advise'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 

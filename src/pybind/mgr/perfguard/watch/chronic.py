@@ -10,14 +10,16 @@ shorter one. slowness.py has the constants, for the default of this option.
 """
 import math
 from bisect import bisect_left
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
+from ..codec import Time
 from ..text import plural, time_text
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
+from .series import Amount
 from .rounds import Work, chunks
 from .slow_parts import crowded
 from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
@@ -36,30 +38,37 @@ KEPT = 160
 class _Count:
     """Counts of one OSD; points in time are seconds since the epoch."""
     #: Seconds with operations, and slow seconds; both decay.
-    evidence: float = 0.0
-    slow: float = 0.0
+    evidence: Amount = 0.0
+    slow: Amount = 0.0
     #: The same in the recent past.
-    recent_evidence: float = 0.0
-    recent_slow: float = 0.0
+    recent_evidence: Amount = 0.0
+    recent_slow: Amount = 0.0
     #: Seconds with operations since the last episode.
-    quiet: float = 0.0
+    quiet: Amount = 0.0
     #: Slow seconds of the episode, 0 between episodes, and seconds since the last of them.
-    episode: float = 0.0
-    gap: float = 0.0
+    episode: Amount = 0.0
+    gap: Amount = 0.0
     #: Begin of the first episode, end of the last episode, and last time with operations.
-    since: float = 0.0
-    last: float = 0.0
-    seen: float = 0.0
+    since: Time = 0.0
+    last: Time = 0.0
+    seen: Time = 0.0
     #: Since the first episode, without decay: episodes, seconds with operations, slow seconds, and
     #: the integral of the logarithm of the slowdown over the latter.
     episodes: int = 0
-    seconds: float = 0.0
-    slow_seconds: float = 0.0
-    logs: float = 0.0
+    seconds: Amount = 0.0
+    slow_seconds: Amount = 0.0
+    logs: Amount = 0.0
     #: Kind of operation of the last slow interval.
     channel: int = 0
     #: When it was raised; 0.0: it is not.
-    raised: float = 0.0
+    raised: Time = 0.0
+    #: Of its device, in what is stored.
+    uuid: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        # A stored value must not fail verdict().
+        if not 0 <= self.channel < len(CHANNELS) or self.logs > 700.0 * self.slow_seconds:
+            raise ValueError('an impossible count')
 
     def share(self, recent: bool = False) -> float:
         """Share (0 to 1) of the time with operations in which it was slow."""
@@ -153,6 +162,10 @@ class _Count:
                            percent(share), time_text(self.since),
                            plural(self.all_episodes, 'episode'), slowdown,
                            CHANNELS[self.channel]))
+
+
+#: OSD -> its counts.
+StoredCounts = Mapping[int, _Count]
 
 
 def percent(share: float) -> str:
@@ -299,46 +312,19 @@ class ChronicOsds:
         return any(not count.raised and count.may_be_chronic(self._scale)
                    for count in self._counts.values())
 
-    def to_json(self, uuids: Mapping[int, str]) -> Dict[str, Any]:
-        """The state that survives a failover: OSDs that are raised, or may soon be."""
+    def stored(self, uuids: Mapping[int, str]) -> StoredCounts:
+        """The counts of OSDs that are raised, or may soon be."""
         candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                       if count.may_be_chronic(self._scale)]
-        return {str(osd): {'uuid': uuids.get(osd),
-                           **{key: round(value, 3)
-                              for key, value in asdict(self._counts[osd]).items()}}
+        return {osd: replace(self._counts[osd], uuid=uuids.get(osd))
                 for _, _, osd in sorted(candidates, reverse=True)[:KEPT]}
 
-    def from_json(self, value: Any, now: float) -> Dict[int, str]:
-        """Load the output of to_json(); invalid entries are skipped. Returns the known uuids."""
-        uuids: Dict[int, str] = {}
-        for key, row in value.items() if isinstance(value, dict) else ():
-            count = _count_from_json(row, now) if key.isdecimal() and len(key) < 10 else None
-            if count is not None:
-                self._counts[int(key)] = count
-                if isinstance(row.get('uuid'), str):
-                    uuids[int(key)] = row['uuid']
+    def load(self, counts: StoredCounts) -> Dict[int, str]:
+        """Take over the counts of an earlier mgr. Returns the known uuids."""
+        self._counts.update(counts)
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
-        return uuids
-
-
-def _count_from_json(row: Any, now: float) -> Optional[_Count]:
-    """The count of an OSD from the store, with times of the future corrected; None: it is
-    invalid."""
-    count = _Count()
-    if not isinstance(row, dict):
-        return None
-    for field in fields(_Count):
-        value = row.get(field.name, 0)
-        if not isinstance(value, (int, float)) or not 0.0 <= value < 1e12:
-            return None
-        setattr(count, field.name, type(getattr(count, field.name))(value))
-    for name in ('since', 'last', 'seen', 'raised'):
-        setattr(count, name, min(getattr(count, name), now))
-    count.channel = min(count.channel, len(CHANNELS) - 1)
-    # So that math.exp does not overflow.
-    count.logs = min(count.logs, 20.0 * count.slow_seconds)
-    return count
+        return {osd: count.uuid for osd, count in counts.items() if count.uuid is not None}
 
 
 def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],

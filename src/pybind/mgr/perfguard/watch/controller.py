@@ -4,12 +4,13 @@ import logging
 import math
 import threading
 from dataclasses import dataclass, field, replace
-from typing import (Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
-                    Union)
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
+                    TypeVar, Union)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Json, LatencyCounts, PgCounts, Readings, Signals
+from ..codec import encode, no_later_than
 from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
@@ -17,15 +18,18 @@ from ..options import Options
 from ..store import Store
 from . import report
 from .load import PoolUse
-from .osds import OsdReads
-from .pools import named_target, target_ms
+from .chronic import StoredCounts
+from .osds import OsdReads, StoredNorm
+from .pools import OpSpread, Provisional, StoredPool, named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
-from .state import WatchContext, WatchState, pool_settings
+from .state import StoredWatch, WatchContext, WatchState, pool_settings
 from .steps import KnownSteps, Step, changes_around, of_options, what_text, why_text
 from .stop_conditions import NOTHING, Touched
 
 log = logging.getLogger(__name__)
+
+T = TypeVar('T')
 
 #: Documents in the store: raised alarms, and the baseline of each pool.
 WATCH_DOCUMENT = 'watch'
@@ -80,6 +84,14 @@ class Watched:
     osd_versions: FrozenSet[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class StoredUsual:
+    """How latency varies while nothing moves."""
+    osds: Mapping[int, StoredNorm] = field(default_factory=dict)
+    #: By pool and kind of operation.
+    pools: Mapping[int, Mapping[str, OpSpread]] = field(default_factory=dict)
+
+
 class _Document:
     """A document in the store that may change with each turn. It is written once its gist changes,
     and otherwise at an interval: each write takes a mon some milliseconds."""
@@ -99,7 +111,7 @@ class _Document:
         return now - self._looked_at
 
     def save(self, now: float, gist: object, interval: float,
-             contents: Callable[[], Json]) -> None:
+             contents: Callable[[], Any]) -> None:
         """Write the document if its gist has changed, or else after `interval` seconds, but only if
         it differs."""
         if gist == self._gist and self.age(now) < interval:
@@ -160,25 +172,31 @@ class Watching:
         for name in self._store.names(BASELINES):
             pool_id = name[len(BASELINES):]
             if pool_id.isdigit():
-                self._watch.pools.load(int(pool_id), self._store.get(name),
-                                       pool_settings(options))
+                stored = self._loaded(name, Optional[StoredPool], now, None)
+                self._watch.pools.load(int(pool_id), stored or StoredPool(), pool_settings(options))
                 self._stored.add(int(pool_id))
-        usual = self._store.get(USUAL)
-        if isinstance(usual, dict):
-            self._watch.norms.from_json(usual.get('osds'))
-            self._watch.pools.load_spreads(usual.get('pools'), pool_settings(options))
+        pools = self._watch.pools
+        usual = self._loaded(USUAL, StoredUsual, now, StoredUsual())
+        self._watch.norms.load(usual.osds)
+        pools.load_spreads(usual.pools, pool_settings(options))
         self._usual.loaded(now, self._usual_subjects())
-        self._watch.pools.load_provisional(self._store.get(PROVISIONAL), pool_settings(options))
-        self._provisional.loaded(now, _kinds(self._watch.pools.provisional_to_json()))
-        document = self._store.get(WATCH_DOCUMENT)
-        try:
-            self._watch.load(document, now)
-            self._watch.load_chronic(self._store.get(CHRONIC_DOCUMENT), now)
-            self._announcer.load(document.get('told') if isinstance(document, dict) else None)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._note(Event('store', 'cannot read %s: %r' % (WATCH_DOCUMENT, error)))
-        self._alarms.loaded(now, _gist(self._document()))
+        pools.load_provisional(self._loaded(PROVISIONAL, Provisional, now, {}),
+                               pool_settings(options))
+        self._provisional.loaded(now, _kinds(pools.provisional()))
+        watch = self._loaded(WATCH_DOCUMENT, StoredWatch, now, StoredWatch())
+        self._watch.load(watch, now)
+        self._announcer.load(watch.told)
+        self._watch.load_chronic(self._loaded(CHRONIC_DOCUMENT, StoredCounts, now, {}))
+        self._alarms.loaded(now, _gist(self._state()))
         self._chronic.loaded(now, set(self._watch.slow.chronic.standing))
+
+    def _loaded(self, name: str, hint: Any, now: float, empty: T) -> T:
+        """A document of an earlier mgr, without times of the future."""
+        value, errors = self._store.load(name, hint, empty)
+        for error in errors:
+            self._note(Event('store', 'cannot read %s: %s' % (name, error)))
+        loaded: T = no_later_than(hint, value, now)
+        return loaded
 
     @property
     def osd_counts(self) -> Mapping[int, PgCounts]:
@@ -271,29 +289,27 @@ class Watching:
         return tuple(sample for sample in samples
                      if now - sample.age - sample.seconds > self._probed)
 
-    def _document(self) -> Json:
-        return {**self._watch.to_json(), 'told': self._announcer.to_json()}
+    def _state(self) -> StoredWatch:
+        return self._watch.stored(self._announcer.reported())
 
     def _save(self, now: float) -> None:
         """Store what has changed, each document at its interval."""
-        document = self._document()
-        self._alarms.save(now, _gist(document), math.inf, lambda: document)
+        state = self._state()
+        self._alarms.save(now, _gist(state), math.inf, lambda: encode(state))
         chronic = self._watch.slow.chronic
         self._chronic.save(now, set(chronic.standing), CANDIDATE_SECONDS if chronic.has_candidates
-                           else CHRONIC_SECONDS, self._watch.chronic_to_json)
+                           else CHRONIC_SECONDS,
+                           lambda: encode(self._watch.stored_chronic(), StoredCounts))
         if self._usual.age(now) >= FIRST_USUAL_SECONDS:
-            self._usual.save(now, self._usual_subjects(), USUAL_SECONDS, self._usual_document)
-        provisional = self._watch.pools.provisional_to_json()
-        self._provisional.save(now, _kinds(provisional), REWRITE_SECONDS, lambda: provisional)
+            self._usual.save(now, self._usual_subjects(), USUAL_SECONDS, lambda: encode(
+                StoredUsual(self._watch.norms.stored(), self._watch.pools.spreads())))
+        provisional = self._watch.pools.provisional()
+        self._provisional.save(now, _kinds(provisional), REWRITE_SECONDS,
+                               lambda: encode(provisional, Provisional))
 
     def _usual_subjects(self) -> Set[Union[int, str]]:
         """OSDs and pools that the document knows something of."""
-        return {*self._watch.norms.norms(), *self._watch.pools.spreads_to_json()}
-
-    def _usual_document(self) -> Json:
-        """Without parts of which nothing is known."""
-        parts = {'osds': self._watch.norms.to_json(), 'pools': self._watch.pools.spreads_to_json()}
-        return {name: part for name, part in parts.items() if part}
+        return {*self._watch.norms.norms(), *self._watch.pools.spreads()}
 
     def _save_baselines(self, pools: Set[int]) -> None:
         """Remove the baseline of a pool that does not exist anymore, and store one that has grown.
@@ -306,7 +322,7 @@ class Watching:
             self._stored.discard(removed)
         grown = self._watch.pools.take_unsaved()
         if grown is not None:
-            self._store.put(BASELINES + str(grown[0]), grown[1])
+            self._store.put(BASELINES + str(grown[0]), encode(grown[1]))
             self._stored.add(grown[0])
 
     def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
@@ -359,11 +375,11 @@ def _pool_clients(watch: WatchState, context: WatchContext,
     return pool_clients
 
 
-def _kinds(provisional: Json) -> Dict[str, Set[str]]:
+def _kinds(provisional: Provisional) -> Dict[int, Set[str]]:
     return {pool: set(kinds) for pool, kinds in provisional.items()}
 
 
-def _gist(document: Json) -> Json:
-    """The document without texts, which change with every turn."""
-    return {**document, 'laggy_last': (document['laggy_last'] or ())[:4],
-            'slow': sorted((osd, row['part']) for osd, row in document['slow'].items())}
+def _gist(state: StoredWatch) -> object:
+    """Without texts, which change with every turn."""
+    return (state.laggy_since, (state.laggy_last or ())[:4], state.latency, state.told,
+            sorted((osd, row.part) for osd, row in state.slow.items()))

@@ -6,9 +6,9 @@ Techniques of Trend Analysis for Monthly Water Quality Data, Water Resources Res
 only days of the same weekday are compared, so that weekends and a single busy day are no growth.
 """
 from statistics import median
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
-from .series import are_amounts
+from .series import Amount
 
 HOUR_SECONDS = 3600.0
 DAY_HOURS, WEEK_DAYS = 24, 7
@@ -24,10 +24,10 @@ SIGNIFICANT = 1.96
 
 class Rates(NamedTuple):
     """Operations per second, and bytes per second that they read and write."""
-    reads: float = 0.0
-    writes: float = 0.0
-    read_bytes: float = 0.0
-    write_bytes: float = 0.0
+    reads: Amount = 0.0
+    writes: Amount = 0.0
+    read_bytes: Amount = 0.0
+    write_bytes: Amount = 0.0
 
     @property
     def ops(self) -> float:
@@ -127,24 +127,10 @@ class PoolLoad:
                                           and row.hours >= LEAST_HOURS])
         return self._growth[1]
 
-    def to_json(self) -> List[List[float]]:
-        return [[row.day, row.hours, *(round(rate, 2) for rate in row.busiest)]
-                for row in self.days]
-
-    def from_json(self, rows: Any) -> None:
-        """Load the output of to_json(); invalid data is skipped."""
+    def load(self, days: Iterable[DayLoad]) -> None:
+        """Take over what an earlier mgr has stored."""
         self._growth = (-1, LoadGrowth(0))
-        days = {int(row[0]): DayLoad(int(row[0]), int(row[1]), Rates(*map(float, row[2:])))
-                for row in rows if _is_day(row)} if isinstance(rows, list) else {}
-        self.days = [row for _, row in sorted(days.items())]
-
-
-def _is_day(row: object) -> bool:
-    # Rates may be 0.
-    return (isinstance(row, list) and len(row) == 2 + len(Rates._fields)
-            and are_amounts(row[:2], 2) and are_amounts([rate + 1.0 for rate in row[2:]
-                                                         if isinstance(rate, (int, float))
-                                                         and rate >= 0.0], len(Rates._fields)))
+        self.days = sorted({row.day: row for row in days}.values())
 
 
 def growth(days: Sequence[DayLoad]) -> LoadGrowth:

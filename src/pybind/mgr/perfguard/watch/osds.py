@@ -5,14 +5,14 @@ from collections import deque
 from math import inf
 from operator import add, attrgetter
 from statistics import median
-from typing import (AbstractSet, Any, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
+from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts,
                              PgReads, PgWrites, Placement, pool_of)
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
-                     are_amounts, flow_of, recent_total)
+                     Amount, flow_of, recent_total)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
@@ -176,6 +176,13 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
 LEAST_PEER_READS = 500.0
 
 
+class StoredNorm(NamedTuple):
+    norm: Amount
+    #: What its reads would usually take, and their number.
+    usual_ms: int
+    reads: int
+
+
 class OsdNorms:
     """Read latency of each OSD relative to the median OSD, while nothing moves. OSDs that serve
     few reads have the norm of all OSDs of their device class in their host together."""
@@ -215,18 +222,15 @@ class OsdNorms:
             del self._sums[osd]
             self._norms = None
 
-    def to_json(self) -> Dict[str, List[float]]:
-        """OSD -> [norm, ms that its reads would usually take, reads], of OSDs with enough reads.
-        """
-        return {str(osd): [round(norm, 3), round(self._sums[osd][1] / 1e6),
-                           round(self._sums[osd][2])] for osd, norm in self.norms().items()}
+    def stored(self) -> Dict[int, StoredNorm]:
+        """By OSD, of OSDs with enough reads."""
+        return {osd: StoredNorm(norm, round(self._sums[osd][1] / 1e6), round(self._sums[osd][2]))
+                for osd, norm in self.norms().items()}
 
-    def from_json(self, value: Any) -> None:
-        """Load the output of to_json(); invalid data is skipped."""
-        for key, row in value.items() if isinstance(value, dict) else ():
-            if key.isdecimal() and len(key) < 10 and are_amounts(row, 3):
-                norm, usual_ms, reads = row
-                self._sums[int(key)] = [norm * usual_ms * 1e6, usual_ms * 1e6, reads]
+    def load(self, norms: Mapping[int, StoredNorm]) -> None:
+        """Take over what an earlier mgr has stored."""
+        self._sums.update((osd, [norm * usual_ms * 1e6, usual_ms * 1e6, reads])
+                          for osd, (norm, usual_ms, reads) in norms.items())
         self._norms = None
 
     def norms(self) -> Mapping[int, float]:

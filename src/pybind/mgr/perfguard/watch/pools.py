@@ -3,18 +3,18 @@
 import functools
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import (Any, Collection, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from dataclasses import dataclass, field
+from typing import (Collection, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple)
 
-from ..cluster.types import ClientOps, Document
+from ..cluster.types import ClientOps
+from ..codec import Time
 from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
-from .load import PoolLoad, Rates
+from .load import DayLoad, PoolLoad, Rates
 from .peers import weighted_median, weighted_quantile
-from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
-                     HistoryPoint, Series, are_amounts, mean_flow, recent)
+from .series import (READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, Amount, History,
+                     HistoryPoint, Rows, Series, mean_flow, recent)
 from .steps import POINTS, Step, step_of
 from .types import Alarm, Flow
 
@@ -228,7 +228,7 @@ class _Pool:
                                    for kind, number, total in OP_KINDS) if step is not None]
         if steps:
             last_before = max(step.last_before for step in steps)
-            rows = [list(row) for row in self.settled.rows() if row[0] > last_before]
+            rows = [row for row in self.settled.rows() if row[0] > last_before]
             self.settled = Series(4, POINTS, self.settled.point_seconds)
             self.settled.load(rows)
         return steps
@@ -237,6 +237,17 @@ class _Pool:
     def normal(self) -> bool:
         """Whether readings may become part of the baseline: not while latency is high."""
         return not any(alarm.since for alarm in self.alarms.values())
+
+
+class RaisedAlarm(NamedTuple):
+    pool: int
+    #: "reads" or "writes".
+    kind: str
+    since: Time
+
+
+#: Pool -> kind -> provisional baseline in ms.
+Provisional = Mapping[int, Mapping[str, Amount]]
 
 
 class PoolWatch:
@@ -345,9 +356,10 @@ class PoolWatch:
                      if not pool.alarms['reads'].since}
         return {pool_id: ms for pool_id, ms in baselines.items() if ms is not None}
 
-    def slow(self) -> List[Tuple[int, str, float]]:
-        """(pool, "reads" or "writes", since) of all raised alarms."""
-        return [(pool_id, kind, alarm.since) for pool_id, pool in sorted(self._pools.items())
+    def slow(self) -> List[RaisedAlarm]:
+        """All raised alarms."""
+        return [RaisedAlarm(pool_id, kind, alarm.since)
+                for pool_id, pool in sorted(self._pools.items())
                 for kind, alarm in pool.alarms.items() if alarm.raised]
 
     def accepted(self) -> List[Tuple[int, str, float]]:
@@ -373,78 +385,61 @@ class PoolWatch:
 
     # ---- State that survives a failover
 
-    def take_unsaved(self) -> Optional[Tuple[int, Document]]:
-        """A pool whose baseline must be stored, with the document."""
+    def take_unsaved(self) -> Optional[Tuple[int, 'StoredPool']]:
+        """A pool whose baseline must be stored, with what is stored."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
             del self._unsaved[pool_id]
             pool = self._pools.get(pool_id)
             if pool is not None:
-                return pool_id, {'points': _to_store(pool.quiet.to_json()),
-                                 'load': pool.load.to_json(), **{
-                                     kind: level.to_json() for kind, level in pool.levels.items()}}
+                return pool_id, StoredPool(_to_store(pool.quiet.rows()), tuple(pool.load.days),
+                                           pool.levels)
         return None
 
-    def load(self, pool_id: int, document: Any, settings: PoolSettings) -> None:
-        """Load the baseline of a pool from the store; an invalid document is ignored."""
+    def load(self, pool_id: int, stored: 'StoredPool', settings: PoolSettings) -> None:
+        """Take over the baseline of a pool."""
         self._seconds = settings.baseline_seconds
         pool = self._pool(pool_id, settings)
-        if isinstance(document, dict):
-            pool.quiet.load(document.get('points'))
-            pool.load.from_json(document.get('load'))
-            for kind, level in pool.levels.items():
-                level.from_json(document.get(kind))
+        pool.quiet.load(stored.points)
+        pool.load.load(stored.load)
+        pool.levels.update(stored.levels)
         pool.learn()
 
-    def spreads_to_json(self) -> Dict[str, Dict[str, List[float]]]:
-        """Pool -> kind -> the data of its spread, if known."""
-        return {str(pool_id): {kind: spread.to_json() for kind, spread in pool.spreads.items()
-                               if spread.value is not None}
-                for pool_id, pool in self._pools.items()
-                if any(spread.value is not None for spread in pool.spreads.values())}
+    def spreads(self) -> Dict[int, Dict[str, 'OpSpread']]:
+        """Pool -> kind -> its spread, if known."""
+        known = {pool_id: {kind: spread for kind, spread in pool.spreads.items()
+                           if spread.value is not None}
+                 for pool_id, pool in self._pools.items()}
+        return {pool_id: kinds for pool_id, kinds in known.items() if kinds}
 
-    def load_spreads(self, value: Any, settings: PoolSettings) -> None:
-        """Load the output of spreads_to_json(); invalid data is skipped."""
-        for pool_id, kinds in _kinds_from_json(value):
-            for kind, spread in self._pool(pool_id, settings).spreads.items():
-                spread.from_json(kinds.get(kind))
+    def load_spreads(self, spreads: Mapping[int, Mapping[str, 'OpSpread']],
+                     settings: PoolSettings) -> None:
+        for pool_id, kinds in spreads.items():
+            self._pool(pool_id, settings).spreads.update(kinds)
 
-    def provisional_to_json(self) -> Dict[str, Dict[str, float]]:
-        """Pool -> kind -> provisional baseline in ms, where there is no other."""
-        by_pool: Dict[str, Dict[str, float]] = {}
+    def provisional(self) -> Provisional:
+        """The provisional baselines, where there is no other."""
+        by_pool: Dict[int, Dict[str, float]] = {}
         for pool_id, pool in self._pools.items():
             for kind, usual in pool.baselines.items():
                 ms = pool.baseline(kind)
                 if usual is None and ms is not None:
-                    by_pool.setdefault(str(pool_id), {})[kind] = round(ms, 4)
+                    by_pool.setdefault(pool_id, {})[kind] = ms
         return by_pool
 
-    def load_provisional(self, value: Any, settings: PoolSettings) -> None:
-        """Load the output of provisional_to_json(); invalid data is skipped."""
-        for pool_id, kinds in _kinds_from_json(value):
-            self._pool(pool_id, settings).provisional.update(
-                (kind, float(ms)) for kind, ms in kinds.items()
-                if isinstance(ms, (int, float)) and 0.0 < ms < LARGEST)
+    def load_provisional(self, provisional: Provisional, settings: PoolSettings) -> None:
+        for pool_id, kinds in provisional.items():
+            self._pool(pool_id, settings).provisional.update(kinds)
 
-    def load_alarms(self, rows: Any, now: float) -> None:
-        """Load the rows of `slow`."""
-        for row in rows if isinstance(rows, list) else []:
-            if not (isinstance(row, list) and len(row) == 3 and isinstance(row[0], int)
-                    and isinstance(row[1], str) and isinstance(row[2], (int, float))):
-                continue
-            pool = self._pools.get(row[0])
-            if pool is not None and row[1] in pool.alarms and 0.0 < row[2] < LARGEST:
-                pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
+    def load_alarms(self, alarms: Sequence[RaisedAlarm]) -> None:
+        """Raise the alarms that `slow` has returned."""
+        for pool_id, kind, since in alarms:
+            pool = self._pools.get(pool_id)
+            if pool is not None and kind in pool.alarms:
+                pool.alarms[kind] = Alarm(True, since)
 
 
-def _kinds_from_json(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """Pools of a stored document, with its data by kind; what is not of this form is skipped."""
-    for key, kinds in value.items() if isinstance(value, dict) else ():
-        if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
-            yield int(key), kinds
-
-
-def _to_store(rows: List[List[float]]) -> List[List[float]]:
+def _to_store(rows: Rows) -> Rows:
     """The rows of a Series that are stored. Operations of one kind may be rare."""
     stored = set(range(len(rows))[-STORED_POINTS:])
     for _, column, _ in OP_KINDS:
@@ -501,6 +496,7 @@ LEAST_PAIR_OPS = 20
 OUTLIER = 9.0
 
 
+@dataclass
 class OpSpread:
     """Standard deviation of the latency of one operation divided by the mean.
 
@@ -508,47 +504,37 @@ class OpSpread:
     differ by chance with the variance s^2 (1/n + 1/n'), which gives s. Successive differences
     exclude slow changes such as those of the load (von Neumann et al., 1941).
     """
-
-    def __init__(self) -> None:
-        #: Number of pairs of readings, and the sum of what they say of (s / mean)^2; both decay.
-        self._pairs = 0.0
-        self._sum = 0.0
-        #: Mean and number of operations of the last reading; None: it was not quiet.
-        self._last: Optional[Tuple[float, float]] = None
+    #: Number of pairs of readings, and the sum of what they say of (s / mean)^2; both decay.
+    pairs: Amount = 0.0
+    squares: Amount = 0.0
+    #: Mean and number of operations of the last reading; None: it was not quiet.
+    last: Optional[Tuple[float, float]] = field(default=None, compare=False)
 
     def add(self, ops: float, total_ns: float) -> None:
         """Add a quiet reading: with the one before it, it is a pair."""
         if ops < LEAST_PAIR_OPS or total_ns <= 0.0:
-            self._last = None
+            self.last = None
             return
         mean_ns = total_ns / ops
-        if self._last is not None:
-            last_mean_ns, last_ops = self._last
+        if self.last is not None:
+            last_mean_ns, last_ops = self.last
             mean_of_both_ns = (mean_ns * ops + last_mean_ns * last_ops) / (ops + last_ops)
             # What this pair alone says of (s / mean)^2.
             square = ((mean_ns - last_mean_ns) ** 2 / (1.0 / ops + 1.0 / last_ops)
                       / mean_of_both_ns ** 2)
-            if self._pairs >= LEAST_PAIRS:
-                square = min(square, OUTLIER * self._sum / self._pairs)
-            self._pairs = MEMORY * self._pairs + 1.0
-            self._sum = MEMORY * self._sum + square
-        self._last = mean_ns, ops
-
-    def to_json(self) -> List[float]:
-        return [round(self._pairs, 2), round(self._sum, 6)]
-
-    def from_json(self, value: Any) -> None:
-        """Load the output of to_json(); invalid data is skipped."""
-        if are_amounts(value, 2):
-            self._pairs, self._sum = value
+            if self.pairs >= LEAST_PAIRS:
+                square = min(square, OUTLIER * self.squares / self.pairs)
+            self.pairs = MEMORY * self.pairs + 1.0
+            self.squares = MEMORY * self.squares + square
+        self.last = mean_ns, ops
 
     def skip(self) -> None:
         """Skip a reading that is not quiet."""
-        self._last = None
+        self.last = None
 
     @property
     def value(self) -> Optional[float]:
-        return (self._sum / self._pairs) ** 0.5 if self._pairs >= LEAST_PAIRS else None
+        return (self.squares / self.pairs) ** 0.5 if self.pairs >= LEAST_PAIRS else None
 
 
 # ---- Limits of client latency: a multiple of the baseline, or set by the operator
@@ -634,31 +620,37 @@ KEPT_HOURS = WEEKLY.of * WEEKLY.hours + 1
 KEPT_WEEKS, LOW_WEEKS = 26, 1 / 8
 
 
+@dataclass
 class AlarmLevel:
     """The level of the alarm of one kind of operation of one pool."""
+    #: Hour since the epoch -> highest latency in ms that lasted, of hours in which it was high.
+    high: Dict[int, Amount] = field(default_factory=dict)
+    #: Hour of the day or week -> accepted latency in ms.
+    daily: Dict[int, Amount] = field(default_factory=dict)
+    weekly: Dict[int, Amount] = field(default_factory=dict)
+    #: Baselines in ms, one per week, and the week of the last one.
+    baselines: List[Amount] = field(default_factory=list)
+    week: int = -1
+    #: Seconds and ms of the last readings.
+    _readings: Deque[Tuple[float, float]] = field(default_factory=deque, compare=False)
 
-    def __init__(self) -> None:
-        #: Hour since the epoch -> highest latency in ms that lasted, of hours in which it was high.
-        self._high: Dict[int, float] = {}
-        #: Hour of the day or week -> accepted latency in ms.
-        self._accepted: Dict[Recurrence, Dict[int, float]] = {DAILY: {}, WEEKLY: {}}
+    def __post_init__(self) -> None:
         #: The hour for which the accepted latency was computed; -1: none.
-        self._hour = -1
-        #: Baselines in ms, one per week, and the week of the last one.
-        self._baselines: List[float] = []
-        self._week = -1
-        #: Seconds and ms of the last readings.
-        self._readings: Deque[Tuple[float, float]] = deque()
+        self._hour = max(self.high, default=-1)
+
+    @property
+    def _accepted(self) -> Tuple[Tuple[Recurrence, Dict[int, float]], ...]:
+        return (DAILY, self.daily), (WEEKLY, self.weekly)
 
     def base_ms(self, baseline_ms: float) -> float:
         """The lowest baseline of the last half year, without unusual weeks."""
-        baselines = sorted([baseline_ms, *self._baselines])
+        baselines = sorted([baseline_ms, *self.baselines])
         return baselines[int(LOW_WEEKS * len(baselines))]
 
     def accepted_ms(self, now: float) -> Optional[float]:
         """What is accepted in this hour; None: nothing but the baseline."""
         hour = int(now // HOUR_SECONDS)
-        return max((levels[hour % period.hours] for period, levels in self._accepted.items()
+        return max((levels[hour % period.hours] for period, levels in self._accepted
                     if hour % period.hours in levels), default=None)
 
     def note(self, now: float, seconds: float, ms: Optional[float], lasting: float) -> None:
@@ -673,7 +665,7 @@ class AlarmLevel:
         if covered >= lasting:
             hour = int(now // HOUR_SECONDS)
             level_ms = min(latency for _, latency in self._readings)
-            self._high[hour] = max(level_ms, self._high.get(hour, 0.0))
+            self.high[hour] = max(level_ms, self.high.get(hour, 0.0))
 
     def review(self, now: float, baseline_ms: float, factor: float) -> bool:
         """Update, once an hour, the latency that is accepted in it, and, once a week, the baseline.
@@ -683,16 +675,17 @@ class AlarmLevel:
         if hour == self._hour:
             return False
         self._hour = hour
-        self._high = {at: ms for at, ms in self._high.items() if 0 <= hour - at <= KEPT_HOURS}
-        for period in self._accepted:
-            self._accept(period, hour, self.base_ms(baseline_ms), factor)
-        week, last = hour // WEEK_HOURS, self._week
-        self._week = week
+        self.high = {at: ms for at, ms in self.high.items() if 0 <= hour - at <= KEPT_HOURS}
+        for period, accepted in self._accepted:
+            self._accept(period, accepted, hour, self.base_ms(baseline_ms), factor)
+        week, last = hour // WEEK_HOURS, self.week
+        self.week = week
         if week != last >= 0:
-            self._baselines = [*self._baselines, baseline_ms][-KEPT_WEEKS:]
-        return week != last or bool(self._high)
+            self.baselines = [*self.baselines, baseline_ms][-KEPT_WEEKS:]
+        return week != last or bool(self.high)
 
-    def _accept(self, period: Recurrence, hour: int, base_ms: float, factor: float) -> None:
+    def _accept(self, period: Recurrence, accepted: Dict[int, float], hour: int, base_ms: float,
+                factor: float) -> None:
         """Update the latency that is accepted at this hour of a period, by the latency at the same
         hour of the last periods.
 
@@ -700,9 +693,9 @@ class AlarmLevel:
         raised the alarm. It falls to the highest latency that was reached, and is removed once
         that is not above `base_ms`.
         """
-        accepted, slot = self._accepted[period], hour % period.hours
+        slot = hour % period.hours
         # The hours before and after it count as well, since nothing begins at the same second.
-        highest_first = sorted((max(self._high.get(hour - back * period.hours + near, 0.0)
+        highest_first = sorted((max(self.high.get(hour - back * period.hours + near, 0.0)
                                     for near in (-1, 0, 1))
                                 for back in range(1, period.of + 1)), reverse=True)
         recurring_ms = highest_first[period.least - 1]
@@ -713,36 +706,11 @@ class AlarmLevel:
         if accepted_ms > base_ms:
             accepted[slot] = accepted_ms
 
-    # ---- State that survives a failover
 
-    def to_json(self) -> Dict[str, Any]:
-        return {'high': _rounded(self._high), 'daily': _rounded(self._accepted[DAILY]),
-                'weekly': _rounded(self._accepted[WEEKLY]), 'week': self._week,
-                'baselines': [round(ms, 4) for ms in self._baselines]}
-
-    def from_json(self, value: Any) -> None:
-        """Load the output of to_json(); invalid data is skipped."""
-        if not isinstance(value, dict):
-            return
-        self._high = _json_levels(value.get('high'))
-        self._hour = max(self._high, default=-1)
-        self._accepted = {DAILY: _json_levels(value.get('daily')),
-                          WEEKLY: _json_levels(value.get('weekly'))}
-        baselines, week = value.get('baselines'), value.get('week')
-        if isinstance(baselines, list) and isinstance(week, int):
-            self._baselines = [float(ms) for ms in baselines if _is_json_ms(ms)][-KEPT_WEEKS:]
-            self._week = week
-
-
-def _rounded(levels: Dict[int, float]) -> Dict[str, float]:
-    return {str(hour): round(ms, 4) for hour, ms in levels.items()}
-
-
-def _json_levels(value: Any) -> Dict[int, float]:
-    return {int(hour): float(ms) for hour, ms in value.items()
-            if hour.isdecimal() and len(hour) < 10 and _is_json_ms(ms)} \
-        if isinstance(value, dict) else {}
-
-
-def _is_json_ms(ms: Any) -> bool:
-    return isinstance(ms, (int, float)) and 0.0 < ms < LARGEST
+@dataclass(frozen=True)
+class StoredPool:
+    """What survives a failover of a pool."""
+    points: Rows = ()
+    load: Tuple[DayLoad, ...] = ()
+    #: By kind of operation.
+    levels: Mapping[str, AlarmLevel] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from .load import PoolUse
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
 from .slow_parts import SHARED_KINDS, shared_by, whole_parts
-from .state import WatchContext, WatchState
+from .state import Reported, WatchContext, WatchState
 from .types import Chronic, Flow, OsdVerdict, SharedPart, SlowShared
 
 #: Conditions of PGs that are shown.
@@ -514,16 +514,14 @@ class Announcer:
         #: Problems whose begin was reported and that have not ended.
         self._reported: Dict[Tuple[str, str], _Problem] = {}
 
-    def to_json(self) -> List[List[Any]]:
-        return [[problem.check, problem.subject, problem.since]
-                for problem in self._reported.values()]
+    def reported(self) -> Tuple[Reported, ...]:
+        return tuple(Reported(problem.check, problem.subject, problem.since)
+                     for problem in self._reported.values())
 
-    def load(self, rows: Any) -> None:
-        """Load what an earlier mgr has reported: the rows of `to_json`."""
-        for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, list) and len(row) == 3 and row[0] in EVENT_KINDS \
-                    and isinstance(row[1], str) and isinstance(row[2], (int, float)):
-                self._reported[row[0], row[1]] = _Problem(row[0], row[1], float(row[2]), '')
+    def load(self, reported: Iterable[Reported]) -> None:
+        """Take over what an earlier mgr has reported."""
+        self._reported.update(((check, subject), _Problem(check, subject, since, ''))
+                              for check, subject, since in reported if check in EVENT_KINDS)
 
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
         """Events for the problems that have begun or ended since the last call."""

@@ -5,12 +5,14 @@ Every column is a sum over the time of the point (operations, nanoseconds, PG-se
 can be added up. Readers divide by operations or seconds. Charts of the page add the columns that
 cannot be added up: percentiles, from samples of a few OSDs at a time, and PGs in flight.
 """
+import functools
 import math
 from array import array
-from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+from typing import (AbstractSet, Annotated, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple, TypedDict)
 
 from ..cluster.types import ClientOps, LatencyCounts
+from ..codec import As
 from .types import NO_FLOW, Flow
 
 #: One hour of points every 5 s (mgr_stats_period), and one week of points every 10 minutes.
@@ -19,14 +21,20 @@ CONDENSED_POINTS = 1008
 CONDENSED_SECONDS = 600.0
 #: Upper bound of valid sums and times.
 LARGEST = 1e24
+
+
+def _amount(number: float) -> float:
+    if not 0.0 <= number < LARGEST:
+        raise ValueError('%r is no amount' % number)
+    return number
+
+
+#: A stored number that is never below 0, such as a count, a sum or a latency.
+Amount = Annotated[float, As(float, functools.partial(round, ndigits=4), _amount)]
+#: The stored points of a series: end, seconds and sums.
+Rows = Sequence[Sequence[Amount]]
 #: First columns of every history: client operations.
 READS, READ_NS, WRITES, WRITE_NS = range(4)
-
-
-def are_amounts(row: object, number: int) -> bool:
-    """Whether a row from the store has so many numbers, all of them above 0 and possible."""
-    return (isinstance(row, list) and len(row) == number
-            and all(isinstance(value, (int, float)) and 0.0 < value < LARGEST for value in row))
 
 
 class HistoryPoint(NamedTuple):
@@ -99,18 +107,12 @@ class Series:
         before = max(0, begin + last - have)
         return self._rows[begin * size:(begin + last - before) * size] + self._rows[:before * size]
 
-    def to_json(self) -> List[List[float]]:
-        return [[round(point.end, 1), round(point.seconds, 1),
-                 *(round(value, 3) for value in point.sums)] for point in self.points()]
-
-    def load(self, rows: Any) -> None:
-        """Load the output of `to_json`; rows that are not points of this series are skipped."""
-        for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, list) and len(row) == self._width + 2 \
-                    and all(isinstance(value, (int, float)) and abs(value) < LARGEST
-                            for value in row):
-                self._open = [float(value) for value in row[1:]]
-                self._close(float(row[0]))
+    def load(self, rows: Rows) -> None:
+        """Add points, as `rows` returns them; those of another width are skipped."""
+        for row in rows:
+            if len(row) == self._width + 2:
+                self._open = list(row[1:])
+                self._close(row[0])
 
 
 class History:

@@ -6,18 +6,18 @@ be slow until it is reported, and how long it must be healthy until that is clea
 compares this with the other two answers to whether an OSD is slow.
 """
 import math
-from dataclasses import replace
-from typing import (AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple,
+from dataclasses import dataclass, field, replace
+from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import OsdPlace
+from ..codec import Time
 from ..text import figure, seconds_text
 from .chronic import ChronicOsds
 from .op_sizes import at_same_size
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
-from .series import LARGEST
 from .rounds import Work, chunks, latest, whole
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
@@ -90,6 +90,21 @@ class _State(NamedTuple):
         """The baseline against its peers that applies to a finding: baselines are learned without
         other work, and in small groups an OSD is compared with its own history in any case."""
         return None if self.kind or finding.fastest_ms else self.usual[finding.channel]
+
+
+@dataclass(frozen=True)
+class StoredSlow:
+    """What survives a failover of a slow OSD."""
+    since: Time
+    why: str
+    #: As of_part and kept in _State.
+    part: bool = False
+    kept: Mapping[int, OsdExpectation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # `against` divides by it.
+        if any(expectation.ms <= 0.0 for expectation in self.kept.values()):
+            raise ValueError('an impossible expectation')
 
 
 class SlowOsds:
@@ -334,43 +349,25 @@ class SlowOsds:
         return [osd for osd in slow if osd not in of_parts
                 and (osd in named_before or osd not in waiting)]
 
-    def to_json(self) -> Dict[str, Any]:
-        """The state that survives a failover: slow OSDs."""
-        return {str(osd): {'since': state.since, 'why': state.why, 'part': state.of_part,
-                           'kept': {str(channel): [round(value, 4) for value in expectation]
-                                    for channel, expectation in state.kept.items()}}
+    def stored(self) -> Dict[int, StoredSlow]:
+        """The slow OSDs."""
+        return {osd: StoredSlow(state.since, state.why, state.of_part, state.kept)
                 for osd, state in self._states.items() if state.slow}
 
-    def from_json(self, value: Any, now: float) -> None:
-        """Load the output of to_json(); invalid entries are skipped."""
-        if not isinstance(value, dict):
-            return
+    def load(self, slow: Mapping[int, StoredSlow], now: float) -> None:
+        """Take over the slow OSDs of an earlier mgr."""
         self._now = now
-        verdicts: Dict[int, OsdVerdict] = {}
-        for key, flag in value.items():
-            if not (isinstance(key, str) and key.isdecimal() and len(key) < 10
-                    and isinstance(flag, dict)):
-                continue
-            since, why = flag.get('since'), flag.get('why')
-            if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
-                osd, begun, part = int(key), min(float(since), now), flag.get('part') is True
-                self._states[osd] = _State(math.inf, begun, True, why, now, of_part=part,
-                                           kept=_kept_from_json(flag.get('kept')))
-                verdicts[osd] = OsdVerdict(osd) if part else OsdVerdict(osd, None, True, begun, why)
-        self.verdicts = verdicts
+        self._states.update((osd, _State(math.inf, known.since, True, known.why, now,
+                                         of_part=known.part, kept=known.kept))
+                            for osd, known in slow.items())
+        self.verdicts = {osd: OsdVerdict(osd) if known.part
+                         else OsdVerdict(osd, None, True, known.since, known.why)
+                         for osd, known in slow.items()}
 
 
 @latest
 def _slow_of(verdicts: Mapping[int, OsdVerdict]) -> Dict[int, OsdVerdict]:
     return {osd: verdict for osd, verdict in sorted(verdicts.items()) if verdict.slow}
-
-
-def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
-    return {int(channel): OsdExpectation(*map(float, row)) for channel, row in value.items()
-            if channel in map(str, range(len(CHANNELS))) and isinstance(row, list)
-            and len(row) == 3 and all(isinstance(number, (int, float)) for number in row)
-            and 0.0 < row[0] < LARGEST and abs(row[1]) < LARGEST and 0.0 <= row[2] < LARGEST} \
-        if isinstance(value, dict) else {}
 
 
 def _if_worse(finding: PeerFinding, expected: Optional[OsdExpectation]) -> PeerFinding:

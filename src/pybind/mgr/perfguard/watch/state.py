@@ -7,27 +7,28 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import add
-from typing import (Any, Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
+from typing import (Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters, OsdMap,
                              OsdPlace, PgCounts, Placement, Pool, Pressure, Readings, Signals)
-from ..codec import Malformed, decode, encode, no_later_than
+from ..codec import Time
 from ..options import Options
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWork, KvWrites,
                      LikelyCause, OsdEvidence, causes, heavy_clients, higher_load, switch_side)
+from .chronic import StoredCounts
 from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
                    steady, without_erasure)
-from .pools import PoolOps, PoolSettings, PoolWatch, ops_by_pool
+from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
-from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
+from .series import (ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
-from .slow_osds import SlowOsds
+from .slow_osds import SlowOsds, StoredSlow
 from .slowness import SlowSettings
 from .steps import LATE, Changes, ClusterChange, Step, changes_around, facts_of
 from .stop_conditions import NOTHING, Touched
@@ -101,6 +102,26 @@ class LaggyState:
     def since(self) -> float:
         raised = [alarm.since for alarm in (self.alarm, self.waiting) if alarm.raised]
         return min(raised, default=0.0)
+
+
+class Reported(NamedTuple):
+    """A problem whose begin was reported and that has not ended."""
+    #: Health check.
+    check: str
+    #: For example "osd.3".
+    subject: str
+    since: float
+
+
+@dataclass(frozen=True)
+class StoredWatch:
+    """What survives a failover of the problems."""
+    slow: Mapping[int, StoredSlow] = field(default_factory=dict)
+    #: None: no PGs are laggy.
+    laggy_since: Optional[Time] = None
+    laggy_last: Optional[LaggyEpisode] = None
+    latency: Tuple[RaisedAlarm, ...] = ()
+    told: Tuple[Reported, ...] = ()
 
 
 class WatchState:
@@ -489,31 +510,24 @@ class WatchState:
 
     # ---- State that survives a failover
 
-    def to_json(self) -> Dict[str, Any]:
-        return {'slow': self.slow.to_json(),
-                'laggy_since': self.laggy.since if self.laggy.raised else None,
-                'laggy_last': encode(self.laggy.last, Optional[LaggyEpisode]),
-                'latency': [list(row) for row in self.pools.slow()]}
+    def stored(self, reported: Tuple[Reported, ...]) -> StoredWatch:
+        return StoredWatch(self.slow.stored(), self.laggy.since if self.laggy.raised else None,
+                           self.laggy.last, tuple(self.pools.slow()), reported)
 
-    def load(self, document: Any, now: float) -> None:
-        """Load the state of an earlier mgr; unreadable parts are skipped."""
-        if not isinstance(document, dict):
-            return
-        self.slow.from_json(document.get('slow'), now)
-        since = document.get('laggy_since')
-        if isinstance(since, (int, float)) and 0.0 < since < LARGEST:
-            self.laggy.alarm = Alarm(True, min(float(since), now))
-        with contextlib.suppress(Malformed):
-            last = decode(Optional[LaggyEpisode], document.get('laggy_last'))
-            self.laggy.last = no_later_than(Optional[LaggyEpisode], last, now)
-        self.pools.load_alarms(document.get('latency'), now)
+    def load(self, stored: StoredWatch, now: float) -> None:
+        """Take over the state of an earlier mgr."""
+        self.slow.load(stored.slow, now)
+        if stored.laggy_since is not None:
+            self.laggy.alarm = Alarm(True, stored.laggy_since)
+        self.laggy.last = stored.laggy_last
+        self.pools.load_alarms(stored.latency)
 
-    def chronic_to_json(self) -> Dict[str, Any]:
-        return self.slow.chronic.to_json(self._uuids)
+    def stored_chronic(self) -> StoredCounts:
+        return self.slow.chronic.stored(self._uuids)
 
-    def load_chronic(self, document: Any, now: float) -> None:
-        """Load the counts of chronically slow OSDs that an earlier mgr has stored."""
-        self._uuids.update(self.slow.chronic.from_json(document, now))
+    def load_chronic(self, counts: StoredCounts) -> None:
+        """Take over the counts of chronically slow OSDs of an earlier mgr."""
+        self._uuids.update(self.slow.chronic.load(counts))
 
 
 def pool_settings(options: Options) -> PoolSettings:

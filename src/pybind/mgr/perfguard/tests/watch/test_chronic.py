@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """OSDs that are slow for a share of the time: one standing finding for each, no others."""
 import json
+import math
 import re
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from uuid import uuid4
 
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.chronic import KEPT, ChronicOsds, _Count
+from perfguard.codec import Malformed, decode, encode
+from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
                                       SlowSettings)
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
 from ..fakes.zones import in_zone
+from ..test_codec import again
 
 HOUR, DAY = 3600.0, 86400.0
 #: Longer than mgr_stats_period (5 s): days are played here. The shorter one is that of the longest
@@ -86,8 +90,7 @@ class Clock:
         """Another mgr takes over."""
         after = Clock(len(self.places), self.ms)
         after.now, after.beat = self.now, self.beat
-        kept = json.loads(json.dumps(self.detector.chronic.to_json({})))
-        after.detector.chronic.from_json(kept, self.now)
+        after.detector.chronic.load(again(StoredCounts, self.detector.chronic.stored({})))
         return after
 
 
@@ -388,7 +391,7 @@ def test_a_removed_osd_is_forgotten() -> None:
     assert clock.play(120) == [3], 'it is down'
     clock.detector.chronic.keep(clock.places)
     assert not clock.play(120)
-    assert '3' not in clock.detector.chronic.to_json({})
+    assert 3 not in clock.detector.chronic.stored({})
 
 
 def test_the_finding_and_the_counts_survive_a_failover() -> None:
@@ -405,9 +408,9 @@ def test_the_finding_and_the_counts_survive_a_failover() -> None:
 
 def test_what_is_kept_is_bounded_and_small() -> None:
     counted = ChronicOsds()
-    rows = raised().detector.chronic.to_json({3: str(uuid4())})
-    uuids = counted.from_json({str(osd): rows['3'] for osd in range(10000)}, START + 9 * HOUR)
-    kept = counted.to_json(uuids)
+    count = raised().detector.chronic.stored({3: str(uuid4())})[3]
+    uuids = counted.load({osd: replace(count) for osd in range(10000)})
+    kept = encode(counted.stored(uuids), StoredCounts)
     assert len(kept) == KEPT and len(json.dumps(kept, separators=(',', ':'))) < 60000
 
 
@@ -416,19 +419,16 @@ def test_what_is_kept_is_bounded_and_small() -> None:
 @pytest.mark.parametrize('share, kept', [(0.24, False), (0.26, True)])
 def test_a_quarter_of_the_way_is_kept(field: str, least: float, share: float, kept: bool) -> None:
     counted = ChronicOsds()
-    counted.from_json({'3': {field: share * least}}, START)
-    assert ('3' in counted.to_json({})) is kept
+    counted.load(decode(StoredCounts, {'3': {field: share * least}}))
+    assert (3 in counted.stored({})) is kept
 
 
-@pytest.mark.parametrize('kept', [
-    None, 3, [], {'x': {}}, {'3': None}, {'3': {'slow': 'x'}}, {'3': {'slow': -1}},
-    {'3': {'evidence': float('nan')}}, {'3': {'logs': 1e11, 'raised': 5, 'channel': 99}},
-    {'3': {'uuid': 5}}])
-def test_nonsense_is_not_taken_up(kept: Optional[object]) -> None:
-    counted = ChronicOsds()
-    counted.from_json(kept, START)
-    for each in counted.standing.values():
-        assert each.why
+@pytest.mark.parametrize('wrong', [
+    {'slow': 'x'}, {'slow': -1}, {'slow': 1e300}, {'evidence': math.nan}, {'logs': 1e11},
+    {'channel': 99}, {'channel': -1}, {'uuid': 5}])
+def test_what_is_no_count_is_refused(wrong: Any) -> None:
+    with pytest.raises(Malformed):
+        decode(StoredCounts, {'3': wrong})
 
 
 def test_many_osds_that_do_not_stand_out_are_judged_in_one_pass(monkeypatch: Any) -> None:

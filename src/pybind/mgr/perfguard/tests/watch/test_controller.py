@@ -432,7 +432,7 @@ def test_what_has_not_changed_is_not_written() -> None:
 def test_a_baseline_is_removed_with_its_pool() -> None:
     driver = Watched()
     store = Store(driver.kv)
-    store.put('baseline/77', [[1.0, 60.0, 1000.0, 1e9, 0.0, 0.0]])
+    store.put('baseline/77', {})
     driver.restart()
     driver.run(3)
     # The other pool has no clients.
@@ -455,7 +455,7 @@ def test_no_turn_waits_until_the_baselines_of_many_pools_are_removed() -> None:
     driver = Watched()
     store = Store(driver.kv)
     for pool in range(77, 97):
-        store.put('baseline/%d' % pool, [[1.0, 60.0, 1000.0, 1e9, 0.0, 0.0]])
+        store.put('baseline/%d' % pool, {})
     driver.restart()
     for _ in range(20):
         before = len(store.names('baseline/'))
@@ -478,6 +478,38 @@ def test_documents_of_a_wrong_shape(name: str, document: Any) -> None:
     driver.minutes(1)
     assert driver.phase == 'IDLE' and driver.checks == []
     json.dumps(driver.loop.status(), allow_nan=False)
+
+
+@pytest.mark.parametrize('name, document', [
+    ('watch', {'slow': {'3': {'since': 'x', 'why': ''}}}), ('watch', {'latency': [[1, 'reads']]}),
+    ('chronic', {'3': {'slow': -1.0}}), ('usual', {'osds': {'3': [1.0]}}),
+    ('provisional', {'1': {'reads': -1.0}}), ('baseline/1', {'points': [[1.0, 'x']]})])
+def test_a_document_that_cannot_be_read_is_set_aside_and_reported(
+        name: str, document: Any) -> None:
+    driver = Watched()
+    Store(driver.kv).put(name, document)
+    driver.restart()
+    driver.turn(PERIOD)
+    assert ['cannot read ' + name] == [text.partition(':')[0] for text in driver.events('store')]
+    assert any(key.startswith('damaged/' + name) for key in driver.kv.data)
+    # Nothing on the cluster depends on it.
+    assert not driver.loop._store.interrupted
+
+
+def test_what_an_mgr_with_a_fast_clock_has_stored_began_now() -> None:
+    driver = Watched()
+    later = driver.cluster.now + 1e6
+    store = Store(driver.kv)
+    store.put('watch', {'slow': {'3': {'since': later, 'why': 'x'}}, 'laggy_since': later,
+                        'latency': [[1, 'reads', later]]})
+    store.put('chronic', {'3': {'seen': later, 'raised': later}})
+    driver.restart()
+    driver.loop.turn()
+    watch = driver.loop.jobs.watching._watch
+    chronic = watch.slow.chronic._counts[3]
+    times = [watch.slow.verdicts[3].since, watch.laggy.since, watch.pools.slow()[0].since,
+             chronic.seen, chronic.raised]
+    assert all(later - 1e6 <= at < later - 9e5 for at in times)
 
 
 def test_damaged_documents() -> None:

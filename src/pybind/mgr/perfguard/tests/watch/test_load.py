@@ -6,8 +6,11 @@ from typing import Any, Callable, List, Sequence
 
 import pytest
 
+from perfguard.codec import Malformed, decode
 from perfguard.watch.load import (HOUR_SECONDS, KEPT_DAYS, LEAST_DAYS, DayLoad, LoadGrowth,
                                   PoolLoad, Rates, growth)
+
+from ..test_codec import again
 
 DAY = 24 * HOUR_SECONDS
 #: The begin of a day.
@@ -55,17 +58,15 @@ def test_growth_survives_a_failover_and_is_stored_a_few_times_a_day() -> None:
         stored += load.add(BEGIN + HOUR_SECONDS * hour, HOUR_SECONDS, Rates(0.0, 3600.0))
     assert len(load.days) == 2 and 4 <= stored <= 10
     after = PoolLoad()
-    after.from_json(load.to_json())
+    after.load(again(List[DayLoad], load.days))
     assert after.days == load.days
 
 
-@pytest.mark.parametrize('rows', [
-    None, 5, {}, [5], [[1]], [[1, 2, 3, 4, 5]], [[1, 2, 'x', 4, 5, 6]], [[1, 2, -1, 4, 5, 6]],
-    [[math.nan, 2, 3, 4, 5, 6]], [[1, 2, math.inf, 4, 5, 6]]])
-def test_nonsense_in_the_store_is_skipped(rows: Any) -> None:
-    load = PoolLoad()
-    load.from_json(rows)
-    assert load.days == []
+@pytest.mark.parametrize('row', [
+    5, [1], [1, 2, 3], [1, 2, ['x']], [1, 2, [-1.0]], [math.nan, 2, [3]], [1, 2, [math.inf]]])
+def test_what_is_no_day_is_refused(row: Any) -> None:
+    with pytest.raises(Malformed):
+        decode(DayLoad, row)
 
 
 def test_growth_is_not_known_from_a_few_days() -> None:
@@ -124,12 +125,12 @@ def test_a_day_that_two_mgrs_have_stored_is_one() -> None:
     """The clock of the first one was a day ahead."""
     load = filled(lambda hour: 10.0, 24 * 30 + 21)
     after = PoolLoad()
-    after.from_json(load.to_json())
+    after.load(load.days)
     today = BEGIN + 29 * DAY
     for hour in range(20, 60):
         after.add(today + HOUR_SECONDS * hour, HOUR_SECONDS, Rates(0.0, 3600.0 * 11.0))
     numbers = [row.day for row in after.days]
     assert numbers == sorted(set(numbers)) and numbers[-1] == 20031
     assert after.growth(today + 60 * HOUR_SECONDS).days == 31
-    after.from_json([*load.to_json(), *load.to_json()])
-    assert after.to_json() == load.to_json()
+    after.load([*load.days, *load.days])
+    assert after.days == load.days
