@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from .cluster.evacuation import Evacuation, by_osd
 from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, texts, warning
-from .holds import Ledger
+from .ledger import Ledger
 from .mitigation.controller import Mitigated
 from .mitigation.report import listing_json
 from .observation import Observation

@@ -8,7 +8,7 @@ from ..advise import report as advice
 from ..advise.report import AdviseOrder
 from ..cluster.types import Json
 from ..errors import Refused, code_of
-from ..holds import to_json as held_to_json
+from ..ledger import to_json as held_to_json
 from ..mitigation.report import listing_json
 from ..mitigation.types import Revert
 from ..probe import tables as probe_tables

@@ -7,7 +7,7 @@ from ..cluster.ports import View
 from ..cluster.types import Document
 from ..errors import Refused, as_refusal
 from ..events import Event
-from ..holds import to_json as held_to_json
+from ..ledger import to_json as held_to_json
 from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options

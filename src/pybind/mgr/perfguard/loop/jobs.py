@@ -11,7 +11,7 @@ from ..cluster.ports import Cluster
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdMap
 from ..events import Event
-from ..holds import Ledger
+from ..ledger import Ledger
 from ..mitigation.controller import Mitigating
 from ..mitigation.rescuing import Rescuing
 from ..options import Options

@@ -20,7 +20,7 @@ from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json, OsdSet
 from ..errors import FailedTurns, HealthChecks, Refused, idle_check, old_check, too_old
 from ..events import Event, EventLog, Lines
-from ..holds import Owner
+from ..ledger import Owner
 from ..mitigation.controller import with_mitigation
 from ..mitigation.ladder import MITIGATION
 from ..mitigation.report import reverted_texts

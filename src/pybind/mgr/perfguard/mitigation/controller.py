@@ -11,7 +11,7 @@ from ..cluster.types import NO_OSD, ConfigEntry, Question, Signals
 from ..codec import encode, no_later_than
 from ..errors import Reason, Refused
 from ..events import Event
-from ..holds import Row, same_value
+from ..ledger import Row, same_value
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign

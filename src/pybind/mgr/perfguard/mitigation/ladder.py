@@ -10,7 +10,7 @@ from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..holds import LEFT, Held, give_back, hold, hold_other
+from ..ledger import LEFT, Held, give_back, hold, hold_other
 from ..text import pgs, pgs_are, plural
 from . import recovery
 from .evidence import CLEAR_INTERVALS, is_known, troubles

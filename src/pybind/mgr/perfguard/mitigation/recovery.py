@@ -21,7 +21,7 @@ from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..errors import Code, texts
-from ..holds import Held
+from ..ledger import Held
 from ..observation import Clients
 from ..rebalance import copying
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,

@@ -5,7 +5,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
 from ..errors import Code, Reason, texts
-from ..holds import Owner, Row, shell
+from ..ledger import Owner, Row, shell
 from .types import (LadderStep, MitigationState, Put, Revert, Rung, Setting, SettingKind, StepStage,
                     active)
 

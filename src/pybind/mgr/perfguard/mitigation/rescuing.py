@@ -7,7 +7,7 @@ from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
 from ..codec import encode, no_later_than
 from ..events import Event
-from ..holds import Owner, Row
+from ..ledger import Owner, Row
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.requests import unfit

@@ -8,7 +8,7 @@ from ..cluster.types import Command, ConfigEntry
 from ..codec import Time
 from ..errors import Reason
 from ..events import Event
-from ..holds import Held, config_command, flag_command
+from ..ledger import Held, config_command, flag_command
 from ..text import pgs_are
 
 

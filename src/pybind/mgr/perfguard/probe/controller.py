@@ -13,7 +13,7 @@ from ..cluster.types import Document, Json, OsdPlace
 from ..codec import Malformed, decode, encode
 from ..errors import HealthChecks, PerfguardError, Refused
 from ..events import Event
-from ..holds import Row
+from ..ledger import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store

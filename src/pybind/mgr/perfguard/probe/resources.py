@@ -16,7 +16,7 @@ from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTu
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Pool, Reply
 from ..errors import HealthChecks, PerfguardError, warning
-from ..holds import Held, Owner, Row, config_command, flag_command, give_back, shell
+from ..ledger import Held, Owner, Row, config_command, flag_command, give_back, shell
 from .placement import JournalledNaming, run_prefix
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PROBE_PREFIX

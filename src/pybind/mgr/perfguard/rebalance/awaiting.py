@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`expand --await`: the next OSDs that boot start empty, and are expanded once no more appear.
 
-Meanwhile osd_crush_initial_weight of the OSDs is borrowed, by the rule of perfguard/holds.py. It is
-given back when the campaign that fills the OSDs has ended, or when the wait ends without one.
+Meanwhile osd_crush_initial_weight of the OSDs is borrowed, by the rule of perfguard/ledger.py. It
+is given back when the campaign that fills the OSDs has ended, or when the wait ends without one.
 """
 import errno
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from ..cluster.types import ConfigEntry, Document
 from ..codec import Time, encode, no_later_than
 from ..errors import Code, Reason, Refused
 from ..events import Event
-from ..holds import Held, Owner, Row, give_back, hold, same_value, shell
+from ..ledger import Held, Owner, Row, give_back, hold, same_value, shell
 from ..observation import OSD, OSD_OPTION, Observation
 from ..options import Options
 from ..text import listed, osds_text, plural, seconds_text

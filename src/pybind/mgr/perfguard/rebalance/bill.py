@@ -28,7 +28,7 @@ from typing import AbstractSet, Dict, Iterable, Mapping, NamedTuple, Optional, T
 
 from ..cluster.types import LatencyCounts
 from ..codec import Time
-from ..holds import Held
+from ..ledger import Held
 from ..observation import Clients
 from ..watch.op_counts import OpCounts, OpLevels, Tail, tail_of
 from .types import AUTOSCALE, Holds, Phase

@@ -11,7 +11,7 @@ from ..cluster.ports import View
 from ..cluster.types import Document, OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
-from ..holds import Row
+from ..ledger import Row
 from ..observation import Observation
 from ..options import Options
 from ..text import osds_text

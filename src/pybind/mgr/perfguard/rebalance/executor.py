@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, List, Mapping, Protocol, Sequence, Set, Tuple
 
 from ..cluster.types import INPUT, Reply
-from ..holds import config_command, flag_command
+from ..ledger import config_command, flag_command
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name

@@ -2,14 +2,14 @@
 """Flags, balancer, autoscaler and options of the mons: borrowed for a campaign, given back after
 it.
 
-Settings of others are never changed. The rest follows the rule of perfguard/holds.py.
+Settings of others are never changed. The rest follows the rule of perfguard/ledger.py.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, PgCounts
 from ..events import Event
-from ..holds import Held, give_back, hold, hold_other, same_value
+from ..ledger import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from .campaign import Campaign

@@ -6,7 +6,7 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Document, Json, OsdMap
 from ..errors import Code, Reason, texts
-from ..holds import Owner, Row, shell
+from ..ledger import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..text import bytes_text, ms_text, pgs, pgs_are, plural, seconds_text

@@ -7,7 +7,7 @@ from typing import (Callable, ClassVar, Container, FrozenSet, List, Mapping, Opt
 
 from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused, texts
-from ..holds import Owner, Row
+from ..ledger import Owner, Row
 from ..options import Options
 from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
 from ..watch.stop_conditions import WAIVABLE

@@ -9,7 +9,7 @@ from typing import (Annotated, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, O
 from ..cluster.types import OsdSet, UpmapEntry
 from ..codec import BY_PG, Time
 from ..errors import Code
-from ..holds import Held
+from ..ledger import Held
 from ..observation import OSD_OPTION
 from ..options import Options
 from ..upmap.pins import Unpinnable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.types import PoolPgs, PoolRule, UpmapEntry
 from perfguard.codec import BY_PG, Malformed, decode, encode
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.mitigation.rescue import Rescue
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage, Trouble)

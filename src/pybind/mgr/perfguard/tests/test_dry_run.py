@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Tuple
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.mitigation.report import listing, reverted_texts
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage)

@@ -12,7 +12,7 @@ from perfguard.rebalance.campaign import Campaign
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
-SHARED = frozenset({'codec', 'errors', 'events', 'holds', 'observation', 'options', 'store',
+SHARED = frozenset({'codec', 'errors', 'events', 'ledger', 'observation', 'options', 'store',
                     'tables', 'text', 'version', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {

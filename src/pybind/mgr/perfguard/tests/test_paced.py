@@ -6,7 +6,7 @@ from typing import Any, Dict, Tuple
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, PgCounts, Readings
-from perfguard.holds import Owner
+from perfguard.ledger import Owner
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.copying import FASTER_SECONDS, FIRST_STEP, Copying
 from perfguard.shutdown import ShutdownOrder

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.codec import encode
 from perfguard.errors import Refused
-from perfguard.holds import Held, shell
+from perfguard.ledger import Held, shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)

@@ -9,7 +9,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.codec import Malformed, decode, encode
 from perfguard.errors import Code, Reason
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
 from perfguard.mitigation.report import mitigation_rows

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.errors import Code, Reason
-from perfguard.holds import Ledger
+from perfguard.ledger import Ledger
 from perfguard.mitigation import controller, ladder, recovery
 from perfguard.mitigation.recovery import (FELT_SECONDS, KNOWN_SECONDS, MOST_RAISED, NO_BOUND,
                                            RAISE_SECONDS, ROOM_SECONDS, fast_recovery, next_pace,

@@ -5,7 +5,7 @@ from typing import Dict, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
-from perfguard.holds import same_value
+from perfguard.ledger import same_value
 from perfguard.mitigation.recovery import RecoveryOptions, slow_recovery
 
 #: (who, option) -> (what is found, what is put)

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.codec import Malformed, decode, encode
-from perfguard.holds import config_command
+from perfguard.ledger import config_command
 from perfguard.probe import resources as resources
 from perfguard.probe.jobs import number_between
 from perfguard.probe.placement import run_prefix

@@ -10,7 +10,7 @@ import pytest
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, borrowed_of,
                                           new_osds)
 from perfguard.rebalance.campaign import COUNT_SECONDS

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops, Readings
 from perfguard.codec import decode, encode
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.observation import BALANCER, Clients
 from perfguard.rebalance import tables
 from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting

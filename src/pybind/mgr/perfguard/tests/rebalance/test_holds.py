@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import OsdMap, Pool
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.observation import BALANCER, Settings
 from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
 from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Holds, SetPool,

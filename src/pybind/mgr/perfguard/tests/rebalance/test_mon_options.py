@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.codec import decode, encode
-from perfguard.holds import Held, same_value
+from perfguard.ledger import Held, same_value
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.change import ChangeStage

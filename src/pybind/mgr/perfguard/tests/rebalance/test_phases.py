@@ -13,7 +13,7 @@ from perfguard.cluster.types import (OsdSet, PgCounts, Placement, Signals, Upmap
 from perfguard.codec import decode, encode
 from perfguard.errors import Code, texts
 from perfguard.events import Event
-from perfguard.holds import Held
+from perfguard.ledger import Held
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options

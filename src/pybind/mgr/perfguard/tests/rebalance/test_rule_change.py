@@ -9,7 +9,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
-from perfguard.holds import Row
+from perfguard.ledger import Row
 from perfguard.observation import Observation, Settings
 from perfguard.rebalance.pool_change import first_moves
 from perfguard.rebalance.pool_rule import _weaker

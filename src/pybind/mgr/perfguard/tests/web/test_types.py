@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
-from perfguard.holds import Held, Ledger, Owner, Row, to_json
+from perfguard.ledger import Held, Ledger, Owner, Row, to_json
 from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)

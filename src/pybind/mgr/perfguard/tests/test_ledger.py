@@ -13,7 +13,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.codec import decode, encode
 from perfguard.errors import Reason
-from perfguard.holds import Held, Ledger, Owner, Row, give_back, hold, hold_other
+from perfguard.ledger import Held, Ledger, Owner, Row, give_back, hold, hold_other
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
                                         Rung, Setting, SettingKind, StepStage)
