@@ -23,8 +23,8 @@ MAX_SIZE = MAX_OBJECT * MAX_OBJECTS
 MAX_IO_SIZE = 1 << 50
 
 _SIZE = re.compile(r'(\d{1,18})(?:([kmgt])i?)?b?', re.ASCII | re.IGNORECASE)
-_UNITS = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
-_SECONDS = re.compile(r'(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)?', re.ASCII | re.IGNORECASE)
+_SIZE_UNITS = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
+_DURATION = re.compile(r'(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)?', re.ASCII | re.IGNORECASE)
 _SECOND_UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 
 
@@ -34,12 +34,12 @@ def parse_size(word: str, text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a size, such as 4096, 4k, 4m or 1g' % (word, text))
-    return int(match.group(1)) * _UNITS[(match.group(2) or '').lower()]
+    return int(match.group(1)) * _SIZE_UNITS[(match.group(2) or '').lower()]
 
 
 def parse_seconds(word: str, text: str) -> float:
     """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h"."""
-    match = _SECONDS.fullmatch(text.strip())
+    match = _DURATION.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a time, such as 10, 10s, 500ms or 2m' % (word, text))
     return float(match.group(1)) * _SECOND_UNITS[(match.group(2) or 's').lower()]
@@ -62,8 +62,8 @@ def number_between(word: str, text: str, low: int, high: int) -> int:
 def size_text(size: int) -> str:
     """As fio takes it: 4k, 64m, 4097."""
     for unit in ('t', 'g', 'm', 'k'):
-        if size and size % _UNITS[unit] == 0:
-            return '%d%s' % (size // _UNITS[unit], unit)
+        if size and size % _SIZE_UNITS[unit] == 0:
+            return '%d%s' % (size // _SIZE_UNITS[unit], unit)
     return str(size)
 
 

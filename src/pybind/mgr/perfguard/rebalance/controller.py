@@ -52,7 +52,7 @@ MEASURED_COMMITS = 3
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
 #: OSDs that a text names.
-_NAMED = 10
+_NAMED_OSDS = 10
 _STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
 
 
@@ -274,7 +274,7 @@ class RebalanceController:
               if self.awaiting.waits else []),
             *self.plans.withdrawn,
             *(['the replacement of %s will end: the new devices are not filled at the pace of '
-               'clients' % osds_text(self.replacing, _NAMED)]
+               'clients' % osds_text(self.replacing, _NAMED_OSDS)]
               if self.replacing else [])]
 
     # ---- one turn

@@ -281,7 +281,7 @@ def unfit(osdmap: OsdMap) -> str:
 # Ceph's tools compute their effects.
 
 #: Borrowed settings that a text names.
-_NAMED = 5
+_NAMED_SETTINGS = 5
 
 
 def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], options: Options,
@@ -302,7 +302,7 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
     borrowed = [row.what for row in rows
                 if row.owner is Owner.CAMPAIGN and not row.can_stay]
     if request.verb == 'finish' and borrowed:
-        moved.append('given back: ' + listed(borrowed, _NAMED))
+        moved.append('given back: ' + listed(borrowed, _NAMED_SETTINGS))
     return [_phase_text(request, campaign), *moved]
 
 

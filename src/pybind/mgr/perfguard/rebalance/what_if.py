@@ -37,8 +37,8 @@ from .progress import Eta
 MOST_NEW_OSDS = 500
 _SHAPE = re.compile(r'(\d{1,4})x(\d{1,4})x(\d{1,6}(?:\.\d{1,6})?)([GTP])(i?)B?', re.ASCII)
 #: As sold, and as Ceph counts.
-_UNITS = {'': {'G': 10 ** 9, 'T': 10 ** 12, 'P': 10 ** 15},
-          'i': {'G': 1 << 30, 'T': 1 << 40, 'P': 1 << 50}}
+_DRIVE_UNITS = {'': {'G': 10 ** 9, 'T': 10 ** 12, 'P': 10 ** 15},
+                'i': {'G': 1 << 30, 'T': 1 << 40, 'P': 1 << 50}}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def shape(text: str) -> Tuple[int, int, int]:
         raise Refused(errno.EINVAL, '--what-if must be <hosts>x<OSDs of each>x<size>, such as '
                       '4x12x16T (16 * 10^12 bytes, as sold; 16TiB: 2^40), not %.40r' % text)
     hosts, osds = int(match.group(1)), int(match.group(2))
-    size = int(float(match.group(3)) * _UNITS[match.group(5)][match.group(4)])
+    size = int(float(match.group(3)) * _DRIVE_UNITS[match.group(5)][match.group(4)])
     if not hosts * osds or not size:
         raise Refused(errno.EINVAL, '--what-if %s adds nothing' % text)
     if hosts * osds > MOST_NEW_OSDS:
