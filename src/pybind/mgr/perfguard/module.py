@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 from mgr_module import MgrModule, MgrStandbyModule
 
@@ -51,16 +51,11 @@ class Module(Commands, MgrModule):
         self.loop.load()
         try:
             while not self._stop.is_set():
-                # A failed turn must not end the loop; the next one starts from the stored state.
-                for task, failed in ((self._compare_options, None), (self._metrics.tend, None),
-                                     (self.loop.turn, self.loop.failed)):
-                    try:
-                        task()
-                    except Exception as error:
-                        if tracebacks.is_new(error):
-                            log.exception('a loop iteration failed')
-                        if failed is not None:
-                            failed(error)
+                _attempt(self._compare_options, tracebacks)
+                _attempt(self._metrics.tend, tracebacks)
+                error = _attempt(self.loop.turn, tracebacks)
+                if error is not None:
+                    self.loop.failed(error)
                 self.loop.wait()
         finally:
             try:
@@ -112,6 +107,18 @@ class Module(Commands, MgrModule):
             self._cluster.hear(notify_id)
         else:
             self.loop.wake_for_map()
+
+
+def _attempt(task: Callable[[], object], tracebacks: Tracebacks) -> Optional[Exception]:
+    """Run a part of an iteration; returns its error. A failed turn must not end the loop; the next
+    one starts from the stored state."""
+    try:
+        task()
+    except Exception as error:
+        if tracebacks.is_new(error):
+            log.exception('a loop iteration failed')
+        return error
+    return None
 
 
 # ---- "ceph mgr self-test module perfguard": it changes nothing
