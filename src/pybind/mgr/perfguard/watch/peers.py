@@ -541,16 +541,22 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
             groups.append(_Group(key, channel, points, _by_kind(points, busy),
                                  sizes[key] <= MIN_PEERS))
             yield len(points)
+    return (yield from _judge_all(groups, group_of, minorities, busy))
+
+
+def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
+               minorities: Mapping[int, bool], busy: Mapping[int, str]) -> Work[Findings]:
+    """Compare each OSD with the others of its own groups."""
     utilisation = _utilisations(groups)
     findings: Findings = {}
     for group in groups:
         for points in chunks(group.points):
             for point in points:
-                if group_of[point.osd] == group.key:
-                    finding = _judge(point, busy.get(point.osd, ''), group,
-                                     utilisation[group.key], minorities[point.osd])
-                    if finding is not None:
-                        findings.setdefault(point.osd, []).append(finding)
+                finding = None if group_of[point.osd] != group.key else _judge(
+                    point, busy.get(point.osd, ''), group, utilisation[group.key],
+                    minorities[point.osd])
+                if finding is not None:
+                    findings.setdefault(point.osd, []).append(finding)
             yield len(points)
     return findings
 

@@ -185,23 +185,7 @@ class SlowOsds:
         # The time of a gap was not observed.
         passed = min(now - self._now, max(settings.seconds / 4, reading.observed))
         self._now, self._started = now, min(self._started, now)
-        for samples in chunks(reading.samples):
-            for sample in samples:
-                if sample.osd in places and sample.osd not in reading.probed:
-                    self._windows[sample.osd].add(now, sample, settings.seconds)
-            yield len(samples)
-        # Of OSDs with operations that no probe disturbs.
-        windows: Dict[int, OsdWindow] = {}
-        states: Dict[int, _State] = {}
-        for osds in chunks(self._states):
-            for osd in osds:
-                window = self._windows[osd]
-                if window.expire(now, settings.seconds) and osd not in reading.probed:
-                    windows[osd] = window
-                states[osd] = _with_work(self._states[osd], reading.busy.get(osd, ''), now,
-                                         self._busy_read, settings)
-            yield len(osds)
-        self._busy_read = reading.busy_read
+        windows, states = yield from self._take_samples(reading, settings)
         judged = yield from self._compare(windows, states, reading)
         yield from self._judge_chronic(judged, windows, states, reading, settings)
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
@@ -228,6 +212,29 @@ class SlowOsds:
         self.slow_replicas = excused.replicas
         self.chronic.conclude(reading)
         self._conclude(passed, states, verdicts, places, settings)
+
+    def _take_samples(self, reading: OsdReading, settings: SlowSettings
+                      ) -> Work[Tuple[Dict[int, OsdWindow], Dict[int, _State]]]:
+        """Add the operations of the interval. Returns the windows of OSDs with operations that no
+        probe disturbs, and the states of all with their work besides client operations."""
+        now = reading.now
+        for samples in chunks(reading.samples):
+            for sample in samples:
+                if sample.osd in reading.places and sample.osd not in reading.probed:
+                    self._windows[sample.osd].add(now, sample, settings.seconds)
+            yield len(samples)
+        windows: Dict[int, OsdWindow] = {}
+        states: Dict[int, _State] = {}
+        for osds in chunks(self._states):
+            for osd in osds:
+                window = self._windows[osd]
+                if window.expire(now, settings.seconds) and osd not in reading.probed:
+                    windows[osd] = window
+                states[osd] = _with_work(self._states[osd], reading.busy.get(osd, ''), now,
+                                         self._busy_read, settings)
+            yield len(osds)
+        self._busy_read = reading.busy_read
+        return windows, states
 
     def _compare(self, windows: Mapping[int, OsdWindow], states: Mapping[int, _State],
                  reading: OsdReading) -> Work[Findings]:
