@@ -221,14 +221,12 @@ class ShardLevel(ABC):
             for taker in sorted({taker for fence in self.fences_of(giver)
                                  for taker in takers.get(fence, ())}):
                 onward = lacking[self.domain[taker]]
-                only_moving = True
-                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
-                       and self.affords(giver, 2)):
-                    # A shard that moves anyway can move elsewhere without cost.
-                    if not self._chain(giver, taker, reach, onward, only_moving):
-                        if not only_moving:
-                            break
-                        only_moving = False
+                # A shard that moves anyway can move elsewhere without cost.
+                for only_moving in (True, False):
+                    while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
+                           and self.affords(giver, 2)
+                           and self._chain(giver, taker, reach, onward, only_moving)):
+                        pass
 
     def _by_fence(self, items: Iterable[int]) -> Dict[int, Set[int]]:
         """Items by what their shards cannot leave."""
