@@ -169,12 +169,18 @@ class Mitigating:
             self._room = recovery.room(self._room, self._pace, observed.clients, now)
         else:
             self._pace, self._room = Pace(), ClientRoom()
-        if not osdmap.osds:
+        if osdmap.osds:
+            self._carry_out(self._decided(
+                now, present_evidence, view, policy,
+                replace(self._seen(observed, watched, campaign, policy), taken=taken)), observed)
+        else:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
-            self.mitigated = self._published(now, present_evidence, campaign, policy)
-            return
-        ladder_view = replace(self._seen(observed, watched, campaign, policy), taken=taken)
+        self.mitigated = self._published(now, present_evidence, campaign, policy)
+
+    def _decided(self, now: float, present_evidence: Evidence, view: View, policy: Policy,
+                 ladder_view: LadderView) -> LadderDecision:
+        """The decision of the ladder, with the data that it needs for that."""
         decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
@@ -183,13 +189,16 @@ class Mitigating:
             if decision.needs:
                 ladder_view = self._look_up(now, ladder_view, view, decision)
                 decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
+        return decision
+
+    def _carry_out(self, decision: LadderDecision, observed: Observation) -> None:
+        """Store a decision, report it, and act on it."""
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
             if not decision.actions or self._kept():
                 self._act(decision.actions)
             self._check(observed)
-        self.mitigated = self._published(now, present_evidence, campaign, policy)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
         """Whether the absence of evidence means nothing: after a failover, until all PGs are
