@@ -20,7 +20,7 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Named
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, Grown, NewHost, NewHosts
-from ..cluster.types import (NOOUT, NO_OSD, Document, Osd, OsdMap, OsdSet, Pool, Space,
+from ..cluster.types import (NOOUT, NO_OSD, Document, Osd, OsdMap, OsdSet, Pool, Signals, Space,
                              pg_shard_bytes, pool_of)
 from ..errors import Refused
 from ..observation import Observation
@@ -235,6 +235,33 @@ def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
     return osds
 
 
+class _Sums:
+    """What the losses of all PGs are together."""
+
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
+        #: By OSD: bytes that it gets, PGs that it has, and PGs that it will have.
+        self.gained_bytes: 'Counter[int]' = Counter()
+        self.pgs_before: 'Counter[int]' = Counter()
+        self.pgs_after: 'Counter[int]' = Counter()
+        self.losses_by_pool: Dict[int, List[PgLoss]] = {}
+        self.recovered_shards = self.recovered_bytes = self.moved_bytes = 0
+
+    def add(self, pgid: str, pg: FuturePg, pool: Pool, loss: PgLoss) -> None:
+        self.pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
+        self.pgs_after.update(osd for osd in loss.final if osd != NO_OSD)
+        data_bytes = pg_shard_bytes(pool, self._signals.pool_bytes.get(pool.id, 0), pgid)
+        space_bytes = pg_shard_bytes(pool, self._signals.space_of(pool.id), pgid)
+        self.gained_bytes.update(dict.fromkeys(loss.targets, space_bytes))
+        self.gained_bytes.subtract(dict.fromkeys(loss.freed, space_bytes))
+        recovered = min(loss.lost, len(loss.targets))
+        self.recovered_shards += recovered
+        self.recovered_bytes += recovered * data_bytes
+        self.moved_bytes += (len(loss.targets) - recovered) * data_bytes
+        if loss.lost or not loss.placed:
+            self.losses_by_pool.setdefault(pool.id, []).append(loss)
+
+
 def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: Observation,
             facts: OrderFacts) -> OsdLoss:
     """What the loss of OSDs would cost: the shards and bytes to recover, how long that takes, which
@@ -242,41 +269,25 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
 
     `future`: all PGs, placed without the lost OSDs.
     """
-    osdmap, signals = observation.osdmap, observation.signals
+    osdmap = observation.osdmap
     out = osdmap.out | lost
-    gained_bytes: 'Counter[int]' = Counter()
-    pgs_before: 'Counter[int]' = Counter()
-    pgs_after: 'Counter[int]' = Counter()
-    losses_by_pool: Dict[int, List[PgLoss]] = {}
-    recovered_shards = recovered_bytes = moved_bytes = 0
+    sums = _Sums(observation.signals)
     for pgid, pg in future.all():
         pool = osdmap.pools[pool_of(pgid)]
-        loss = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
-        pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
-        pgs_after.update(osd for osd in loss.final if osd != NO_OSD)
-        data_bytes = pg_shard_bytes(pool, signals.pool_bytes.get(pool.id, 0), pgid)
-        space_bytes = pg_shard_bytes(pool, signals.space_of(pool.id), pgid)
-        gained_bytes.update(dict.fromkeys(loss.targets, space_bytes))
-        gained_bytes.subtract(dict.fromkeys(loss.freed, space_bytes))
-        recovered = min(loss.lost, len(loss.targets))
-        recovered_shards += recovered
-        recovered_bytes += recovered * data_bytes
-        moved_bytes += (len(loss.targets) - recovered) * data_bytes
-        if loss.lost or not loss.placed:
-            losses_by_pool.setdefault(pool.id, []).append(loss)
-    before = {osd: row._replace(pgs=pgs_before[osd]) for osd, row in facts.space.items()}
+        sums.add(pgid, pg, pool, pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap))
+    before = {osd: row._replace(pgs=sums.pgs_before[osd]) for osd, row in facts.space.items()}
     after = {osd: Space(0, 0, 0) if osd in lost else Space(
-        row.total_bytes, max(0, row.used_bytes + gained_bytes[osd]), pgs_after[osd])
+        row.total_bytes, max(0, row.used_bytes + sums.gained_bytes[osd]), sums.pgs_after[osd])
         for osd, row in before.items()}
     lost_rows = [before[osd] for osd in lost if osd in before]
     return OsdLoss(
         osds=tuple(sorted(lost)), names=order.names,
         space=Space(sum(row.total_bytes for row in lost_rows),
                     sum(row.used_bytes for row in lost_rows)),
-        shards=recovered_shards, bytes=recovered_bytes, moved_bytes=moved_bytes,
-        eta=eta_of(recovered_bytes, facts.rates) if facts.rates else None,
+        shards=sums.recovered_shards, bytes=sums.recovered_bytes, moved_bytes=sums.moved_bytes,
+        eta=eta_of(sums.recovered_bytes, facts.rates) if facts.rates else None,
         pools=tuple(_pool_loss(osdmap.pools[pool_id], losses)
-                    for pool_id, losses in sorted(losses_by_pool.items())),
+                    for pool_id, losses in sorted(sums.losses_by_pool.items())),
         capacity=compared(osdmap, Stand(observation.crush, before),
                           Stand(observation.crush, after)),
         nearfull=_osds_above(osdmap.nearfull_ratio, after),
