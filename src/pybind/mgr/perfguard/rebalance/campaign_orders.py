@@ -139,8 +139,14 @@ class CampaignOrders:
         self._crush_orders.journal(preview, observation)
         keep()
         self._note(Event('request', order.verb, why))
-        campaign = self._campaigns.begin(
-            observation, order.verb, *((saved.name, saved.token) if saved is not None else ()))
+        campaign = self._with_change(order, preview, observation, self._campaigns.begin(
+            observation, order.verb, *((saved.name, saved.token) if saved is not None else ())))
+        self._campaigns.put(campaign)
+        return preview.answer(order, campaign.id, observation, self._options())
+
+    def _with_change(self, order: Order, preview: Preview, observation: Observation,
+                     campaign: Campaign) -> Campaign:
+        """A campaign that has just begun, with the change of its order."""
         campaign = replace(campaign, automatic=True, change=preview.change,
                            orders=campaign.orders.accepting(*preview.accepted),
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
@@ -152,8 +158,7 @@ class CampaignOrders:
             campaign = replace(campaign, target='crush')
         if not preview.in_tranches(order, observation):
             campaign = self._accepting_pins(campaign, preview.most_pins, observation)
-        self._campaigns.put(campaign)
-        return preview.answer(order, campaign.id, observation, self._options())
+        return campaign
 
     def _refuse_not_accepted(self, waiting: WaitingOrder, observation: Observation, order: Order,
                              saved: Optional[SavedPlan], preview: Preview) -> None:

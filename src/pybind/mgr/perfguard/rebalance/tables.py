@@ -447,19 +447,9 @@ def order(data: Json) -> str:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([pairs(rows)] if rows else []), *remarks,
                           *_peering_and_copying(data)])
-    moves_first = (data.get('rule') or data.get('pg_num') or data.get('balance') or {}).get(
-        'moves_first')
     for key, rows_of in (('rule', _rule), ('crushmap', _map), ('pg_num', _pg_num)):
         rows += rows_of(data[key]) if data.get(key) else []
-    rows += [('PGs to move' if data.get('balance') else 'PGs to move first', str(data['pgs']))
-             if moves_first else
-             ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
-                 data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
-             ('shards to copy' if data.get('balance') else 'CRUSH moves', '%s, %s' % (
-                 plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
-             *(_evened(data['balance']) if data.get('balance') else []),
-             *_balanced(data.get('balanced')),
-             ('primaries that move', data['primaries_moving'])]
+    rows += _order_moves(data)
     # A rollback has none.
     if data.get('tranches', 1) > 1:
         rows.append(('tranches of the change', 'about %d, of at most %d pins (max_pins)' % (
@@ -479,6 +469,23 @@ def order(data: Json) -> str:
         lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
                   _reasons(data['unpinnable'], 'why it cannot be pinned')]
     return '\n'.join([*lines, *_peering_and_copying(data)])
+
+
+def _order_moves(data: Json) -> List[Tuple[str, str]]:
+    """The rows of `order` on the PGs that it pins or moves, and on what is copied."""
+    balance = data.get('balance')
+    moves_first = (data.get('rule') or data.get('pg_num') or balance or {}).get('moves_first')
+    if moves_first:
+        first_row = 'PGs to move' if balance else 'PGs to move first', str(data['pgs'])
+    else:
+        first_row = 'PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
+            data['pgs'], data['pgs'] - data['vectors'], data['vectors'])
+    return [first_row,
+            ('shards to copy' if balance else 'CRUSH moves', '%s, %s' % (
+                plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
+            *(_evened(balance) if balance else []),
+            *_balanced(data.get('balanced')),
+            ('primaries that move', data['primaries_moving'])]
 
 
 def growth(data: Json) -> str:
