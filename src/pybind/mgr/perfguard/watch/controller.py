@@ -382,4 +382,4 @@ def _kinds(provisional: Provisional) -> Dict[int, Set[str]]:
 def _gist(state: StoredWatch) -> object:
     """Without texts, which change with every turn."""
     return (state.laggy_since, (state.laggy_last or ())[:4], state.latency, state.told,
-            sorted((osd, row.part) for osd, row in state.slow.items()))
+            state.release, sorted((osd, row.part) for osd, row in state.slow.items()))

@@ -470,12 +470,16 @@ def _chronic_lines(watch: WatchState) -> List[str]:
 def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]]:
     """Pool -> the detail of the health check on its latency, for pools over their alarm limit."""
     lines_by_pool: Dict[int, List[str]] = {}
+    #: Since when the first kind of its operations is slow.
+    first: Dict[int, float] = {}
     for pool_id, kind, since in watch.pools.slow():
         pool = context.osdmap.pools.get(pool_id)
         if pool is not None:
             lines_by_pool.setdefault(pool_id, []).append('pool %s: %s for %s' % (
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
+            first[pool_id] = min(since, first.get(pool_id, since))
     for pool_id, lines in lines_by_pool.items():
+        lines += filter(None, [watch.release.text(context.now, first[pool_id])])
         lines += [client.unnamed() + ' ("ceph perfguard pools" names it)'
                   for client in watch.heavy_clients(pool_id)]
     return lines_by_pool
@@ -527,7 +531,7 @@ class Announcer:
         """Events for the problems that have begun or ended since the last call."""
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         present = {(problem.check, problem.subject): problem
-                   for problem in _problems(watch, names)}
+                   for problem in _problems(watch, context.now, names)}
         # The OSDs of a host (device, rack) become slow and recover one by one. While one is slow,
         # neither the host nor its OSDs are reported again.
         slow = [osd for osd in watch.places if _key_of(osd) in present]
@@ -575,7 +579,7 @@ def _bounded(events: List[Event]) -> List[Event]:
     return bounded
 
 
-def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem]:
+def _problems(watch: WatchState, now: float, pool_names: Mapping[int, str]) -> List[_Problem]:
     """The problems that exist now, for events."""
     problems: List[_Problem] = []
     if watch.laggy.raised:
@@ -595,7 +599,9 @@ def _problems(watch: WatchState, pool_names: Mapping[int, str]) -> List[_Problem
     for pool_id, kind, since in watch.pools.slow():
         if pool_id in pool_names:
             problems.append(_Problem(LATENCY_CHECK, _latency_subject(kind, pool_names[pool_id]),
-                                     since, _late_text(watch.pools.latency(pool_id), kind)))
+                                     since, '; '.join(filter(None, (
+                                         _late_text(watch.pools.latency(pool_id), kind),
+                                         watch.release.text(now, since))))))
     return problems
 
 

@@ -26,11 +26,10 @@ from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy
                    steady, without_erasure)
 from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
-from .series import (ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
-                     newer)
+from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, newer
 from .slow_osds import SlowOsds, StoredSlow
 from .slowness import SlowSettings
-from .steps import LATE, Changes, ClusterChange, Step, changes_around, facts_of
+from .steps import LATE, Changes, ClusterChange, OsdRelease, Step, changes_around, facts_of
 from .stop_conditions import NOTHING, Touched
 from .types import Alarm, Flow, OsdReading, OsdSample, Sizes
 
@@ -122,6 +121,7 @@ class StoredWatch:
     laggy_last: Optional[LaggyEpisode] = None
     latency: Tuple[RaisedAlarm, ...] = ()
     told: Tuple[Reported, ...] = ()
+    release: OsdRelease = OsdRelease()
 
 
 class WatchState:
@@ -138,6 +138,7 @@ class WatchState:
         self.laggy = LaggyState()
         #: What may have made a pool slower.
         self.changes = Changes()
+        self.release = OsdRelease()
         self.reads = SlowOsdReads()
         self.cluster = History(10)
         self.charts = Charts()
@@ -217,6 +218,8 @@ class WatchState:
                 self._update_latencies(context, readings, ops, seconds, options)
         self.others_rates = self._others_on_osds()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
+        self.release = self.release.noted(
+            context.now, {release for release, _ in readings.software.values()})
         self._judge_osds(context, readings, ops, options)
         counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
         self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
@@ -512,7 +515,7 @@ class WatchState:
 
     def stored(self, reported: Tuple[Reported, ...]) -> StoredWatch:
         return StoredWatch(self.slow.stored(), self.laggy.since if self.laggy.raised else None,
-                           self.laggy.last, tuple(self.pools.slow()), reported)
+                           self.laggy.last, tuple(self.pools.slow()), reported, self.release)
 
     def load(self, stored: StoredWatch, now: float) -> None:
         """Take over the state of an earlier mgr."""
@@ -520,6 +523,7 @@ class WatchState:
         if stored.laggy_since is not None:
             self.laggy.alarm = Alarm(True, stored.laggy_since)
         self.laggy.last = stored.laggy_last
+        self.release = stored.release
         self.pools.load_alarms(stored.latency)
 
     def stored_chronic(self) -> StoredCounts:

@@ -9,11 +9,13 @@ import math
 import re
 import time
 from collections import Counter, deque
-from typing import (Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from dataclasses import dataclass, replace
+from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import OptionChange, OsdMap
-from ..text import figure, listed
+from ..codec import Time
+from ..text import figure, listed, time_text
 from .peers import median
 from .series import HistoryPoint, mean_flow
 from .types import Flow
@@ -152,6 +154,8 @@ def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[Cluster
             and change.at - change.late <= step.begin + MARGIN_SECONDS]
 
 
+#: Time for which a baseline may be from before an upgrade: it covers a week of quiet time.
+BASELINE_SECONDS = 14 * 86400.0
 #: Facts that are read from time to time.
 LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECONDS}
 #: Flags of a pool that change what its OSDs do for an operation. With ec_optimizations (Tentacle),
@@ -174,6 +178,48 @@ def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str
         if known:
             facts[what] = ' and '.join(known)
     return facts
+
+
+class ReleaseChange(NamedTuple):
+    """An upgrade of all OSDs."""
+    #: When the first of them had the new release, in seconds since the epoch.
+    begun: Time
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class OsdRelease:
+    """The release of the OSDs. It is stored: an upgrade restarts the mgrs first, so that the steps
+    of latency before it are forgotten, while baselines are not."""
+    #: The last one that all OSDs had; '': not known yet.
+    release: str = ''
+    #: Since when some OSDs have had another one; 0.0: none has.
+    begun: Time = 0.0
+    change: Optional[ReleaseChange] = None
+
+    def noted(self, now: float, releases: AbstractSet[str]) -> 'OsdRelease':
+        """With the present releases of all OSDs; '' among them: some are unknown."""
+        if not releases or '' in releases:
+            return self
+        if releases == {self.release}:
+            return replace(self, begun=0.0)
+        if len(releases) > 1:
+            return replace(self, begun=self.begun or now) if self.release else self
+        release, = releases
+        change = ReleaseChange(self.begun or now, self.release, release) if self.release else None
+        return OsdRelease(release, 0.0, change or self.change)
+
+    def text(self, now: float, since: float) -> str:
+        """What may be the reason for a latency that has been above its baseline since then; '':
+        there was no upgrade, or latency was high before it."""
+        begun = self.begun or (self.change.begun if self.change is not None else 0.0)
+        if not begun or begun - UNNOTICED_SECONDS > since or now - begun > BASELINE_SECONDS:
+            return ''
+        if self.begun or self.change is None:
+            return 'OSDs are being upgraded from %s since %s' % (self.release, time_text(begun))
+        return ('OSDs were upgraded from %s to %s, the first at %s: the baseline may be from before'
+                % (self.change.before, self.change.after, time_text(begun)))
 
 
 def of_options(changes: Iterable[OptionChange]) -> List[ClusterChange]:

@@ -423,6 +423,22 @@ def test_a_part_of_a_class_is_reported_as_one() -> None:
         ('slow-osd', 'osd.2 is no longer slow'), ('slow-osd', part + ' is no longer slow')]
 
 
+def test_an_upgrade_is_named_beside_a_latency_above_the_baseline() -> None:
+    """It restarts the mgrs first, which forget all but the baselines."""
+    cluster = Osds()
+    cluster.extra = {'software': {osd: ('18.2.7', '6.1') for osd in cluster.places}}
+    cluster.run(600)
+    after = restarted(cluster)
+    after.extra = {'software': {osd: ('20.2.4', '6.1') for osd in cluster.places}}
+    for pool_id, pool in cluster.watch.pools._pools.items():
+        after.watch.pools._pools[pool_id] = pool
+    after.slow = dict.fromkeys(cluster.places, 8.0)
+    after.run(300)
+    assert 'OSDs were upgraded from 18.2.7 to 20.2.4' in after.detail(LATENCY_CHECK)
+    event = next(event for event in after.events if event.kind == 'latency')
+    assert 'OSDs were upgraded from 18.2.7 to 20.2.4' in event.why
+
+
 def test_a_latency_that_recurs_ends_as_accepted() -> None:
     cluster = Osds()
     cluster.run(600)

@@ -2,7 +2,7 @@
 """A pool that is slower from one minute to the next is one event, with what changed then."""
 import random
 from dataclasses import replace
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, List, Optional, Set, Tuple
 
 import pytest
 
@@ -11,8 +11,8 @@ from perfguard.cluster.types import OptionChange, OsdMap, Pool
 from perfguard.tests.watch.test_controller import Watched
 from perfguard.watch.series import READ_NS, READS, HistoryPoint
 from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange,
-                                   KnownSteps, Step, facts_of, of_options, step_of, what_text,
-                                   why_text)
+                                   KnownSteps, OsdRelease, Step, facts_of, of_options, step_of,
+                                   what_text, why_text)
 from perfguard.watch.types import Flow
 
 from ..fakes.zones import in_zone
@@ -117,6 +117,39 @@ def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
     changes.note(START - 10.0, {}, {})
     changes.note(START, {'pg_num of pool p': '32'}, {})
     assert changes.around(step()) == []
+
+
+NEW, OLD = '20.2.4', '18.2.7'
+
+
+def upgraded(*rows: Tuple[float, Set[str]]) -> OsdRelease:
+    """After minutes with these releases of the OSDs."""
+    release = OsdRelease()
+    for minute, releases in rows:
+        release = release.noted(START + MINUTE * minute, releases)
+    return release
+
+
+BEGUN = upgraded((0, {OLD}), (60, {OLD, NEW}), (70, {OLD, NEW, ''}), (80, {OLD, NEW}))
+DONE = BEGUN.noted(START + MINUTE * 120, {NEW})
+
+
+@pytest.mark.parametrize('release, minute, since, text', [
+    (BEGUN, 90, 75, 'OSDs are being upgraded from 18.2.7 since '),
+    (DONE, 130, 75, 'OSDs were upgraded from 18.2.7 to 20.2.4, the first at '),
+    (upgraded((0, {OLD}), (60, {NEW})), 130, 75, 'OSDs were upgraded from 18.2.7 to 20.2.4'),
+    # Releases are read every ten minutes; latency was high before.
+    (DONE, 130, 50, 'OSDs were upgraded'), (DONE, 130, 48, ''),
+    # No baseline is that old.
+    (DONE, 20 * 1440, 75, ''),
+    # It was reverted; the older release is not known.
+    (BEGUN.noted(START + MINUTE * 120, {OLD}), 130, 75, ''),
+    (upgraded((0, {OLD, NEW})), 130, 75, ''), (upgraded((0, {OLD, NEW}), (60, {NEW})), 130, 75, ''),
+    (upgraded((0, {''}), (60, set())), 9, 9, '')])
+def test_an_upgrade_may_be_why_latency_is_above_the_baseline(
+        release: OsdRelease, minute: int, since: int, text: str) -> None:
+    shown = release.text(START + MINUTE * minute, START + MINUTE * since)
+    assert shown.startswith(text) and bool(shown) == bool(text)
 
 
 def test_the_texts() -> None:
