@@ -120,6 +120,12 @@ class Store:
             self.refuse(name)
             return empty, [str(error)]
 
+    def record(self, name: str, hint: Any, empty: T) -> T:
+        """As `load`, for one of RECORDS: the store reports one that is malformed."""
+        value, errors = self.load(name, hint, empty)
+        self.damaged += [(name, error) for error in errors]
+        return value
+
     def newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""
         with contextlib.suppress(ValueError, LookupError, TypeError):
@@ -287,7 +293,8 @@ class Store:
 #: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline', 'chronic',
-                     'usual', 'provisional', 'probe', 'probe-ids', 'probe-settings', 'advise'})
+                     'usual', 'provisional', 'lastclean', 'probe', 'probe-ids', 'probe-settings',
+                     'advise'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 

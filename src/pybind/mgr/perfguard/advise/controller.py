@@ -2,12 +2,13 @@
 """Examines the cluster every few minutes, publishes the advice, and keeps the muted codes."""
 import errno
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, Mapping, Optional
 
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Reader, View
 from ..cluster.types import Json, Question
+from ..codec import encode
 from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
@@ -31,6 +32,11 @@ FIRST_SECONDS = 30.0
 ADVISE_PATIENCE_SECONDS = 10.0
 WAITING = 'OSDs are being asked for their options: try again in a few seconds'
 NO_CONFIG = 'the mons did not answer "config dump": rules about options were not checked'
+
+
+@dataclass(frozen=True)
+class StoredAdvice:
+    muted: FrozenSet[str] = frozenset()
 
 
 class Advising:
@@ -58,10 +64,8 @@ class Advising:
         self.checks: HealthChecks = {}
 
     def load(self) -> None:
-        stored = self._store.get(ADVISE_DOCUMENT)
-        codes = stored.get('muted', ()) if isinstance(stored, dict) else ()
         # Codes that only a newer version knows stay muted.
-        self._muted = frozenset(code for code in codes if isinstance(code, str))
+        self._muted = self._store.record(ADVISE_DOCUMENT, StoredAdvice, StoredAdvice()).muted
         self.advice = Advice(muted=self._muted)
 
     def turn(self, observation: Observation, view: View, campaign: bool,
@@ -133,7 +137,7 @@ class Advising:
             raise Refused(errno.ENOENT, '%r is not muted' % order.code)
         change = frozenset({order.code})
         self._muted = self._muted | change if muting else self._muted - change
-        self._store.put(ADVISE_DOCUMENT, {'muted': sorted(self._muted)})
+        self._store.put(ADVISE_DOCUMENT, encode(StoredAdvice(self._muted)))
         self.advice = replace(self.advice, muted=self._muted, findings=tuple(
             replace(finding, muted=finding.rule.code in self._muted)
             for finding in self.advice.findings))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, FrozenSet, Optional, Tuple
 
 from ..cluster.types import Document, OsdMap
+from ..codec import encode
 from ..observation import Observation
 from ..text import pgs
 from .campaign import Campaign
@@ -36,20 +37,24 @@ class LastClean:
     #: PGs that were remapped already when the last version was first seen.
     remapped: int = 0
 
-    def as_json(self) -> Document:
-        return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
-                # Whether this is the identity of the last version.
-                'identity': self.identity if self.last_version == self.crush_version else 0}
+    @property
+    def stored(self) -> 'StoredClean':
+        return StoredClean(self.crush_version, self.serving,
+                           # The identity is that of the last version.
+                           self.identity if self.last_version == self.crush_version else 0)
 
 
-def last_clean_from_json(raw: object) -> Optional[LastClean]:
-    """None: the time before this mgr is unknown."""
-    if not isinstance(raw, dict):
-        return None
-    version, serving = raw.get('crush_version'), raw.get('serving')
-    if not isinstance(version, int) or not isinstance(serving, list):
-        return None
-    return LastClean(version, frozenset(serving), version, identity=raw.get('identity', 0))
+@dataclass(frozen=True)
+class StoredClean:
+    """What survives a failover of LastClean."""
+    crush_version: int
+    serving: FrozenSet[int]
+    identity: int = 0
+
+    @property
+    def last_clean(self) -> LastClean:
+        return LastClean(self.crush_version, self.serving, self.crush_version,
+                         identity=self.identity)
 
 
 def look(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
@@ -123,9 +128,9 @@ class AutoExpand:
         #: The CRUSH version of the stored state; -1: no state is stored.
         self._stored_version = -1
 
-    def load(self, stored: object) -> None:
-        """`stored`: the document LAST_CLEAN."""
-        self._clean = last_clean_from_json(stored)
+    def load(self, stored: Optional[StoredClean]) -> None:
+        """`stored`: the document LAST_CLEAN; None: the time before this mgr is unknown."""
+        self._clean = None if stored is None else stored.last_clean
         self._stored_version = self._clean.crush_version if self._clean else -1
 
     @property
@@ -147,7 +152,7 @@ class AutoExpand:
         self._looked = observation.now
         self._clean, why = look(clean, observation, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
-            self._put(self._clean.as_json())
+            self._put(encode(self._clean.stored))
             self._stored_version = self._clean.crush_version
         return why
 

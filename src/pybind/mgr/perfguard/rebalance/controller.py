@@ -17,7 +17,7 @@ from ..options import Options
 from ..text import osds_text
 from . import report
 from .adopting import exported
-from .auto_expand import LAST_CLEAN, AutoExpand
+from .auto_expand import LAST_CLEAN, AutoExpand, StoredClean
 from .awaiting import Awaiting
 from .campaign import NO_CAMPAIGN, Campaign
 from .campaign_orders import CampaignOrders, not_fit
@@ -106,7 +106,7 @@ class RebalanceController:
         """
         lost = self.campaigns.load()
         self._forget()
-        self._auto_expand.load(self._context.store.get(LAST_CLEAN))
+        self._auto_expand.load(self._context.store.record(LAST_CLEAN, Optional[StoredClean], None))
         return lost + self._crush_orders.load() + self.plans.load() + self.replacing.load(
             self._context.clock()) + self.awaiting.load()
 

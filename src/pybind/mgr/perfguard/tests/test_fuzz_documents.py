@@ -141,6 +141,19 @@ def test_a_campaign_with_a_primary_that_is_no_osd_is_kept_aside() -> None:
     assert any(key.startswith('damaged/campaign') for key in driver.kv.data)
 
 
+@pytest.mark.parametrize('name, document', [
+    ('advise', {'muted': 5}), ('advise', []), ('lastclean', {'crush_version': 1, 'serving': [[]]}),
+    ('lastclean', {'crush_version': 1, 'serving': [1], 'identity': 'x'})])
+def test_a_record_that_makes_no_sense_is_kept_aside(name: str, document: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put(name, document)
+    driver.restart()
+    driver.run(2)
+    assert any(key.startswith('damaged/' + name) for key in driver.kv.data)
+    # Nothing on the cluster depends on it.
+    assert not driver.loop._store.interrupted
+
+
 # ---- what operators hand over
 
 MAPPINGS = [{'pgid': '1.%x' % pg, 'mapping': {'from': pg, 'to': 7}} for pg in range(3)]

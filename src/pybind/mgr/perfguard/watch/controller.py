@@ -192,10 +192,7 @@ class Watching:
 
     def _loaded(self, name: str, hint: Any, now: float, empty: T) -> T:
         """A document of an earlier mgr, without times of the future."""
-        value, errors = self._store.load(name, hint, empty)
-        for error in errors:
-            self._note(Event('store', 'cannot read %s: %s' % (name, error)))
-        loaded: T = no_later_than(hint, value, now)
+        loaded: T = no_later_than(hint, self._store.record(name, hint, empty), now)
         return loaded
 
     @property

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from perfguard.cluster.types import OsdMap, Signals
-from perfguard.rebalance.auto_expand import LastClean, last_clean_from_json
+from perfguard.rebalance.auto_expand import LastClean, StoredClean
 from perfguard.rebalance.crush_orders import CRUSH_BEFORE
 from perfguard.rebalance.risks import RISKS
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..test_codec import again
 
 AUTO = replace(OPTIONS, auto_expand=True, auto_expand_settle=2.0)
 
@@ -194,9 +195,9 @@ def test_pgs_that_were_remapped_before_a_change_are_not_its_effect() -> None:
 def test_a_document_has_no_identity_of_another_version() -> None:
     """Else the next mgr takes the change that this one has seen for the map of before."""
     clean = LastClean(10, frozenset({1}), 10, identity=111)
-    assert last_clean_from_json(clean.as_json()) == clean
+    assert again(StoredClean, clean.stored).last_clean == clean
     changed = replace(clean, last_version=11, identity=222)
-    assert last_clean_from_json(changed.as_json()) == replace(clean, identity=0)
+    assert again(StoredClean, changed.stored).last_clean == replace(clean, identity=0)
 
 
 def test_remapped_without_a_change_of_crush() -> None:
