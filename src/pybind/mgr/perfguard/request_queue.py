@@ -244,9 +244,10 @@ class Requests:
         """For the loop: the order is answered in a later turn."""
         self._deferred.append(pending)
 
-    def finished_job(self, order: object, crush_version: int,
-                     phase_since: float) -> Optional[AnyJob]:
-        """For the loop: the job of the same order on the same basis, whose result was too late."""
+    def job_left_behind(self, order: object, crush_version: int,
+                        phase_since: float) -> Optional[AnyJob]:
+        """For the loop: the job of the same order on the same basis, for which its command did not
+        wait. It may still run."""
         given_up = self._left
         if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
                 or given_up.phase_since != phase_since \

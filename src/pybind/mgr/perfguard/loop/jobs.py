@@ -52,7 +52,7 @@ class Jobs:
         self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
-            self.shutdown.refuse, self.shutdown.reopen, context.requests.finished_job))
+            self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
         self.drives = Drives(cluster, ToolThread(lambda: None))
         self.watching = Watching(cluster, store, note, lambda: self.drives.known)
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)

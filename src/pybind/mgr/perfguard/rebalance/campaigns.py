@@ -47,7 +47,7 @@ class CampaignContext:
     reopen: Callable[[], None]
     #: The job of an earlier order that is equal, for the same CRUSH version and, for a rollback,
     #: the same phase, whose result was too late.
-    finished_job: Callable[[object, int, float], Optional[AnyJob]]
+    job_left_behind: Callable[[object, int, float], Optional[AnyJob]]
 
 
 class Campaigns:

@@ -159,10 +159,10 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
     first.done.set()
     assert requests.next() == []
     now[0] += seconds
-    assert requests.finished_job(Order('y'), 7, 5.0) is None
-    assert requests.finished_job(Order('x'), version, phase) is (first.job if used else None)
+    assert requests.job_left_behind(Order('y'), 7, 5.0) is None
+    assert requests.job_left_behind(Order('x'), version, phase) is (first.job if used else None)
     # It serves once: the next order is checked against what is so then.
-    assert not used or requests.finished_job(Order('x'), version, phase) is None
+    assert not used or requests.job_left_behind(Order('x'), version, phase) is None
 
 
 def test_what_is_taken_up_from_the_store_again_answers_the_commands_that_wait() -> None:
