@@ -19,7 +19,7 @@ from perfguard.watch.report import laggy_json, pool_json
 from perfguard.watch.rounds import Work
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import SlowSettings
-from perfguard.watch.state import LAGGY_SECONDS
+from perfguard.watch.state import LAGGY_SECONDS, StoredWatch
 from perfguard.watch.types import OsdReading
 
 from ..fakes.cluster import FakeCluster
@@ -114,6 +114,14 @@ def test_a_quiet_cluster() -> None:
     assert status['pools'] == [pool_json(row) for row in published.watched.pools]
     assert status['signals']['read_ms'] == 1.0
     assert len(published.watched.osds) == 12
+
+
+def test_the_release_of_the_osds_is_stored_at_once() -> None:
+    driver = Watched()
+    driver.osds.change = {'software': {osd: ('18.2.7', '6.1') for osd in range(12)}}
+    driver.turn(PERIOD)
+    stored = Store(driver.kv).load('watch', StoredWatch, StoredWatch())[0]
+    assert stored.release.release == '18.2.7'
 
 
 # ---- begin and end
