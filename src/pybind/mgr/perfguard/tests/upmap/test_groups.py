@@ -244,6 +244,21 @@ def test_mons_that_keep_upmaps_compare_a_step_with_its_own_buckets(
     assert distance(balanced, new) < 1
 
 
+@pytest.mark.parametrize('old, new', [
+    (hosts(16, 4, racks=4)[:3], hosts(16, 4, racks=4)),
+    (hosts(9, 4, racks=3), hosts(12, 4, racks=3)),
+    (hosts(18, 4, racks=6)[:5], hosts(18, 4, racks=6))])
+def test_groups_of_groups(old: Racks, new: Racks, tmp_path: Path) -> None:
+    """Two OSDs on each of two hosts in each of two racks; for mons that keep such upmaps."""
+    steps = ('choose indep 2 type rack', 'choose indep 2 type host', 'choose indep 2 type osd')
+    outcome = change(tmp_path, Map(old, steps), Map(new, steps), 8, 256, True)
+    crush = outcome.crush.keeping(frozenset({outcome.crush.checksum(0)}))
+    balanced = outcome._replace(crush=crush, result=balance(
+        outcome.pool, outcome.pgs, crush, outcome.osds))
+    check(balanced, 1.15)
+    assert distance(balanced, new) < 1
+
+
 @pytest.mark.parametrize('steps, size, racks', [
     (FOUR_HOSTS, 8, 1), (FIVE_RACKS, 10, 6), (TWO_SITES, 4, 2), (TWO_SITES, 3, 2)])
 def test_the_mons_keep_every_upmap_and_the_balancer_has_nothing_to_do(
