@@ -433,10 +433,10 @@ def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str
 WEIGHT_SET_OPTION = 'osd_crush_update_weight_set'
 
 
-def weight_set_warnings(crush: CrushRules,
-                        entries: Optional[Sequence[ConfigEntry]]) -> Tuple[str, ...]:
-    """Raise Refused if new weights of OSDs would not move a PG. The preview does not show it: the
-    tools of Ceph always change weight sets along with weights.
+def check_weight_sets(crush: CrushRules,
+                      entries: Optional[Sequence[ConfigEntry]]) -> Tuple[str, ...]:
+    """Warnings about weight sets. Raises Refused if new weights of OSDs would not move a PG. The
+    preview does not show it: the tools of Ceph always change weight sets along with weights.
 
     `entries`: the configuration database; None: not known, which is only a warning.
     """
@@ -445,9 +445,13 @@ def weight_set_warnings(crush: CrushRules,
     if entries is None:
         return ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
                 'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION,)
-    values = {entry.section: entry.value for entry in entries if entry.name == WEIGHT_SET_OPTION}
-    in_force = {values.get('mon', values.get('global')),
-                *(value for section, value in values.items() if section.startswith('mon.'))}
+    rows = [entry for entry in entries if entry.name == WEIGHT_SET_OPTION]
+    # Of mons without an entry of their own, or of their host.
+    values = {entry.section: entry.value for entry in rows if not entry.mask}
+    common = 'mon' if 'mon' in values else 'global'
+    in_force = {values.get(common), *(
+        entry.value for entry in rows
+        if entry.section.startswith('mon.') or entry.mask and entry.section in ('mon', common))}
     if 'false' in in_force:
         raise Refused(errno.EPERM, 'CRUSH has weight sets, which do not follow the weights of '
                       'OSDs while %s is false: no PG would move. "ceph config set mon %s '

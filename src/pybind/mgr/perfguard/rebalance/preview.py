@@ -29,8 +29,8 @@ from .join_plan import (NO_BASES, entries_with, is_given_up, mean_bytes, moved_b
                         plan_join, undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
-from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
-                     weight_set_warnings)
+from .orders import (Order, OrderFacts, change_of, check_weight_sets, left_out, must_fit_by_weight,
+                     warnings)
 from .pinning import are_many
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
@@ -515,10 +515,10 @@ def weighed(order: Order, facts: OrderFacts, observation: Observation,
             entries: Optional[Sequence[ConfigEntry]]) -> Preview:
     """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
 
-    `outlook`: where CRUSH places the PGs with a change; `entries`: as in weight_set_warnings.
+    `outlook`: where CRUSH places the PGs with a change; `entries`: as in check_weight_sets.
     """
     change = change_of(order, facts)
-    remarks = weight_set_warnings(facts.crush, entries)
+    remarks = check_weight_sets(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
     preview = preview_of(change, outlook(change), observation)
     if change.drained and preview.ordinary:

@@ -26,7 +26,7 @@ def driver_of(sets: Any, who: str, value: str) -> Driver:
     return driver
 
 
-@pytest.mark.parametrize('who', ['mon', 'global', 'mon.a'])
+@pytest.mark.parametrize('who', ['mon', 'global', 'mon.a', 'mon/host:h1'])
 @pytest.mark.parametrize('order', [('drain', 'osd.0'), ('expand', 'osd.0')])
 def test_weights_that_have_no_effect_are_refused(order: Tuple[str, ...], who: str) -> None:
     driver = driver_of(COMPAT, who, 'false')
@@ -36,6 +36,14 @@ def test_weights_that_have_no_effect_are_refused(order: Tuple[str, ...], who: st
     with pytest.raises(Refused, match=OPTION):
         driver.order(*order)
     assert driver.phase == 'IDLE'
+
+
+def test_a_value_for_the_mons_of_a_host_hides_none_of_the_others() -> None:
+    driver = driver_of(COMPAT, 'mon', 'false')
+    driver.cluster.osd_config['mon/host:h1', OPTION] = 'true'
+    driver.run(2)
+    with pytest.raises(Refused, match=OPTION):
+        driver.order('drain', 'osd.0')
 
 
 @pytest.mark.parametrize('sets, who, value', [
