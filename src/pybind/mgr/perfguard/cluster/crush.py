@@ -51,7 +51,7 @@ class CrushRules:
     #: CRUSH places PGs by weight sets, of all pools or of some, instead of weights.
     weight_sets: bool = False
     #: Checksums of the steps of rules under which the mons keep upmaps, against expectation.
-    kept: FrozenSet[int] = frozenset()
+    proven_rules: FrozenSet[int] = frozenset()
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
@@ -60,7 +60,7 @@ class CrushRules:
     _domains: Dict[str, Dict[int, Optional[str]]] = field(
         init=False, default_factory=dict, compare=False)
     #: By `kept`: campaigns ask for the same ones in each turn.
-    _keeping: Dict[FrozenSet[int], 'CrushRules'] = field(
+    _by_proven_rules: Dict[FrozenSet[int], 'CrushRules'] = field(
         init=False, default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,14 +154,19 @@ class CrushRules:
         rule = self._rule(rule_id)
         return rule is None or rule.allows_upmaps(pool_size)
 
-    def keeping(self, kept: FrozenSet[int]) -> 'CrushRules':
-        """The same map for mons that keep upmaps under rules of these checksums, and so compare a
-        choose step with the buckets of its own take alone."""
-        if kept == self.kept:
+    def with_upmaps_kept_under(self, rules: FrozenSet[int]) -> 'CrushRules':
+        """The same map where the mons are known to keep upmaps under these rules (checksums of
+        their steps), as pins have shown (campaign.Pinning.trials).
+
+        Mons of today count the buckets of all takes against each choose step, and so cancel every
+        upmap under rules of several takes or levels; these compare a step with its own buckets.
+        Cached, as it is asked for in each turn.
+        """
+        if rules == self.proven_rules:
             return self
-        if kept not in self._keeping:
-            self._keeping[kept] = replace(self, kept=kept)
-        return self._keeping[kept]
+        if rules not in self._by_proven_rules:
+            self._by_proven_rules[rules] = replace(self, proven_rules=rules)
+        return self._by_proven_rules[rules]
 
     def checksum(self, rule_id: int) -> int:
         """A checksum of the steps of a rule."""
@@ -482,7 +487,8 @@ class CrushRules:
             if rule_id not in self._dumped_rules:
                 return None
             rule = compiled(self._dumped_rules[rule_id], self._buckets, self._type_ids)
-            self._compiled[rule_id] = replace(rule, kept=self.checksum(rule_id) in self.kept)
+            self._compiled[rule_id] = replace(
+                rule, kept=self.checksum(rule_id) in self.proven_rules)
         return self._compiled[rule_id]
 
     def _name(self, item: int) -> str:

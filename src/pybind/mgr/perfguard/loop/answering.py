@@ -184,8 +184,8 @@ class Answering:
         request = next_request(jobs.rebalance.campaign)
         if request is not None:
             jobs.rebalance.apply(request, observation.now)
-        elif not jobs.rebalance.open and not jobs.rebalance.awaiting and not jobs.probing.busy \
-                and not jobs.mitigating.held and jobs.may_write():
+        elif not jobs.rebalance.open and not jobs.rebalance.awaiting.unfinished \
+                and not jobs.probing.busy and not jobs.mitigating.held and jobs.may_write():
             jobs.shutdown.finish()
             self._note(Event('shutdown', SAFE))
 

@@ -335,7 +335,7 @@ class Observing:
             rebalance.unanswered_at = self._clock()
         alike = rebalance.campaign.open and self._cluster.mons_alike()
         # The next leader of mixed mons may cancel what this one keeps.
-        crush = self._cluster.crush(view.crush_version).keeping(
+        crush = self._cluster.crush(view.crush_version).with_upmaps_kept_under(
             rebalance.campaign.pinning.kept_rules if alike else frozenset())
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,

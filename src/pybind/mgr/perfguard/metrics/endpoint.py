@@ -232,7 +232,7 @@ class Endpoint:
         self._report(place, failure)
 
     def _report(self, place: Place, failure: str) -> None:
-        """Log a failure once, and the success after it."""
+        """Log a failure once, and each success; `remarks` has the failure."""
         text = failure and 'cannot serve metrics on %s: %s' % (
             place, ' '.join(failure.split()))
         if text != self._failure:

@@ -22,8 +22,8 @@ from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_betwee
 from ..rebalance.releasing import foreign_flags
 from ..rebalance.types import Holds, PinRecord
 from ..text import pgs
-from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, merge_reason,
-                          plan_partial_pin, stays)
+from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, has_no_target,
+                          merge_reason, plan_partial_pin)
 from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
@@ -73,7 +73,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         if pool is None or reason is not None:
             unpinnable[pgid] = Unpinnable(reason or '')
             continue
-        if not absent and stays(pool, up, acting):
+        if not absent and has_no_target(pool, up, acting):
             unpinnable[pgid] = INCOMPLETE
             continue
         pin = plan_partial_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out)
@@ -155,7 +155,8 @@ def _why_not(row: PgSets, pool: Pool) -> str:
     if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
         return DEGRADED_PG.reason
     if row.up != row.acting:
-        return INCOMPLETE.reason if stays(pool, row.up, row.acting) else 'the PG is moving already'
+        return INCOMPLETE.reason if has_no_target(pool, row.up, row.acting) \
+            else 'the PG is moving already'
     return ''
 
 
@@ -169,7 +170,8 @@ def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
     """PGs that stay where they are, although they are remapped, delay no other."""
     for row in rows:
         pool = maps.osdmap.pools.get(pool_of(row.pgid))
-        if pool is not None and row.up != row.acting and not stays(pool, row.up, row.acting):
+        if pool is not None and row.up != row.acting \
+                and not has_no_target(pool, row.up, row.acting):
             yield move_between(row.pgid, pool, row.acting, row.up,
                                maps.pool_bytes.get(pool.id, 0))
 

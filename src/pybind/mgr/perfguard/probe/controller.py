@@ -270,22 +270,26 @@ class Probing:
 
     def _checked(self, order: RunOrder, observation: Observation, view: View, options: Options,
                  moving: bool) -> CheckedRun:
-        """The check of an order that begins a run. Raises Refused or BadJob if the order is
-        invalid; other refusals are in the result."""
+        """The check of an order that begins a run, which is refused while another version than that
+        of this mgr is installed. Raises Refused or BadJob if the order is invalid; other refusals
+        are in the result."""
         checked = check_run(order, self._cluster, observation, view, options, moving)
-        self._read_version(observation.now)
-        if order.store or not self.remarks:
+        upgrade_refusals = self._look_for_upgrade(observation.now)
+        # A bench of the stores needs no worker, whose files may be of another version.
+        if order.store or not upgrade_refusals:
             return checked
-        refusals = (*self.remarks, *checked.refusals)
+        refusals = (*upgrade_refusals, *checked.refusals)
         return replace(checked, refusals=refusals,
                        preview={**checked.preview, 'refusals': list(refusals)})
 
-    def _read_version(self, now: float) -> None:
-        """Look for an upgrade: its workers do not work for the mgr that runs since before."""
+    def _look_for_upgrade(self, now: float) -> Tuple[str, ...]:
+        """Read the installed version, and publish in `remarks` why no probe begins: the workers of
+        another version do not work for an mgr that runs since before its installation."""
         installed, self._version_read = installed_version(), now
         self.remarks = () if installed == VERSION else (
             (other_version(VERSION, installed) if installed else NO_FILES)
             + '; no probe begins until then',)
+        return self.remarks
 
     def _begin(self, checked: CheckedRun, observation: Observation) -> Json:
         """Begin a run: journal it, then create what it needs. Returns the answer. Raises
@@ -431,7 +435,7 @@ class Probing:
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
         if observation.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
-            self._read_version(observation.now)
+            self._look_for_upgrade(observation.now)
         if self._run is None and not closing:
             self._start_due(observation, view, options, moving)
         run = self._run

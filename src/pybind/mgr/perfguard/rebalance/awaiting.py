@@ -279,7 +279,8 @@ class Awaiting:
         self._record = no_later_than(Optional[Await], record and record.taken_over(now), now)
         return ['the wait of expand --await (%s)' % error for error in errors]
 
-    def __bool__(self) -> bool:
+    @property
+    def unfinished(self) -> bool:
         """OSDs are awaited, or the option is not given back yet."""
         record = self._record
         return record is not None and not (record.ended and record.option is None)
@@ -360,7 +361,7 @@ class Awaiting:
         if self.waits:
             raise Refused(errno.EALREADY, 'new OSDs are awaited already: "campaign abort" ends '
                           'that')
-        if self:
+        if self.unfinished:
             raise Refused(errno.EALREADY, '%s is being given back: try again in a few seconds'
                           % INITIAL_WEIGHT)
         refuse_bad_options(Request('prepare'), options,
@@ -383,15 +384,18 @@ class Awaiting:
 
     def turn(self, observation: Observation, campaign: Campaign, settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
-        """Run one turn of the wait, up to the campaign that fills the OSDs. `settle`: seconds
-        without a new OSD; `fill`: begins the campaign of an order, None: not yet. It raises
-        Refused."""
+        """Run one turn of the wait, and of what remains of it after its end.
+
+        `settle`: seconds without a new OSD; `fill`: begins the campaign of an order and returns its
+        answer, None while that is computed. It raises Refused.
+        """
         self.reasons = ()
         if self._record is None or not observation.osdmap.osds or not self._context.may_write():
             return
         if self.waits:
             self.end_if_over(observation, campaign)
-        self._borrow(observation.now)
+        self._borrow_or_give_back(observation.now)
+        # Either of these may end the wait, or forget the record.
         if self.waits:
             self._look(observation)
             if self._record.campaign:
@@ -399,10 +403,11 @@ class Awaiting:
                     [osd for osd in self._record.osds if osd not in weighed(campaign)]))
             else:
                 self._expand(observation, campaign, settle, fill)
-        elif self:
+        elif self.unfinished:
             self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
                                    'command)' % INITIAL_WEIGHT),)
         elif self._record is not None:
+            # Some of its OSDs are still empty.
             self._put(replace(self._record, osds=still_empty(self._record, observation)))
             self.reasons = tuple(Reason(Code.REMARK, text)
                                  for text in kept_empty(self._record.osds))
@@ -418,7 +423,7 @@ class Awaiting:
         if why:
             self.end(why, self._record.osds)
 
-    def _borrow(self, now: float) -> None:
+    def _borrow_or_give_back(self, now: float) -> None:
         """One step: borrow the option, or give it back."""
         record = self._record
         assert record is not None
@@ -429,7 +434,8 @@ class Awaiting:
                 self._end_if_changed(entries)
                 if record.option is not None:
                     self._step(record.option, value_of(entries, OSD))
-        if self._record is not None and not self and not self._record.osds:
+        if self._record is not None and not self.unfinished \
+                and not self._record.osds:
             self._store.remove(AWAIT_DOCUMENT)
             self._record = None
 

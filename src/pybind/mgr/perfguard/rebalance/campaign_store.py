@@ -176,10 +176,10 @@ class PinStore(PinIndex):
         super().__init__()
         self._store, self._clock = store, clock
         #: PG -> documents that list it, the newest last.
-        self._listed: Dict[str, Tuple[str, ...]] = {}
-        #: Document -> PGs that it lists; and those that need it, see `_needs`.
+        self._documents_of: Dict[str, Tuple[str, ...]] = {}
+        #: Document -> PGs that it lists; and those that need it, see `_documents_needed_by`.
         self._contents: Dict[str, Collection[str]] = {}
-        self._needed: Dict[str, Set[str]] = {}
+        self._needing_pgs: Dict[str, Set[str]] = {}
         #: Documents of goals alone.
         self._goals: Set[str] = set()
         #: Documents that no PG needs, and whether others were written since `tidy`.
@@ -247,7 +247,7 @@ class PinStore(PinIndex):
 
     def forget(self, pgids: AbstractSet[str]) -> None:
         """Forget pins. The store may contain them until `tidy` has removed the documents."""
-        self._settle([pgid for pgid in pgids if self._drop(pgid)])
+        self._find_needless([pgid for pgid in pgids if self._drop(pgid)])
 
     @property
     def is_tidy(self) -> bool:
@@ -272,21 +272,24 @@ class PinStore(PinIndex):
             self._store.remove(name)  # it cannot be read
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
-        """Take over the pins of a stored document."""
-        self._contents[name], self._needed[name] = list(pins), set()
+        """Take over the pins of a stored document, which overrules earlier ones that list the same
+        PGs: no PG may need those any longer. `only_goals`: the records of its pins are in earlier
+        documents, which stay needed."""
+        self._contents[name], self._needing_pgs[name] = list(pins), set()
         if only_goals:
             self._goals.add(name)
+        # One tuple for all: there may be 100,000 PGs.
         alone = (name,)
         for pgid, pin in pins.items():
             self._put(pgid, pin)
-            before = self._listed.get(pgid)
-            self._listed[pgid] = (*before, name) if before is not None else alone
-        self._settle(pins, [name])
+            before = self._documents_of.get(pgid)
+            self._documents_of[pgid] = (*before, name) if before is not None else alone
+        self._find_needless(pins, [name])
 
-    def _needs(self, pgid: str) -> Tuple[str, ...]:
+    def _documents_needed_by(self, pgid: str) -> Tuple[str, ...]:
         """The documents that a PG needs: those with its last record and its last goal. If it is not
         pinned, only those that overrule others, as long as these exist."""
-        listed = self._listed.get(pgid, ())
+        listed = self._documents_of.get(pgid, ())
         records = [number for number, name in enumerate(listed) if name not in self._goals]
         if not records:
             return ()
@@ -295,33 +298,33 @@ class PinStore(PinIndex):
             return (listed[records[-1]], *goal)
         return goal
 
-    def _settle(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
+    def _find_needless(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
         """Note which documents no PG needs any longer: of `names`, and of those that list one of
         these PGs."""
         looked_at = set(names)
         for pgid in pgids:
-            needs = self._needs(pgid)
-            for name in self._listed.get(pgid, ()):
+            needs = self._documents_needed_by(pgid)
+            for name in self._documents_of.get(pgid, ()):
                 looked_at.add(name)
                 if name in needs:
-                    self._needed[name].add(pgid)
+                    self._needing_pgs[name].add(pgid)
                 else:
-                    self._needed[name].discard(pgid)
-        self._needless.update(name for name in looked_at if not self._needed[name])
+                    self._needing_pgs[name].discard(pgid)
+        self._needless.update(name for name in looked_at if not self._needing_pgs[name])
 
     def _remove(self, name: str) -> None:
         """Remove a document. Others may have been needed only to overrule it."""
-        del self._needed[name]
+        del self._needing_pgs[name]
         self._needless.remove(name)
         self._goals.discard(name)
         self._store.remove(name)
         pgids = self._contents.pop(name)
         for pgid in pgids:
-            listed = self._listed[pgid] = tuple([
-                document for document in self._listed[pgid] if document != name])
+            listed = self._documents_of[pgid] = tuple([
+                document for document in self._documents_of[pgid] if document != name])
             if not listed:
-                del self._listed[pgid]
-        self._settle(pgids)
+                del self._documents_of[pgid]
+        self._find_needless(pgids)
 
 
 def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pins]:

@@ -80,7 +80,7 @@ class CrushOrders:
         """The mapping after a change, for mons that keep upmaps as the observation says."""
         outlook = self._cluster.outlook(observation.osdmap, weights, crush_map, whole, setting)
         return outlook if isinstance(outlook, NoFuture) else replace(
-            outlook, crush=outlook.crush.keeping(observation.crush.kept))
+            outlook, crush=outlook.crush.with_upmaps_kept_under(observation.crush.proven_rules))
 
     def overtaken(self, observation: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""

@@ -14,7 +14,7 @@ from ..errors import Reason
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
-from ..upmap.pins import INCOMPLETE, stays
+from ..upmap.pins import INCOMPLETE, has_no_target
 from ..watch.stop_conditions import Stop
 from .campaign import Campaign
 from .moves import Move, MoveIndex, route_osds
@@ -140,11 +140,11 @@ class Draft:
         pool = self.seen.osdmap.pools.get(pool_of(pgid))
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
 
-    def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
-        """Whether CRUSH has no place to which the PG could move (upmap.pins.stays). False while the
-        up set may only lack an OSD that is down, unless that was known before."""
+    def has_no_target(self, pgid: str, pool: Pool, place: Placement) -> bool:
+        """Whether CRUSH has no place to which the PG could move (upmap.pins.has_no_target). False
+        while the up set may only lack an OSD that is down, unless that was known before."""
         known_before = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
-        return (known_before or not self.lost) and stays(pool, place.up, place.acting)
+        return (known_before or not self.lost) and has_no_target(pool, place.up, place.acting)
 
     @functools.cached_property
     def in_transition(self) -> int:

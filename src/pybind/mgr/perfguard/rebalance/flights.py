@@ -6,7 +6,7 @@ from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Signals, pool_of
 from ..errors import Code
 from ..text import listed, pgs, pgs_are
-from ..upmap.pins import DEGRADED, INCOMPLETE, Pin, plan_partial_pin, stays
+from ..upmap.pins import DEGRADED, INCOMPLETE, Pin, has_no_target, plan_partial_pin
 from .campaign import Campaign
 from .change import Led
 from .draft import Draft
@@ -246,7 +246,8 @@ def _stays(draft: Draft, pgid: str, flight: Flight) -> bool:
     that it finds have the data. A target that is down may return."""
     osds, pool, place = draft.seen.osdmap.osds, draft.pool(pgid), draft.seen.placement(pgid)
     return (flight.confirmed is not None and pgid in draft.seen.osdmap.pg_temp
-            and pool is not None and place is not None and stays(pool, place.up, place.acting)
+            and pool is not None and place is not None
+            and has_no_target(pool, place.up, place.acting)
             and not any(osd in osds and osds[osd].is_down_but_in for osd in flight.targets))
 
 

@@ -9,8 +9,8 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                              seed_of)
 from ..observation import Observation
-from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, merge_reason, plan_pin,
-                          stays, without)
+from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
+                          merge_reason, plan_pin, without)
 from ..upmap.semantics import apply_entry
 from .change import Change, Planned
 from .moves import Move, move_between
@@ -132,15 +132,19 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: UpmapEntry,
            osdmap: OsdMap, crush: CrushRules,
            out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
-    """The entry with which the PG stays where it is; `before` if that suffices."""
+    """The entry with which the PG stays where it is with the change; `before` if that suffices.
+
+    `before`: its entry, as far as the mons keep it with the change; `present`: in the OSDMap.
+    """
     if keeps(pg, before, present, out):
         return before
     reason = merge_reason(pool, pgid)
     if reason is not None:
         return Unpinnable(reason)
-    if stays(pool, apply_entry(pg.raw, before, out), pg.acting):
+    # CRUSH finds too few OSDs, and those have the data: the PG stays there without a pin.
+    if has_no_target(pool, apply_entry(pg.raw, before, out), pg.acting):
         return INCOMPLETE
-    # From the raw set itself: the pairs of `kept` need not be undone.
+    # From the raw set, not from the set that `before` leads to: its pairs need not be undone.
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
                       existing=before.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry

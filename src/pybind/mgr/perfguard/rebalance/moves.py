@@ -305,6 +305,10 @@ class Obstacle(NamedTuple):
     limit: int
 
 
+#: An OSD, or the name of a host, a device or a failure domain.
+Place = Union[int, str]
+
+
 def _no_domain(pgid: str, osd: int) -> Optional[str]:
     return None
 
@@ -438,9 +442,9 @@ class Load:
         """How busy the hosts of a move are: the sum of the PGs that move between hosts there."""
         return sum(self.host.get(host, 0) for host in self._hosts(move))
 
-    def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
-        """All OSDs of a move, and those of its hosts, devices and domains with room for at most
-        one."""
+    def places_to_keep_free(self, move: Move, caps: Caps) -> FrozenSet[Place]:
+        """What other moves must not use until this one fits: its OSDs, whose caps are small, and
+        those of its hosts, devices and domains that have room for at most one move."""
         return frozenset([
             *route_osds(move),
             *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
@@ -449,11 +453,10 @@ class Load:
             *(domain for domain in self._domains(move.pgid, move)
               if self.domain.get(domain, 0) >= caps.domain - 1)])
 
-    def touches(self, move: Move, places: FrozenSet[object]) -> bool:
+    def touches(self, move: Move, places: FrozenSet[Place]) -> bool:
         """Whether a move uses one of these places."""
-        return not all(map(places.isdisjoint, (
-            route_osds(move), self._hosts(move), self._devices(move),
-            self._domains(move.pgid, move))))
+        return not places.isdisjoint([*route_osds(move), *self._hosts(move), *self._devices(move),
+                                      *self._domains(move.pgid, move)])
 
     def _hosts(self, route: Route) -> AbstractSet[str]:
         hosts = {self._host_of(osd) for osd in (*route.sources, *route.targets)}
@@ -525,11 +528,11 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     # The load only grows, so moves that do not fit now are removed from the order.
     ordered = sorted((move for move in candidates
                       if move is not oldest and load.fits(move, caps)), key=order)
-    reserved: FrozenSet[object] = frozenset()
+    reserved: FrozenSet[Place] = frozenset()
     if oldest is not None:
         ordered.insert(0, oldest)
         if not load.fits(oldest, caps):
-            reserved = load.tight(oldest, caps)
+            reserved = load.places_to_keep_free(oldest, caps)
     chosen: List[Move] = []
     for move in ordered:
         if load.pgs >= caps.pgs:

@@ -325,7 +325,7 @@ def _prepared(draft: Draft) -> Draft:
 def _may_move(draft: Draft, pgid: str) -> bool:
     """Whether a remapped PG has a place to move to."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-    return pool is not None and place is not None and not draft.stays(pgid, pool, place)
+    return pool is not None and place is not None and not draft.has_no_target(pgid, pool, place)
 
 
 def _pinning(draft: Draft) -> Draft:

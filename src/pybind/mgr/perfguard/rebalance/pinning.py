@@ -10,8 +10,8 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..text import listed, pgs, pgs_are, plural
-from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, merge_reason,
-                          plan_partial_pin, stays, without)
+from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, has_no_target, lawful,
+                          merge_reason, plan_partial_pin, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
@@ -296,7 +296,7 @@ def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -
     rule = crush.checksum(pool.crush_rule)
     if rule in trials or any(other.tries == rule for other in others):
         return decision
-    kept = replace(draft.seen, crush=crush.keeping(crush.kept | {rule}))
+    kept = replace(draft.seen, crush=crush.with_upmaps_kept_under(crush.proven_rules | {rule}))
     trial = pin_decision(replace(draft, seen=kept), decision.pgid)
     return decision if trial.pin is None else trial._replace(tries=rule)
 
@@ -314,7 +314,8 @@ def _end_trial(draft: Draft, pgid: str, kept: bool) -> Draft:
     # PGs that could not be pinned are tried again.
     pinning = replace(pinning.tried(pgid, TRIAL_KEPT), refused_crush=-1)
     return replace(draft, seen=replace(
-        draft.seen, crush=crush.keeping(pinning.kept_rules))).set(pinning=pinning).event(
+        draft.seen, crush=crush.with_upmaps_kept_under(pinning.kept_rules))).set(
+            pinning=pinning).event(
             'pins', 'the mons keep upmaps under the CRUSH rule of PG %s' % pgid, 'tried with a pin')
 
 
@@ -378,7 +379,8 @@ def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
     OSDs may return and complete a set; what the mons have refused, they refuse again as long as
     CRUSH is the same.
     """
-    # The pin of a degraded PG is retried in every turn; norebalance stays set until it succeeds.
+    # The pin of a degraded PG is retried in every turn, like that of one that was never tried;
+    # norebalance stays set until it succeeds.
     reason = draft.campaign.pinning.unpinnable.get(pgid, DEGRADED)
     if reason == DEGRADED or other_crush:
         return False
@@ -436,7 +438,7 @@ def _only_recovers(draft: Draft, pgid: str) -> bool:
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
     if pool is None or place is None:
         return False
-    return stays(pool, place.up, place.acting) or not pool.is_complete(place.acting) and (
+    return has_no_target(pool, place.up, place.acting) or not pool.is_complete(place.acting) and (
         not draft.lost or _is_in_place(pool, place))
 
 
@@ -502,9 +504,9 @@ def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[
     merging = merge_reason(pool, pgid)
     if merging is not None:
         return Unpinnable(merging)
-    if draft.stays(pgid, pool, place):
+    if draft.has_no_target(pgid, pool, place):
         return INCOMPLETE
-    if draft.campaign.phase in RELEASING_PHASES and stays(pool, place.up, place.acting):
+    if draft.campaign.phase in RELEASING_PHASES and has_no_target(pool, place.up, place.acting):
         # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
         # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
         # nothing may move, also not to a new OSD that is down.

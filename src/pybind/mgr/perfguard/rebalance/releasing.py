@@ -192,8 +192,11 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
 
 
 def drop_stale_goals(draft: Draft) -> Draft:
-    """Goals of a change that only moves PGs are computed once. After a change of CRUSH, a reweight
-    or a pool by others they may overfill OSDs, or put two shards of a PG into one failure domain.
+    """Drop goals that were computed before a change of CRUSH, a reweight or a pool by others: they
+    may overfill OSDs, or put two shards of a PG into one failure domain.
+
+    Without its goal, a PG that would only have moved for the balance needs no pin, which is
+    forgotten; the others stay pinned where their data is. PGs in flight keep their goals.
     """
     change, computed_for = draft.campaign.change, draft.campaign.pinning.goals.basis
     if change is None or not change.moves_only or computed_for is None or computed_for.covers(
@@ -204,11 +207,11 @@ def drop_stale_goals(draft: Draft) -> Draft:
     stale = {pgid: pin for pgid, pin in pins.items() if pin is not None and pin.goal is not None}
     if not stale:
         return draft
-    unpinned = {pgid for pgid, pin in stale.items() if moves_for_balance(pin)}
-    return draft.forget_pins(unpinned).note_pins(
-        {pgid: pin for pgid, pin in without_goals(stale).items() if pgid not in unpinned}).event(
-            'plan', '%s not moved: CRUSH, a reweight or a pool has changed since the plan'
-            % pgs_are(len(stale)), 'run "%s" again' % draft.campaign.origin.trigger)
+    needless = {pgid for pgid, pin in stale.items() if moves_for_balance(pin)}
+    pinned = {pgid: pin for pgid, pin in without_goals(stale).items() if pgid not in needless}
+    return draft.forget_pins(needless).note_pins(pinned).event(
+        'plan', '%s not moved: CRUSH, a reweight or a pool has changed since the plan'
+        % pgs_are(len(stale)), 'run "%s" again' % draft.campaign.origin.trigger)
 
 
 def keep_stayers(draft: Draft) -> Draft:

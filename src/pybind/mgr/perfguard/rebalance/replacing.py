@@ -20,7 +20,7 @@ from ..events import Event
 from ..observation import Observation
 from ..store import Store
 from ..text import osds_text, pgs
-from ..upmap.pins import stays
+from ..upmap.pins import has_no_target
 from .auto_expand import REMAP_SECONDS
 from .campaign import NO_CAMPAIGN, Campaign
 from .crush_orders import CrushOrders
@@ -151,7 +151,8 @@ def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[boo
     to move remain remapped."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
-        if pool is not None and place is not None and not stays(pool, place.up, place.acting):
+        if pool is not None and place is not None \
+                and not has_no_target(pool, place.up, place.acting):
             yield pool.is_complete(place.acting), place.up
 
 

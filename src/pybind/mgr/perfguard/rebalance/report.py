@@ -421,8 +421,8 @@ def campaign_rows(campaign: Campaign, osdmap: OsdMap, pins: int) -> List[Row]:
         return []
     since, holds = campaign.origin.started, campaign.holds
     owned = partial(Row, Owner.CAMPAIGN)
-    rows = [owned('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)), flag)
-            for flag in sorted(holds.flags)]
+    rows = [owned('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)),
+                  name=flag) for flag in sorted(holds.flags)]
     if BALANCER in holds.held:
         borrowed = holds.held[BALANCER]
         rows.append(owned(BALANCER, borrowed.found, borrowed.put, since, BALANCER_ON_COMMAND,

@@ -148,7 +148,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if not latencies:
         return _because(pace, _thin(clients)) if is_recently_judged \
             else _guess(pace, clients, options)
-    pace = _lower_levels(replace(pace, judged=clients.time), latencies)
+    pace = _lower_new_baselines(replace(pace, judged=clients.time), latencies)
     return _steer(pace, _all_levelled(latencies, pace, options), readings, in_flight,
                   bool(unsteady), nothing_moves, options)
 
@@ -204,13 +204,13 @@ def _name(row: PoolLatency) -> str:
     return '%s of %s' % (row.kind, row.who)
 
 
-def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
-    """A level falls with the latency, and is removed once the latency is within the ordinary
-    limit."""
+def _lower_new_baselines(pace: Pace, with_ordinary_limits: Sequence[PoolLatency]) -> Pace:
+    """A latency that has become a new baseline (Pace.levels) falls with the latency, and is removed
+    once that is within its ordinary limit."""
     if not pace.levels:
         return pace
-    ms = {_name(row): row.ms for row in plain}
-    within = {_name(row) for row in plain if row.ms <= row.target_ms}
+    ms = {_name(row): row.ms for row in with_ordinary_limits}
+    within = {_name(row) for row in with_ordinary_limits if row.ms <= row.target_ms}
     return replace(pace, levels={name: min(level, ms.get(name, level))
                                  for name, level in pace.levels.items() if name not in within})
 

@@ -109,7 +109,7 @@ def awaits(driver: Driver) -> bool:
 
 
 def awaits_no_more(driver: Driver) -> bool:
-    return not driver.loop.rebalance.awaiting
+    return not driver.loop.rebalance.awaiting.unfinished
 
 
 BY_HAND = [asked('prepare', phase('PREPARED')), Step(grow, remapped)]

@@ -83,7 +83,7 @@ def test_osds_are_awaited(version: str, story: str) -> None:
     assert driver.loop.rebalance.awaiting.waits
     driver.run_until(lambda: driver.phase == 'DONE')
     check_end(driver)
-    assert driver.cluster.osd_config == {} and not driver.loop.rebalance.awaiting
+    assert driver.cluster.osd_config == {} and not driver.loop.rebalance.awaiting.unfinished
 
 
 @pytest.mark.parametrize('version, story', having(*CAMPAIGNS))

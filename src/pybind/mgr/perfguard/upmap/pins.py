@@ -139,8 +139,8 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
     return entry if isinstance(pin, Unpinnable) else pin.entry
 
 
-def stays(pool: Pool, up: OsdSet, acting: OsdSet) -> bool:
-    """Whether a remapped PG has nowhere to move: its up set lacks OSDs, and those in it have the
+def has_no_target(pool: Pool, up: OsdSet, acting: OsdSet) -> bool:
+    """Whether a remapped PG has no OSD to move to: its up set lacks OSDs, and those in it have the
     data already. It is active+clean+remapped until CRUSH finds a complete set."""
     if pool.is_complete(up):
         return False

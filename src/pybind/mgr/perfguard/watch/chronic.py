@@ -390,4 +390,4 @@ def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: fl
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
     instant = finding._replace(comparison=comparison,
                                allowance=own_allowance * max(finding.allowance * burst, noise))
-    return [instant] if instant.over(CHRONIC_RATIO) else []
+    return [instant] if instant.is_slow(CHRONIC_RATIO) else []

@@ -72,18 +72,21 @@ class OsdWindow:
                 columns[number + 1][-1] += ops * flow.ms
             number += 2
 
-    def expire(self, now: float, seconds: float) -> bool:
-        """Drop slots older than `seconds`, or than six slots if these are longer. Returns whether
-        the last slot is from the last quarter of that time, or of the last two slots."""
+    def expire(self, now: float, seconds: float) -> None:
+        """Drop slots older than `seconds`, or than six slots if these are longer."""
         slot_ends = self._columns[_END]
         if not slot_ends:
-            return False
-        slot_seconds = self._columns[_SECONDS][-1]
-        oldest = now - max(seconds, 6 * slot_seconds) - 0.5
+            return
+        oldest = now - max(seconds, 6 * self._columns[_SECONDS][-1]) - 0.5
         while slot_ends and (slot_ends[0] < oldest or len(slot_ends) > SLOTS):
             for column in self._columns:
                 del column[0]
-        return bool(slot_ends) and slot_ends[-1] >= now - max(seconds / 4, 2 * slot_seconds)
+
+    def is_recent(self, now: float, seconds: float) -> bool:
+        """Whether the last slot is from the last quarter of `seconds`, or of the last two slots."""
+        slot_ends = self._columns[_END]
+        return bool(slot_ends) and slot_ends[-1] >= now - max(
+            seconds / 4, 2 * self._columns[_SECONDS][-1])
 
     def rate(self, channel: int) -> float:
         """Operations of a kind per second."""

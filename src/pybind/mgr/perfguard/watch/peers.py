@@ -424,23 +424,24 @@ class PeerFinding(NamedTuple):
     def score(self) -> float:
         return self.comparison.score
 
-    def over(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
+    def is_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
         own baseline against them."""
         comparison, lowest_score = self.comparison, ratio * self.allowance
-        if comparison.score < lowest_score or not self.matters() or self.now() < lowest_score:
+        if min(self.score, self.recent_score) < lowest_score or not self.matters():
             return False
         if comparison.deviations >= MIN_DEVIATIONS:
             return True
         if usual is None or not usual.known:
             return False
+        # Its own baseline is that of the logarithm of the score.
         change = math.log(self.score) - usual.mean
         sigma = max(usual.sigma(), comparison.op_sigma)
         return change >= math.log(lowest_score) and change >= MIN_DEVIATIONS * sigma
 
-    def above(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
+    def is_still_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether a slow OSD is still slow against its peers or its own baseline."""
-        if self.score < ratio or self.now() < ratio or not self.matters(0.5):
+        if min(self.score, self.recent_score) < ratio or not self.matters(0.5):
             return False
         comparison = self.comparison
         if comparison.deviations >= CLEAR_DEVIATIONS:
@@ -487,7 +488,8 @@ class PeerFinding(NamedTuple):
             expected_ms=expected_ms, sigma=sigma,
             deviations=math.log(comparison.ms / expected_ms) / sigma))
 
-    def now(self) -> float:
+    @property
+    def recent_score(self) -> float:
         """The score at the end of the window, which falls as soon as the slowness ends."""
         return self.comparison.recent_ms / self.comparison.expected_ms
 
@@ -496,6 +498,7 @@ class PeerFinding(NamedTuple):
         return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
 
     def matters(self, factor: float = 1.0) -> bool:
+        """Whether the excess in ms matters, whatever the score."""
         comparison = self.comparison
         return comparison.ms - comparison.expected_ms >= factor * self.least_ms
 
@@ -682,7 +685,7 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
     excess_ms: Dict[int, float] = {}
     for osd, findings_of_osd in findings.items():
         for finding in findings_of_osd:
-            if finding.channel in (COMMITS, REPLICATED) and finding.over(ratio):
+            if finding.channel in (COMMITS, REPLICATED) and finding.is_slow(ratio):
                 excess_ms[osd] = max(excess_ms.get(osd, 0.0), _excess_ms(finding))
     if not excess_ms:
         return Excused(findings, {}, frozenset())
@@ -690,7 +693,7 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
     unexplained: Dict[int, List[PeerFinding]] = {}
     waits_for: Dict[int, int] = {}
     for osd, findings_of_osd in findings.items():
-        slow = [finding for finding in findings_of_osd if finding.over(ratio)]
+        slow = [finding for finding in findings_of_osd if finding.is_slow(ratio)]
         is_slow_itself = any(finding.channel not in _WAITING for finding in slow)
         explained_ms = FACTOR * excess_ms[replica_of[osd]] if osd in replica_of else -math.inf
         unexplained[osd] = [

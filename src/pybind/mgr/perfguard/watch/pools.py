@@ -668,9 +668,12 @@ class AlarmLevel:
             self.high[hour] = max(level_ms, self.high.get(hour, 0.0))
 
     def review(self, now: float, baseline_ms: float, factor: float) -> bool:
-        """Update, once an hour, the latency that is accepted in it, and, once a week, the baseline.
-        `factor`: what is accepted rises to a level that is so many times as high. Returns whether
-        there is something new to store."""
+        """Once an hour: update the latency that is accepted at this hour of the day and of the
+        week. Once a week: note the baseline. Returns whether there is something new to store.
+
+        `factor`: PoolSettings.alarm_factor; accepted latency only rises to one that is above so
+        many times it, and so has raised the alarm.
+        """
         hour = int(now // HOUR_SECONDS)
         if hour == self._hour:
             return False
@@ -678,11 +681,12 @@ class AlarmLevel:
         self.high = {at: ms for at, ms in self.high.items() if 0 <= hour - at <= KEPT_HOURS}
         for period, accepted in self._accepted:
             self._accept(period, accepted, hour, self.base_ms(baseline_ms), factor)
-        week, last = hour // WEEK_HOURS, self.week
+        week = hour // WEEK_HOURS
+        is_new_week, is_first = week != self.week, self.week < 0
         self.week = week
-        if week != last >= 0:
+        if is_new_week and not is_first:
             self.baselines = [*self.baselines, baseline_ms][-KEPT_WEEKS:]
-        return week != last or bool(self.high)
+        return is_new_week or bool(self.high)
 
     def _accept(self, period: Recurrence, accepted: Dict[int, float], hour: int, base_ms: float,
                 factor: float) -> None:

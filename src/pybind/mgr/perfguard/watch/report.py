@@ -479,7 +479,7 @@ def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
             first[pool_id] = min(since, first.get(pool_id, since))
     for pool_id, lines in lines_by_pool.items():
-        lines += filter(None, [watch.release.text(context.now, first[pool_id])])
+        lines += filter(None, [watch.release.upgrade_text(context.now, first[pool_id])])
         lines += [client.unnamed() + ' ("ceph perfguard pools" names it)'
                   for client in watch.heavy_clients(pool_id)]
     return lines_by_pool
@@ -601,7 +601,7 @@ def _problems(watch: WatchState, now: float, pool_names: Mapping[int, str]) -> L
             problems.append(_Problem(LATENCY_CHECK, _latency_subject(kind, pool_names[pool_id]),
                                      since, '; '.join(filter(None, (
                                          _late_text(watch.pools.latency(pool_id), kind),
-                                         watch.release.text(now, since))))))
+                                         watch.release.upgrade_text(now, since))))))
     return problems
 
 

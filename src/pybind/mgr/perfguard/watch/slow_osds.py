@@ -215,8 +215,9 @@ class SlowOsds:
 
     def _take_samples(self, reading: OsdReading, settings: SlowSettings
                       ) -> Work[Tuple[Dict[int, OsdWindow], Dict[int, _State]]]:
-        """Add the operations of the interval. Returns the windows of OSDs with operations that no
-        probe disturbs, and the states of all with their work besides client operations."""
+        """Add the operations of the interval. Returns the windows of OSDs with recent operations,
+        without those that a probe loads, and the states of all OSDs with their work besides client
+        operations."""
         now = reading.now
         for samples in chunks(reading.samples):
             for sample in samples:
@@ -228,11 +229,13 @@ class SlowOsds:
         for osds in chunks(self._states):
             for osd in osds:
                 window = self._windows[osd]
-                if window.expire(now, settings.seconds) and osd not in reading.probed:
+                window.expire(now, settings.seconds)
+                if window.is_recent(now, settings.seconds) and osd not in reading.probed:
                     windows[osd] = window
                 states[osd] = _with_work(self._states[osd], reading.busy.get(osd, ''), now,
                                          self._busy_read, settings)
             yield len(osds)
+        # Until here, this was the time of the reading before: see _with_work.
         self._busy_read = reading.busy_read
         return windows, states
 
@@ -430,7 +433,7 @@ def _raise(state: _State, interval: _Interval) -> _State:
 
 def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
     """Whether a slow OSD still is slow."""
-    return finding.above(settings.clear_ratio, state.baseline(finding))
+    return finding.is_still_slow(settings.clear_ratio, state.baseline(finding))
 
 
 def _expected_above(state: _State, findings: Sequence[PeerFinding],
@@ -538,7 +541,7 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
     over: List[PeerFinding] = []
     within: List[PeerFinding] = []
     for finding in findings:
-        is_over = finding.over(interval.settings.ratio, state.baseline(finding))
+        is_over = finding.is_slow(interval.settings.ratio, state.baseline(finding))
         (over if is_over else within).append(finding)
     if interval.learning and interval.passed > 0.0 and not state.kind:
         state = _learn(state, within, interval.passed)

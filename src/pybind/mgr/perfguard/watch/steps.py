@@ -210,7 +210,7 @@ class OsdRelease:
         change = ReleaseChange(self.begun or now, self.release, release) if self.release else None
         return OsdRelease(release, 0.0, change or self.change)
 
-    def text(self, now: float, since: float) -> str:
+    def upgrade_text(self, now: float, since: float) -> str:
         """What may be the reason for a latency that has been above its baseline since then; '':
         there was no upgrade, or latency was high before it."""
         begun = self.begun or (self.change.begun if self.change is not None else 0.0)

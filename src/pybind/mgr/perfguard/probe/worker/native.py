@@ -48,13 +48,15 @@ class Core:
     """
 
     def __init__(self, request: WorkerRequest, on_image: bool = False) -> None:
-        #: NULL without an image; and where each object's range of it begins.
+        #: Handle of the open image; NULL: none.
         self.image = c_void_p()
+        #: Object -> where its range of the image begins.
         self.begins: Mapping[str, int] = {}
         self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
         if on_image and self.library.core_load_rbd(RBD_LIBRARY.encode()) < 0:
             raise Failed(errno.ENOENT,
                          'no native engine: %s lacks required functions' % RBD_LIBRARY)
+        # An image of the probe's own pool is removed with the pool, so it needs no namespace.
         namespace = '' if on_image and not request.removes_images else NAMESPACE
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()

@@ -308,7 +308,7 @@ def test_what_is_misplaced_in_degraded_pgs_is_pinned_and_the_rest_recovers(up, a
         assert set(acting) <= set(apply_entry(up, entry, ()))
 
 
-def test_a_pg_that_has_nowhere_to_move_is_named():
+def test_a_pg_that_has_no_target_is_named():
     here = (0, 1, 2, 3)
     plan = plan_pins(osdmap_from_dump(OSD_DUMP), [
         PgSets('2.0', (0, 1, NO_OSD, 3), here), PgSets('2.2', (0, 5, NO_OSD, 3), here)], None)

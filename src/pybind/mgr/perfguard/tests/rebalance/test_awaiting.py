@@ -180,7 +180,7 @@ def test_an_abort_of_a_campaign_does_not_end_the_wait() -> None:
     assert driver.loop.rebalance.awaiting.waits and option(driver) == '0'
     driver.ask('abort')
     driver.run(3)
-    assert not driver.loop.rebalance.awaiting and option(driver) is None
+    assert not driver.loop.rebalance.awaiting.unfinished and option(driver) is None
     assert driver.phase == 'ABORTED'
 
 
@@ -251,7 +251,8 @@ def test_a_wait_expires() -> None:
         in ends(driver)[0]
     driver.restart()
     driver.run(3)
-    assert 'osd.8 keeps CRUSH weight 0' in told(driver) and not driver.loop.rebalance.awaiting
+    assert 'osd.8 keeps CRUSH weight 0' in told(driver)
+    assert not driver.loop.rebalance.awaiting.unfinished
     assert not driver.loop.rebalance.busy
     driver.order('expand', weight='1')
     driver.run_until(lambda: weights(driver)[8] > 0.0)
@@ -382,7 +383,7 @@ def test_a_zero_of_others_that_disappears_ends_the_wait() -> None:
     assert driver.loop.rebalance.awaiting.waits
     del driver.cluster.osd_config[KEY]
     driver.run(32)
-    assert not driver.loop.rebalance.awaiting and option(driver) is None
+    assert not driver.loop.rebalance.awaiting.unfinished and option(driver) is None
     assert 'osd_crush_initial_weight is no longer 0' in ends(driver)[0]
 
 
@@ -401,7 +402,7 @@ def test_an_option_that_the_mons_refuse_ends_the_wait() -> None:
     with pytest.raises(Refused, match='the mons did not accept osd_crush_initial_weight 0'):
         give(driver)
     driver.run(5)
-    assert not driver.loop.rebalance.awaiting
+    assert not driver.loop.rebalance.awaiting.unfinished
 
 
 @pytest.mark.parametrize('dry_run', (False, True))
@@ -432,7 +433,7 @@ def test_a_preview_changes_nothing() -> None:
     sent = len(driver.cluster.sent)
     answer = give(driver, dry_run=True, within=7200.0)
     assert answer['found'] == '1.5' and 'after 2.0 h without one' in answer['message']
-    assert len(driver.cluster.sent) == sent and not driver.loop.rebalance.awaiting
+    assert len(driver.cluster.sent) == sent and not driver.loop.rebalance.awaiting.unfinished
 
 
 def test_a_shutdown_gives_the_option_back() -> None:
@@ -621,7 +622,7 @@ def test_the_wait_is_as_long_if_the_clock_of_the_next_mgr_differs(ahead: float) 
     driver.cluster.ahead += ahead
     driver.restart()
     driver.turn()
-    driver.run_until(lambda: not driver.loop.rebalance.awaiting, 400)
+    driver.run_until(lambda: not driver.loop.rebalance.awaiting.unfinished, 400)
     assert option(driver) is None and 'within 5 min' in ends(driver)[0]
     assert 300.0 <= driver.cluster.now - begun <= 300.0 + COUNT_SECONDS + 10.0
 

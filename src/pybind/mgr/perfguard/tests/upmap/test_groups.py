@@ -233,8 +233,10 @@ def test_mons_that_keep_upmaps_compare_a_step_with_its_own_buckets(
     outcome = change(tmp_path, Map(old, steps, take, classes), Map(new, steps, take, classes), 4,
                      256, 'indep' in steps[0])
     assert not outcome.crush.balances(0, 4)
-    crush = outcome.crush.keeping(frozenset({outcome.crush.checksum(0)}))
-    assert crush.balances(0, 4) and crush is outcome.crush.keeping(crush.kept)
+    crush = outcome.crush.with_upmaps_kept_under(
+        frozenset({outcome.crush.checksum(0)}))
+    assert crush.balances(0, 4) and crush is outcome.crush.with_upmaps_kept_under(
+        crush.proven_rules)
     assert all(crush.violation(0, 4, pg.raw or ()) is None for pg in outcome.pgs)
     in_one_rack = tuple(osd for host in new[0] for osd in host)[:8:2]
     assert crush.violation(0, 4, in_one_rack)
@@ -252,7 +254,8 @@ def test_groups_of_groups(old: Racks, new: Racks, tmp_path: Path) -> None:
     """Two OSDs on each of two hosts in each of two racks; for mons that keep such upmaps."""
     steps = ('choose indep 2 type rack', 'choose indep 2 type host', 'choose indep 2 type osd')
     outcome = change(tmp_path, Map(old, steps), Map(new, steps), 8, 256, True)
-    crush = outcome.crush.keeping(frozenset({outcome.crush.checksum(0)}))
+    crush = outcome.crush.with_upmaps_kept_under(
+        frozenset({outcome.crush.checksum(0)}))
     balanced = outcome._replace(crush=crush, result=balance(
         outcome.pool, outcome.pgs, crush, outcome.osds))
     check(balanced, 1.15)

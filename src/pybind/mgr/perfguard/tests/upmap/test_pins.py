@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry, out_osds
-from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, merge_reason, plan_pin,
-                                  released_up, restate, stays)
+from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, has_no_target, merge_reason,
+                                  plan_pin, released_up, restate)
 from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
@@ -278,8 +278,8 @@ def test_sets_that_cannot_be_pinned(up, acting, words):
     ((), (1, 2, 4), True, True)])
 def test_a_pg_stays_if_its_set_lacks_osds_and_the_others_have_its_data(
         up, acting, replicated, erasure):
-    assert stays(pool(3, False), up, acting) == replicated
-    assert stays(pool(3, True), up, acting) == erasure
+    assert has_no_target(pool(3, False), up, acting) == replicated
+    assert has_no_target(pool(3, True), up, acting) == erasure
 
 
 @pytest.mark.parametrize('osd, words', [

@@ -148,7 +148,7 @@ DONE = BEGUN.noted(START + MINUTE * 120, {NEW})
     (upgraded((0, {''}), (60, set())), 9, 9, '')])
 def test_an_upgrade_may_be_why_latency_is_above_the_baseline(
         release: OsdRelease, minute: int, since: int, text: str) -> None:
-    shown = release.text(START + MINUTE * minute, START + MINUTE * since)
+    shown = release.upgrade_text(START + MINUTE * minute, START + MINUTE * since)
     assert shown.startswith(text) and bool(shown) == bool(text)
 
 
