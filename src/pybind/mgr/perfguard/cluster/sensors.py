@@ -566,6 +566,7 @@ class _Parts:
         self.found: List[PgWrites] = []
         #: Seconds that all readings together cover.
         self.seconds = 0.0
+        #: Number of readings taken in, and of the next part.
         self.read = 0
         self._parts = 1
 
@@ -575,12 +576,15 @@ class _Parts:
 
     def add(self, seconds: float, rows: Sequence[Mapping[str, Any]],
             placement: Callable[[str], Optional[Placement]]) -> None:
-        """The first reading decides how many parts there are; a PG is always in the same one."""
+        """Take the next part of the PGs from a reading of all, which covers so many seconds.
+
+        The first reading decides how many parts there are; a PG is always in the same one.
+        """
         if not self.read:
             self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
 
         def writes(row: Mapping[str, Any]) -> Optional[PgWrites]:
-            # That of an erasure-coded pool has the shard of its primary.
+            # The name of a PG of an erasure-coded pool ends in the shard of its primary.
             pgid = row['k'][0][0].partition('s')[0]
             if zlib.crc32(pgid.encode()) % self._parts != self.read:
                 return None

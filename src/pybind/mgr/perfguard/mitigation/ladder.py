@@ -111,7 +111,8 @@ class _Draft:
 
     def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
             pgs: Tuple[str, ...] = (), note: str = '') -> '_Draft':
-        """Apply a rung or, unless the mode is act, record that it would be."""
+        """Apply a rung or, unless the mode is act, record that it would be. Earlier steps of the
+        rung that were in vain are dropped: they only inform operators."""
         number, acting = self.state.last_id + 1, self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
                           why, subject, settings, pgs, note=note)

@@ -59,7 +59,8 @@ class RescueFacts(NamedTuple):
 
 def stuck(facts: RescueFacts, last: str = '',
           skipped: Container[str] = ()) -> Tuple[List[Stuck], str]:
-    """Some degraded PGs that may be stuck, according to their primaries, and the last PG checked.
+    """Some degraded PGs that may be stuck, judged by the OSDMap and the space of OSDs, and the last
+    PG checked. Their primaries are asked afterwards (`questions`).
 
     `last`: the last PG that the previous call checked. This call continues after it, so that every
     PG is checked in the end.

@@ -420,8 +420,8 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
         return _outlook(maps.osdmap, source, change.weights)
 
     preview = weighed(order, facts, observation, outlook, entries)
-    if preview.ordinary:
-        raise BadInput('cannot compute the mapping after the change: ' + preview.ordinary)
+    if preview.no_outlook:
+        raise BadInput('cannot compute the mapping after the change: ' + preview.no_outlook)
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
     preview = preview.assessed(order, facts, observation, options)

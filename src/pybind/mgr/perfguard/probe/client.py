@@ -379,12 +379,13 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
 
 def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
              jobs: Sequence[Job] = (), steps: Tuple[JobStep, ...] = ()) -> WorkerRequest:
-    """The request to the worker. `limit`: seconds."""
+    """The request to the worker. `limit`: seconds; `jobs`: not empty, unless `mode` is SWEEP."""
     target = Target('pool', args.pool)
     return WorkerRequest(
-        args.pool, run_prefix(run), args.name, _key(args), '', mode, args.conf, steps=steps,
-        limit_seconds=limit, engine=args.engine, seed=run & 0x7fffffff,
-        naming=naming_of(run, jobs, target, None, -1, 0) if mode == RUN else None,
+        args.pool, run_prefix(run), args.name, _key(args), mon_host='', mode=mode, conf=args.conf,
+        steps=steps, limit_seconds=limit, engine=args.engine, seed=run & 0x7fffffff,
+        naming=naming_of(run, jobs, target, primaries=None, pool_id=-1, pg_num=0)
+        if mode == RUN else None,
         removes_images=mode == SWEEP or jobs[0].ioengine == RBD)
 
 

@@ -270,6 +270,7 @@ class Meeting:
         if not self._content:
             return True
         if not self.leads:
+            # After the regular end, the first host may still have to read the results of this one.
             if why:
                 self._board.drop(self._name)
             self._leave(why or DELIVERED, now)

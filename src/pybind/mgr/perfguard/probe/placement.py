@@ -234,7 +234,7 @@ def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
 def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
               primaries: Optional[Mapping[str, int]], pool_id: int, pg_num: int) -> Naming:
     """What names the objects of a run. `primaries`: PG -> its primary; required if the target is
-    OSDs.
+    OSDs. None: objects may have any primary, and `pool_id` and `pg_num` do not matter.
 
     BadJob if an OSD is the primary of no PG, or of too few to find names for it.
     """

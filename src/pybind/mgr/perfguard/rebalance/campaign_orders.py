@@ -381,7 +381,7 @@ class CampaignOrders:
                 or not last.job.succeeded or last.basis != self._basis(observation):
             return None
         result = last.job.result()
-        return last.job if isinstance(result, Preview) and not result.ordinary else None
+        return last.job if isinstance(result, Preview) and not result.no_outlook else None
 
     def _basis(self, observation: Observation) -> Tuple[object, ...]:
         """Orders name pools, whose names, limits and flags place no PG."""

@@ -200,14 +200,17 @@ class CrushOrders:
     def _preview_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
         """The preview of another CRUSH rule of a pool. `bounds`: PGs move no more than the rule and
-        the balance require; None: they end where the rule places them."""
+        the balance require; None: they end where the rule places them. Raises Refused."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
+        # Nothing but the rule changes; with the PGs that stay where they are.
         outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True, rule),
                             'preview the CRUSH rule')
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
         change, fewest_moves, warnings = RuleChange(rule=rule), None, []
-        planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
+        planned = plan_join(observation.osdmap, outlook,
+                            pool_bytes=observation.signals.pool_bytes)
+        # Unpinnable: the new rule does not allow the PG to stay where it is.
         if not planned.unpinnable:
             _refuse_limit(order, 'the new rule allows every PG to stay where it is')
         else:
@@ -352,8 +355,8 @@ class CrushOrders:
         else:
             change = map_back(rules, facts, serving, observation)
         preview = self._preview_of(change, observation, None if weights else crush_map, pins)
-        if preview.ordinary:
-            raise _not_computed('preview the rollback', preview.ordinary)
+        if preview.no_outlook:
+            raise _not_computed('preview the rollback', preview.no_outlook)
         return preview
 
     def _before(self, observation: Observation) -> bytes:

@@ -154,7 +154,13 @@ def _stored_active(settings: Settings) -> str:
 
 
 def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
-    """The balancer uses the value in force; the entry in the database shows who set it."""
+    """The value of the balancer that `hold` is to see.
+
+    Only the value in force shows that the balancer is off. As long as that was not seen, or while
+    it is given back, the value in force may be an old one: then the entry in the database tells
+    whether others have set it. If the entry is ours, or was not read, the result is the value that
+    was found, for which `hold` sends the command again.
+    """
     if settings.balancer_active == balancer.put:
         return balancer.put
     if balancer.seen and not balancer.returning:

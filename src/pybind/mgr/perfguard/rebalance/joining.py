@@ -236,7 +236,8 @@ def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
-    """PGs that move before the change is made."""
+    """Note where PGs move before the change is made, and enter PINNED, after which they are
+    released. None: no PG moves first, the change is pending, or the outlook is not known."""
     outlook = draft.seen.outlook
     if change.pending or not isinstance(outlook, Future):
         return None

@@ -171,7 +171,7 @@ def change_of(order: Order, facts: OrderFacts) -> WeightChange:
     if order.verb == 'expand':
         return _exchange(order, facts) if order.drain else _expand(order, facts)
     if order.verb == 'drain':
-        return _emptied(_filled(order.names, facts), facts)
+        return _emptied(_not_drained(order.names, facts), facts)
     assert order.verb == 'undrain'
     return _undrain(order, facts)
 
@@ -282,14 +282,14 @@ def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
         raise Refused(errno.EINVAL, '%s: cannot be filled and drained at the same time'
                       % osds_text(sorted(both)))
     # The new OSDs take the data of the old ones, and their hosts may replace the old hosts.
-    emptied = _emptied(_filled(order.drain, facts), facts.expanded(growing.weights))
+    emptied = _emptied(_not_drained(order.drain, facts), facts.expanded(growing.weights))
     return replace(growing, weights={**growing.weights, **emptied.weights},
                    drained=emptied.drained)
 
 
-def _filled(names: Sequence[str], facts: OrderFacts) -> Set[int]:
-    """The named OSDs that have not been drained yet. The name of a host or rack does not include
-    new OSDs in it. Raises Refused if there are none."""
+def _not_drained(names: Sequence[str], facts: OrderFacts) -> Set[int]:
+    """The named OSDs, without drained ones, and without new ones, which have CRUSH weight 0. A host
+    or rack names all OSDs in it. Raises Refused if none is left."""
     weights = facts.crush.weights()
     osds = {osd for osd in named_osds(names, facts, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}

@@ -107,20 +107,22 @@ def _count_turn(draft: Draft) -> Draft:
 
 
 def _account(before: Campaign, draft: Draft) -> Draft:
-    """Add the turn to the bill, which ends with the campaign. `before`: from before the turn."""
+    """Add the turn to the bill of the campaign: what it costs. An event reports it at the end.
+    `before`: the campaign from before the turn."""
     campaign, observation = draft.campaign, draft.seen
     clients = observation.clients
     if not before.active:
-        # Its history would be written again with each turn if time counted.
+        # No seconds: otherwise each turn would change the ended campaign, and write its history.
         return draft.set(bill=campaign.bill.borrowing(before.holds, campaign.holds, 0.0))
-    last = before.progress.turned or before.origin.started
+    seconds = max(0.0, draft.now - (before.progress.turned or before.origin.started))
     bill = campaign.bill.after(BillTurn(
-        draft.now, before.origin.started, max(0.0, draft.now - last), before.phase, clients,
-        flight_osds(campaign) | flight_osds(before),
-        draft.now if _has_other_trouble(draft) else max(observation.osds_changed, clients.silent),
-        observation.slow_osds,
-        any(pool.erasure and not clients.idle(pool) for pool in clients.pools.values())))
-    draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, draft.now - last))
+        now=draft.now, started=before.origin.started, seconds=seconds, phase=before.phase,
+        clients=clients, osds=flight_osds(campaign) | flight_osds(before),
+        troubled=draft.now if _has_other_trouble(draft)
+        else max(observation.osds_changed, clients.silent),
+        slow=observation.slow_osds, erasure=any(
+            pool.erasure and not clients.idle(pool) for pool in clients.pools.values())))
+    draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, seconds))
     return draft if draft.campaign.active else draft.event('bill', *bill_event(draft.campaign))
 
 
@@ -285,14 +287,15 @@ def _accept_own_crush(draft: Draft) -> Draft:
 
 
 def _note_emptied(draft: Draft) -> Draft:
-    """The operator's change may give weight 0 to OSDs: then it is about to be reverted or accepted
-    as a whole, as far as PGs cannot be pinned."""
-    weights, served = draft.seen.crush.weights(), set(draft.campaign.crush.emptied)
+    """Note the OSDs without CRUSH weight that still serve remapped PGs: the operator's own change
+    empties them. So their PGs are movement of the campaign and no evacuation: those that cannot be
+    pinned stay until the operator reverts the change, or accepts it as a whole."""
+    weights, emptied = draft.seen.crush.weights(), set(draft.campaign.crush.emptied)
     for acting in draft.seen.osdmap.pg_temp.values():
-        served.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
-    if len(served) == len(draft.campaign.crush.emptied):
+        emptied.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
+    if len(emptied) == len(draft.campaign.crush.emptied):
         return draft
-    return draft.set(crush=replace(draft.campaign.crush, emptied=tuple(sorted(served))))
+    return draft.set(crush=replace(draft.campaign.crush, emptied=tuple(sorted(emptied))))
 
 
 def _prepared(draft: Draft) -> Draft:

@@ -108,7 +108,9 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
 
 
 def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
-    """The mon returns 0 for an upmap that its own clean-up then removes."""
+    """Give up a pin that the mons do not keep although it was sent several times: they return 0,
+    and their own clean-up removes it. The PG gets the entry to which a release leads, and counts as
+    unpinnable; one of an evacuation is let go instead."""
     campaign = draft.campaign
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
@@ -145,17 +147,17 @@ def _find_lost(draft: Draft) -> Draft:
         if pgid in draft.campaign.flights.in_flight or pgid in draft.campaign.pinning.sent \
                 or draft.pin_of(pgid) is None:
             continue
-        now, pin = osdmap.entry(pgid), pinned[pgid]
-        if now in (pin.before, pin.leads_to):
+        present, pin = osdmap.entry(pgid), pinned[pgid]
+        if present in (pin.before, pin.leads_to):
             forgotten.append(pgid)  # released; a restart may bring its record back
         elif draft.pool(pgid) is None:
             removed.append(pgid)
-        elif now and _is_remnant(now, pin):
+        elif present and _is_remnant(present, pin):
             # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours. Or this
             # pin was noted and not sent.
-            remnants[pgid] = _remaining(draft, pin, now)
+            remnants[pgid] = _remaining(draft, pin, present)
         else:
-            (foreign if now else removed).append(pgid)
+            (foreign if present else removed).append(pgid)
     draft = draft.forget_pins([*forgotten, *removed, *foreign]).note_pins(remnants)
     if removed:
         draft = draft.event(

@@ -178,9 +178,9 @@ class SavedPlan:
         if preview.order != order:
             raise Refused(errno.EAGAIN, 'plan %s was saved again during the computation: try '
                           'again' % self.name)
-        if preview.ordinary:
+        if preview.no_outlook:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
-                          % (self.name, preview.ordinary))
+                          % (self.name, preview.no_outlook))
         if change.same_as(self.change):
             return
         before, now = self.change.features, change.features
@@ -346,7 +346,7 @@ class PlanQueue:
             return None
         preview, ground = result
         if preview.effects is None:
-            raise Refused(errno.EINVAL, 'nothing to save: %s' % preview.ordinary)
+            raise Refused(errno.EINVAL, 'nothing to save: %s' % preview.no_outlook)
         refuse(preview.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
         answer = preview.answer(replace(order, dry_run=True), None, observation, self._options())

@@ -247,8 +247,9 @@ NAMED_PGS = 50
 class Preview:
     change: AnyChange
     planned: Planned = Planned()
-    #: Why the pins cannot be sent together with the change.
-    ordinary: str = ''
+    #: Why it is not known where CRUSH will place the PGs, so that no pins can be sent together with
+    #: the change; '': it is known.
+    no_outlook: str = ''
     crush_map: Optional[bytes] = None
     #: Upmap entries that must take effect in the epoch of the change; None: those of all pins.
     entries: Optional[int] = None
@@ -320,7 +321,7 @@ class Preview:
     @property
     def required_bytes(self) -> Optional[int]:
         """Bytes that the change itself requires to move; None: not known."""
-        if self.ordinary:
+        if self.no_outlook:
             return None
         by_crush = self.details.required_share * sum(
             move.bytes for move in (*self.first, *self.planned.moves.values()))
@@ -330,7 +331,7 @@ class Preview:
     @property
     def touched(self) -> Optional[Touched]:
         """The OSDs and pools that the change affects; None: unknown."""
-        if self.ordinary:
+        if self.no_outlook:
             return None
         moves = (*self.first, *self.planned.moves.values())
         osds = {osd for move in moves for osd in route_osds(move)}
@@ -372,11 +373,11 @@ class Preview:
             return all_risks
         all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_steps),
                      *self._storm_risk(order), *self._pins_risk(order, observation, options)]
-        if self.ordinary:
+        if self.no_outlook:
             all_risks.append(Risk(Code.NO_PREVIEW,
                                   'cannot preview the CRUSH change: %s (try again; '
                                   'otherwise all PGs that it remaps peer at once, and are pinned '
-                                  'afterwards)' % self.ordinary, errno.EIO))
+                                  'afterwards)' % self.no_outlook, errno.EIO))
         all_risks += self.details.risks
         if self.effects is not None:
             all_risks += self.effects.risks(observation.osdmap.nearfull_ratio)
@@ -476,7 +477,7 @@ class Preview:
             'weights': {'osd.%d' % osd: weight for osd, weight in self.change.weights.items()},
             **dict.fromkeys(KINDS_OF_DETAILS),
             **({self.details.key: self.details.shown} if self.details.key else {}),
-            'one_epoch': not self.ordinary,
+            'one_epoch': not self.no_outlook,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
@@ -487,7 +488,7 @@ class Preview:
             'shards': sum([len(move.targets) for move in moves]),
             'bytes': sum([move.bytes for move in moves]),
             'primaries_moving': sum([move.moves_primary for move in moves]),
-            'reason': self.ordinary,
+            'reason': self.no_outlook,
             'balanced': self.balanced and self.balanced.as_json(),
             'capacity': self.capacity and self.capacity.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
@@ -501,7 +502,7 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
                bases: Mapping[str, UpmapEntry] = NO_BASES) -> Preview:
     """The pins of a change. `bases`: as in plan_join."""
     if isinstance(outlook, NoFuture):
-        return Preview(replace(change, ordinary=True), ordinary=outlook.reason)
+        return Preview(replace(change, ordinary=True), no_outlook=outlook.reason)
     planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
                         observation.signals.pool_bytes, bases)
     return Preview(change, planned, crush_map=crush_map, outlook=outlook,
@@ -521,7 +522,7 @@ def weighed(order: Order, facts: OrderFacts, observation: Observation,
     remarks = check_weight_sets(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
     preview = preview_of(change, outlook(change), observation)
-    if change.drained and preview.ordinary:
+    if change.drained and preview.no_outlook:
         # Without a preview, the effect of CRUSH is estimated from the weights.
         must_fit_by_weight(set(change.drained), facts.expanded({
             osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))

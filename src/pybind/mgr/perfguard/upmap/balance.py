@@ -419,14 +419,15 @@ class _Groups(ShardLevel):
         self.here[number][place] = bucket
 
     def _chosen(self, number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
-        """The OSDs of a bucket for a group: those where shards of it were; else those of CRUSH
-        unless they have their share."""
+        """The OSDs of a bucket for a group: those that held its shards at first (`_own`), completed
+        with the emptiest. Else those of CRUSH, if each has fewer shards than its upper target. Else
+        the emptiest."""
         shards, bucket_of = self._shards, self._group.bucket_of
         own = self._own(number, positions, bucket)
         if own:
             used = set(map(shards.domain.get, own.values()))
             others = self._emptiest([osd for osd in self._osds[bucket]
-                                     if shards.domain[osd] not in used], (),
+                                     if shards.domain[osd] not in used], self._below,
                                     len(positions) - len(own))
             if len(own) + len(others) == len(positions):
                 return [own[position] if position in own else others.pop()
@@ -522,8 +523,12 @@ class _Exchange:
                 pass
 
     def _move_along(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> bool:
-        """Move a group in each bucket of the shortest way from a giver to a taker. False: there is
-        none."""
+        """Move one group along each step of the shortest way from a giver to a taker. Returns
+        whether to call this again.
+
+        If a step has no legal group, nothing moves, and its illegal groups are discarded: True if
+        none is left, since there may be another way.
+        """
         moves: List[Tuple[int, int, int]] = []
         way = self._way(givers, takers)
         for giver, taker in zip(way, way[1:]):
@@ -537,7 +542,8 @@ class _Exchange:
                     break
                 groups.discard((number, place))
             else:
-                # Another way, unless only PGs with two groups on this one are left.
+                # What is left are groups of PGs that an earlier step moves: the same way would be
+                # found again.
                 return not groups
         for number, place, taker in moves:
             self._groups.move(number, place, taker)

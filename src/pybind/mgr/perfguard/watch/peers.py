@@ -144,7 +144,7 @@ class Peers:
         """By how much latency rises with load: from the lower to the upper third by load."""
         if self.count < SLOPE_MEMBERS:
             return NO_RISE
-        ordered = self._slow_by_load()
+        ordered = self._by_load()
         third = len(ordered) // 3
         if len(ordered) < SLOPE_MEMBERS:
             return NO_RISE
@@ -156,7 +156,7 @@ class Peers:
         return Rise(low_load, high_load,
                     min(max(rise / (high_load - low_load), 0.0), MAX_SLOPE))
 
-    def _slow_by_load(self) -> List[Tuple[float, float]]:
+    def _by_load(self) -> List[Tuple[float, float]]:
         """The loads and latencies of the OSDs, by load. Without those that are far slower than
         healthy ones, though two others have as much load."""
         ordered = sorted([(point.loads[0], point.reading.log_ms) for point in self._points])
