@@ -89,7 +89,7 @@ def test_expansion(release: str, guard: Guard) -> None:
     assert guard.upmaps().get(mine, upmap_before) == upmap_before
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
     assert {key.split('/')[0] for key in guard.store_keys()} <= {
-        'events', 'events_recent', 'history', 'owner'}
+        'events', 'events_recent', 'history', 'owner', 'watch'}
     cluster.wait(lambda: not progress_events(cluster), 10, 'the progress event to end')
     assert guard.get('campaign ls')['campaigns'][-1]['phase'] == 'DONE'
     assert not guard.tracebacks()

@@ -134,7 +134,7 @@ def api(release: str, cluster_factory: ClusterFactory) -> Iterator[RestApi]:
 def what_is_done(guard: Guard) -> Tuple[Any, ...]:
     """All that an action would change."""
     kept = [key for key in guard.store_keys()
-            if not key.startswith(('events/', 'events_recent/', 'history/'))]
+            if not key.startswith(('events/', 'events_recent/', 'history/', 'watch/'))]
     return (guard.foreign(), guard.upmaps(), kept, guard.status()['phase'],
             guard.get('probe ls'), guard.cluster.mon('osd tree')['nodes'])
 

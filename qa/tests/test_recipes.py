@@ -102,7 +102,9 @@ def out_osds(cluster: Cluster) -> Set[int]:
 
 def assert_over(guard: Guard) -> None:
     guard.cluster.wait_clean(60)
-    assert guard.get('held')['held'] == [] and not guard.tracebacks()
+    # "expand --await" gives its option back after the end of its campaign.
+    guard.cluster.wait(lambda: guard.get('held')['held'] == [], 20, 'nothing to be borrowed')
+    assert not guard.tracebacks()
 
 
 @contextmanager
