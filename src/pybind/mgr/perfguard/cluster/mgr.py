@@ -282,16 +282,19 @@ class MgrCluster:
         return reply.out if reply.retval == 0 else ''
 
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
-        own_version = self._version_of('mgr', self._mgr.get_mgr_id())
-        mon_versions = {self._version_of('mon', str(mon['name']))
-                        for mon in self._mgr.get('mon_map')['mons']}
+        own_version = self._metadata('mgr', self._mgr.get_mgr_id(), 'ceph_version_short')
+        mon_versions = self._metadata_of_mons('ceph_version_short')
         return degraded_sleep(
             self._mgr, bool(own_version) and mon_versions == osd_versions == {own_version})
 
-    def _version_of(self, service: str, name: str) -> str:
-        """The version of a daemon, as in "18.2.7"; '' if unknown."""
-        metadata = self._mgr.get_metadata(service, name) or {}
-        return str(metadata.get('ceph_version_short', ''))
+    def _metadata(self, service: str, name: str, key: str) -> str:
+        """One value of the metadata of a daemon; '' if unknown."""
+        return str((self._mgr.get_metadata(service, name) or {}).get(key, ''))
+
+    def _metadata_of_mons(self, key: str) -> Set[str]:
+        """As `_metadata`, of all mons."""
+        return {self._metadata('mon', str(mon['name']), key)
+                for mon in self._mgr.get('mon_map')['mons']}
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         """Known answers of OSDs; the others are requested without waiting."""
@@ -494,8 +497,7 @@ class MgrCluster:
 
     def mons_alike(self) -> bool:
         """Whether all mons are known to run the same version of Ceph."""
-        versions = {(self._mgr.get_metadata('mon', str(mon['name'])) or {}).get('ceph_version', '')
-                    for mon in self._mgr.get('mon_map')['mons']}
+        versions = self._metadata_of_mons('ceph_version')
         return len(versions) == 1 and '' not in versions
 
     def orchestrating(self) -> Orchestrating:
