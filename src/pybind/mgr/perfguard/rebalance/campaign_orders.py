@@ -338,10 +338,10 @@ class CampaignOrders:
             # The basis of a rollback changes with each release, until the abort has completed. A
             # result from before would give weight 0 to OSDs that have received PGs since.
             is_rollback = waiting.order.verb == 'rollback'
-            # An order may continue from the job of one of two others. If the command of the same
-            # order did not wait for it: also while it runs, and though OSDs have changed since, as
-            # otherwise a preview that takes longer than commands wait would never be of use. If it
-            # was a preview of this order, or accepted less: only if its effects are the same now.
+            # An order may continue from the job of another one. If that was the same order, whose
+            # command did not wait for the end, it may still run, and OSDs may have changed since:
+            # otherwise a preview that takes longer than commands wait would never be of use. If
+            # that was a preview of this order, or accepted less, its effects must be the same now.
             waiting.phase_since = self._campaigns.current.phase_since if is_rollback else 0.0
             earlier = None if is_rollback and self._campaigns.active else \
                 self._context.job_left_behind(waiting.order, observation.crush_version,

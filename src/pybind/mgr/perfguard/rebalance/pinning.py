@@ -110,7 +110,7 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
 def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """Give up a pin that the mons do not keep although it was sent several times: they return 0,
     and their own clean-up removes it. The PG gets the entry to which a release leads, and counts as
-    unpinnable; one of an evacuation is let go instead."""
+    unpinnable; that of an evacuation may move to where CRUSH places it."""
     campaign = draft.campaign
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
