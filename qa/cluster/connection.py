@@ -199,7 +199,9 @@ class Relayed(Connection):
             answer = json.loads(line)
             ret, out, status = answer['reply']
             self._asked.pop(answer['id']).put((ret, out, status))
-        for waiting in self._asked.values():
+        with self._lock:
+            unanswered = list(self._asked.values())
+        for waiting in unanswered:
             waiting.put((-errno.ENOTCONN, '', 'the program that sends commands has ended'))
 
 
