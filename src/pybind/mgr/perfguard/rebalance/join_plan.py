@@ -20,25 +20,26 @@ NO_BASES: Mapping[str, UpmapEntry] = {}
 
 
 def undersized(planned: Planned, future: Future) -> List[str]:
-    """PGs that cannot be pinned because they lack an OSD. They can be once it is back or they have
-    recovered."""
+    """PGs that cannot be pinned because they lack an OSD: they can be pinned once it is back, or
+    once they have recovered."""
     unpinnable = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
     return [pgid for pgid, pg in unpinnable if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
 def moved_by_weights(planned: Planned, future: Future, osdmap: OsdMap) -> List[str]:
-    """PGs that cannot be pinned since the mons keep no upmaps under the rule of their pool."""
-    pools = [pool for pool in osdmap.pools.values()
-             if not future.crush.keeps_upmaps(pool.crush_rule, pool.size)]
-    if not pools:
+    """PGs that move with the change, since the mons keep no upmaps under the rule of their pool.
+    PGs with nowhere to move, and undersized ones, which may still be pinned, do not count."""
+    pool_ids = {pool.id for pool in osdmap.pools.values()
+                if not future.crush.keeps_upmaps(pool.crush_rule, pool.size)}
+    if not pool_ids:
         return []
-    numbers, awaited = {pool.id for pool in pools}, undersized(planned, future)
+    lacking_osds = undersized(planned, future)
     return [pgid for pgid, why in planned.unpinnable.items()
-            if pool_of(pgid) in numbers and why != INCOMPLETE and pgid not in awaited]
+            if pool_of(pgid) in pool_ids and why != INCOMPLETE and pgid not in lacking_osds]
 
 
 def mean_bytes(pgids: Collection[str], future: Future, observation: Observation) -> int:
-    """Bytes that each of these PGs moves to where CRUSH will place it, on average."""
+    """Average number of bytes that one of these PGs copies to where CRUSH will place it."""
     pools, sizes = observation.osdmap.pools, observation.signals.pool_bytes
     moves = [move_between(pgid, pools[pool_of(pgid)], future.pgs[pgid].acting,
                           future.pgs[pgid].raw, sizes.get(pool_of(pgid), 0)) for pgid in pgids]
@@ -67,25 +68,26 @@ def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
 
 def renewed(future: Future, before: OsdMap, now: OsdMap,
             placement: Callable[[str], Optional[Placement]], change: Change) -> Future:
-    """The mapping of the OSDMap `before`, for one that differs from it in pg_temp alone.
+    """`future`, which was computed for the OSDMap `before`, updated to the OSDMap `now`, which
+    differs from it in pg_temp alone: PGs recover and are remapped all the time.
 
     The future place of a PG does not depend on pg_temp; its present place, and so its pin, does.
-    Other PGs recover and are remapped all the time.
     """
     changed = {pgid: (future.pgs[pgid], placement(pgid))
                for pgid in before.pg_temp.keys() | now.pg_temp.keys()
                if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
-    moved = {pgid: pg._replace(acting=place.acting) for pgid, (pg, place) in changed.items()
-             if place is not None}
-    if not moved:
+    updated_pgs = {pgid: pg._replace(acting=place.acting)
+                   for pgid, (pg, place) in changed.items() if place is not None}
+    if not updated_pgs:
         return future
-    renewed_future = replace(future, pgs={**future.pgs, **moved})
+    renewed_future = replace(future, pgs={**future.pgs, **updated_pgs})
     if not isinstance(renewed_future, PlannedFuture):
         return renewed_future
-    again = vars(plan_join(now, replace(future, pgs=moved), change.drained))
+    # Each field of Planned maps PGs: the rows of the updated PGs are replaced.
+    replanned = vars(plan_join(now, replace(future, pgs=updated_pgs), change.drained))
     return replace(renewed_future, planned=Planned(**{
-        name: {**{pgid: value for pgid, value in rows.items() if pgid not in moved},
-               **again[name]} for name, rows in vars(renewed_future.planned).items()}))
+        name: {**{pgid: value for pgid, value in rows.items() if pgid not in updated_pgs},
+               **replanned[name]} for name, rows in vars(renewed_future.planned).items()}))
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
@@ -94,7 +96,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
     """Pins which make the future up set of every PG its present acting set, order included.
 
     `bases`: pinned PG -> its entry before the campaign, which is restored if it keeps the PG in
-    place.
+    place. `drained`: OSDs to which no release may lead.
     """
     out = osdmap.out
     pins: Dict[str, PinRecord] = {}
@@ -110,21 +112,22 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         if entry_before:
             entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
                                         out)
-        goal = without(entry_before, drained)
+        after_release = without(entry_before, drained)
         entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
-        if entry == goal:
+        if entry == after_release:  # the PG stays in place without a pin
             if pgid in bases and present != entry:
                 removed[pgid] = entry
             continue
-        goal = lawful(goal, pg.raw, pool, future.crush, out)
+        after_release = lawful(after_release, pg.raw, pool, future.crush, out)
         # A vector hides the raw set, which shows where its release leads.
         raw = None if entry.vector is None else pg.raw
-        # Pairs of the earlier entry that the mons drop with the change are not restored.
-        pins[pgid] = PinRecord(goal, entry, raw, was=None if present == goal else present)
-        moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
+        # Pairs that the mons drop with the change are restored by a rollback (`was`) only.
+        pins[pgid] = PinRecord(after_release, entry, raw,
+                               was=None if present == after_release else present)
+        moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, after_release, out),
                                    (pool_bytes or {}).get(pool.id, 0))
     return Planned(pins, unpinnable, moves, removed)
 
@@ -132,9 +135,10 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: UpmapEntry,
            osdmap: OsdMap, crush: CrushRules,
            out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
-    """The entry with which the PG stays where it is with the change; `before` if that suffices.
+    """The entry that keeps the PG where it is once the change is in force; `before` if that does.
 
-    `before`: its entry, as far as the mons keep it with the change; `present`: in the OSDMap.
+    `before`: the part of its earlier entry that the mons keep with the change; `present`: its entry
+    in the OSDMap.
     """
     if keeps(pg, before, present, out):
         return before

@@ -48,17 +48,18 @@ _READ_BACK = 'read back from the OSDMap'
 
 
 def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
-    """The change is about to be sent, and nothing else of the campaign changes the mapping."""
+    """Whether the loop must compute where CRUSH will place the PGs: the change is about to be sent,
+    and nothing else of the campaign changes the mapping."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and change.needs_outlook
             and (change.pending or not campaign.pinning.sent)
-            and flags_settled(campaign.holds, observation.settings, True, True))
+            and flags_settled(campaign.holds, observation.settings, norebalance=True, quiet=True))
 
 
 def closing_change(draft: Draft) -> Optional[WeightChange]:
-    """The change that ends a drain, or a rollback that empties OSDs, once no PG has to be kept on
-    them: weight 0. The balancer takes an OSD of a tiny weight for one that lacks PGs."""
+    """The change to weight 0 that ends a drain, or a rollback that empties OSDs, since the balancer
+    takes an OSD of a tiny weight for one that lacks PGs; None: there is none, or it was made."""
     change, osds = draft.campaign.change, tiny_osds(draft)
     if not osds or change is not None and change.closing:
         return None
@@ -68,8 +69,8 @@ def closing_change(draft: Draft) -> Optional[WeightChange]:
 
 
 def tiny_osds(draft: Draft) -> List[int]:
-    """OSDs of the campaign's drain, and of one that it continues, that still have a tiny
-    weight."""
+    """OSDs that still have a tiny weight, of the campaign's drain and of an aborted one that it
+    continues."""
     campaign, weights = draft.campaign, draft.seen.crush.weights()
     drained = {*campaign.crush.draining, *campaign.drained}
     return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
@@ -88,19 +89,19 @@ def join(draft: Draft) -> Draft:
         return draft.enter(Phase.ABORTING, impossible)
     remaining = change.remaining(draft.seen)
     if remaining != change:
-        return name_others(draft, change, remaining).set(change=remaining)
+        return report_left_out(draft, change, remaining).set(change=remaining)
     if change.stage is ChangeStage.WANTED:
         return _next_burst(draft, change)
     if overdue(draft.campaign, draft.seen, draft.options):
-        return _again(draft, change)
+        return _send_again_or_give_up(draft, change)
     return draft.set(change=change.accepted(draft.seen)).because(
         Code.CRUSH_SENT, change.awaited(draft.seen))
 
 
 def _next_burst(draft: Draft, change: Change) -> Draft:
-    """Send it, unless a wait applies. See `_WAITS`."""
+    """Send the next burst, unless one of `_WAITS` applies."""
     if change.follows_parts and not change.pending:
-        draft = pin_remapped(draft)
+        draft = pin_remapped(draft)  # PGs that the pins of the burst before have missed
     for wait in _WAITS:
         waiting = wait(draft, change)
         if waiting is not None:
@@ -108,8 +109,8 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
     return _send(draft, change)
 
 
-def name_others(draft: Draft, before: Optional[Change], change: Change) -> Draft:
-    """An event on the OSDs that the change leaves out."""
+def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
+    """Report the OSDs of `before` that the change leaves out since others have set their weight."""
     weights = draft.seen.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
@@ -142,14 +143,15 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
         pgs(len(lost)), listed(['PG %s (%s)' % row for row in sorted(lost.items())], NAMED)))
 
 
-def _leave_weight(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
-    """Leave the tiny weight to OSDs on which PGs remain."""
-    weights = {osd: weight for osd, weight in change.weights.items()
+def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
+    """Restrict the change to weight 0 to OSDs without PGs; the others keep the tiny weight. If no
+    such part is known, or it was sent as a whole, all OSDs keep it."""
+    emptied = {osd: weight for osd, weight in change.weights.items()
                if staying.osds is not None and osd not in staying.osds}
-    if staying.osds is None or change.pending or len(weights) in (0, len(change.weights)):
-        return _leave_out(draft, change, staying.why)
+    if staying.osds is None or change.pending or len(emptied) in (0, len(change.weights)):
+        return _keep_tiny_weight(draft, change, staying.why)
     return _note_tiny(draft, staying.osds, staying.why).set(
-        change=replace(change, weights=weights, burst=0, gathers=False))
+        change=replace(change, weights=emptied, burst=0, gathers=False))
 
 
 def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
@@ -162,10 +164,10 @@ def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
     return '%s it on %s' % (cause, osds_text(drained_osds))
 
 
-def _leave_out(draft: Draft, change: WeightChange, why: str) -> Draft:
-    """End with the tiny weight."""
+def _keep_tiny_weight(draft: Draft, change: WeightChange, why: str) -> Draft:
+    """End the change to weight 0: OSDs that do not have it yet keep the tiny weight."""
     if change.pending:
-        draft = _unsent(draft, change)
+        draft = _take_back_burst(draft, change)
     return _note_tiny(draft, change.weights.keys() - set(change.done), why).set(change=replace(
         change, weights={osd: change.weights[osd] for osd in change.done}, burst=0, times=0,
         gathers=False, stage=ChangeStage.LANDED), phase_since=draft.now)
@@ -176,20 +178,21 @@ def _note_tiny(draft: Draft, osds: AbstractSet[int], why: str) -> Draft:
         'join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
 
 
-def _at_ease(draft: Draft, change: Change) -> Draft:
-    """The wait may be long, and clients would wait for each proposal of the mons."""
+def _without_gathering(draft: Draft, change: Change) -> Draft:
+    """Before a wait that may be long: let the mons no longer gather commands, since clients would
+    wait for each of their proposals."""
     return draft.set(change=replace(change, gathers=False))
 
 
 def _await_parts(draft: Draft, change: Change) -> Optional[Draft]:
-    """Earlier parts of the change: their pins, and peering PGs."""
+    """Wait for the pins of earlier parts of the change, and for peering PGs."""
     if not change.follows_parts or change.pending or not _unsettled(draft, change):
         return None
-    return _at_ease(draft, change).because(Code.PINS_SENT, change.awaited_pins)
+    return _without_gathering(draft, change).because(Code.PINS_SENT, change.awaited_pins)
 
 
 def _unsettled(draft: Draft, change: Change) -> bool:
-    """Whether the last burst is not completely in force; PGs that it has missed are pinned."""
+    """Whether PGs have not reported since the last burst, are peering, or still lack their pins."""
     if change.awaits_reports and draft.now - change.since <= draft.seen.stats_period + 1:
         return True
     peering = draft.seen.signals.counts.in_transition > 0
@@ -198,37 +201,39 @@ def _unsettled(draft: Draft, change: Change) -> bool:
 
 
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
-    """The draft that waits for the settings that the change requires; None: they are in force."""
+    """Wait for the settings that the change requires."""
     by_others = balancer_of_others(draft)
     if draft.in_force and not by_others:
         return None
+    # The interval is raised last, and takes effect soon: it alone is no reason to lower it again.
     only_interval = not by_others and flags_settled(
-        draft.campaign.holds, draft.seen.settings, True, True)
-    return (draft if only_interval else _at_ease(draft, change)).because(
+        draft.campaign.holds, draft.seen.settings, norebalance=True, quiet=True)
+    return (draft if only_interval else _without_gathering(draft, change)).because(
         Code.SETTINGS, waiting_text(
             draft.seen.settings, 'norebalance is set, the balancer is off, and '
             'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
 
 
 def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
+    """Wait until the tool thread has computed where CRUSH will place the PGs."""
     if draft.seen.outlook is not None or not change.needs_outlook:
         return None
     failure = draft.seen.outlook_failure
-    return _at_ease(draft, change).because(
+    return _without_gathering(draft, change).because(
         Code.OUTLOOK, 'computing where CRUSH will place the PGs%s' % (
             failure and ' again: ' + failure))
 
 
 def _leave_pgs_in_place(draft: Draft, change: Change) -> Optional[Draft]:
-    """PGs that remain on drained OSDs, which keep the tiny weight then."""
+    """Keep the tiny weight of drained OSDs on which PGs remain."""
     if not isinstance(change, WeightChange) or not change.closing or draft.seen.outlook is None:
         return None
     staying = _staying(draft, change, draft.seen.outlook)
-    return None if staying is None else _leave_weight(draft, change, staying)
+    return None if staying is None else _close_emptied_only(draft, change, staying)
 
 
 def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
-    """A preview that is not available."""
+    """Abort if the change cannot be previewed, unless the operator has accepted that."""
     outlook = draft.seen.outlook
     if not isinstance(outlook, NoFuture) or change.ordinary:
         return None
@@ -248,19 +253,21 @@ def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) -> Draft:
-    """Note the goals of the PGs that move."""
+    """Pin the PGs that move before the change is made, with their new places as goals."""
     # The others stay where they are by their upmaps, until the pool is changed.
     settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
-        on = basis(draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins)))
-        draft = draft.set(pinning=replace(draft.campaign.pinning, goals=GoalsMark(1, on)))
+        goals = GoalsMark(number=1, basis=basis(
+            draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins))))
+        draft = draft.set(pinning=replace(draft.campaign.pinning, goals=goals))
     return draft.forget_pins(settled).note_pins(moves.pins).set(change=change.moves_noted()).event(
         'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.seen.osdmap)),
         'the current rule allows their new places')
 
 
 def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
-    """OSDs that PGs lack, or a smaller part of the change if it requires too many pins."""
+    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it requires
+    too many pins. Not examined again once all that the burst requires is known (`gathers`)."""
     outlook = draft.seen.outlook
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
@@ -276,12 +283,13 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
 
 def _make_smaller(draft: Draft, change: WeightChange, planned: Planned,
                   future: Future) -> Optional[Draft]:
-    """The draft with a smaller change, if it requires too many pins at once; None: it does not."""
+    """The draft with a smaller change if it requires too many pins at once, which is previewed
+    before it is sent; None: it does not."""
     tranche, why = _in_tranches(draft, change, planned, future)
     if tranche != change:
         return draft.set(change=tranche).because(
             Code.OUTLOOK, why + '; computing it with a smaller part of the weights')
-    entries = _entries(draft, planned)
+    entries = _entries_to_send(draft, planned)
     burst = change.in_bursts(entries, MAX_BURST_PINS)
     if burst == change:
         return None
@@ -291,8 +299,8 @@ def _make_smaller(draft: Draft, change: WeightChange, planned: Planned,
 
 
 def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
-    """The longer interval in which the mons gather commands. All other waits may be long, so it is
-    raised last, once all pins of the burst can be sent."""
+    """Wait for the longer interval in which the mons gather commands. All other waits may be long,
+    so it is raised last, once all pins of the burst can be sent."""
     if change.gathers:
         return None
     return draft.set(change=replace(change, gathers=True)).because(
@@ -300,15 +308,16 @@ def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 #: What a change waits for before it is sent, in this order. Each returns the draft of a turn that
-#: does not send it; None: it does not apply. `_leave_pgs_in_place` and `_refuse_blind` end the
-#: waiting without a change.
+#: does not send it; None: the wait does not apply. `_leave_pgs_in_place` and `_refuse_blind` end
+#: the waiting without a change.
 _WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
     _await_parts, _await_settings, _await_outlook, _leave_pgs_in_place, _refuse_blind,
     _await_first_moves, _await_room, _await_interval)
 
 
 def _forget_recovered(draft: Draft) -> Draft:
-    """Forget accepted PGs that have recovered: if they lack an OSD again, the change waits."""
+    """Forget accepted undersized PGs that have recovered: if they lack an OSD again, the change
+    waits."""
     incomplete = []
     for pgid in draft.campaign.pinning.undersized_pgs:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
@@ -317,13 +326,18 @@ def _forget_recovered(draft: Draft) -> Draft:
     return draft.set(pinning=replace(draft.campaign.pinning, undersized_pgs=tuple(incomplete)))
 
 
-def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
-    """Why the change waits if `number` PGs besides those of the order lack an OSD. Without pins,
-    all of them would be copied to other OSDs at once, although the OSD may only have restarted."""
+def _awaits_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
+    """Why the change waits for PGs that lack an OSD; None: it does not. Without pins, all of them
+    would be copied to other OSDs at once, although the OSD may only have restarted.
+
+    `newly_undersized`: their number, without those that the order has accepted by name. It has also
+    accepted `pinning.undersized` others.
+    """
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("campaign accept '
-                    'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
-    if number <= draft.campaign.pinning.undersized or is_muted(reason, draft.seen.signals) \
+                    'DEGRADED" changes CRUSH anyway)' % pgs_are(newly_undersized))
+    if newly_undersized <= draft.campaign.pinning.undersized \
+            or is_muted(reason, draft.seen.signals) \
             or is_waived(reason, draft.campaign.orders.acknowledged):
         return None
     return reason
@@ -334,18 +348,19 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     """The change with a smaller tranche if the present one requires too many pins, or moves too
     many PGs without a pin; and why."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
-    most_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    max_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
     waived = draft.campaign.rollback.begun or is_waived(
         Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
-    rows = [(0 if waived else len(planned.pins), most_pins - other_pins,
-             'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), most_pins))]
+    # Number, limit, and text.
+    limits = [(0 if waived else len(planned.pins), max_pins - other_pins,
+               'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), max_pins))]
     moving = moved_by_weights(planned, future, draft.seen.osdmap)
-    most_moving = change.moving_at_once(
+    max_moving = change.moving_at_once(
         limit(draft.campaign.pace, draft.options).caps, draft.seen.crush,
         mean_bytes(moving, future, draft.seen))
-    rows.append((len(moving), most_moving, '%s that the change moves cannot be pinned (limit %d, '
-                 'as for PGs in flight)' % (pgs(len(moving)), most_moving)))
-    number, bound, why = max(rows, key=lambda row: row[0] / max(1, row[1]))
+    limits.append((len(moving), max_moving, '%s that the change moves cannot be pinned (limit %d, '
+                   'as for PGs in flight)' % (pgs(len(moving)), max_moving)))
+    number, bound, why = max(limits, key=lambda row: row[0] / max(1, row[1]))
     begun = bool(change.done or change.burst)
     if number <= bound or begun or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
@@ -360,8 +375,8 @@ def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
 
 
 def following_tranche(draft: Draft) -> Optional[WeightChange]:
-    """The change with its next tranche, once the PGs of the present one have moved; None: it is in
-    force as a whole, as far as others have not changed the weights."""
+    """The change with its next tranche, once the PGs of the present one have moved; None: no
+    tranche follows, or others have set all weights that are left."""
     change = draft.campaign.change
     if not isinstance(change, WeightChange) or change.is_last:
         return None
@@ -384,15 +399,16 @@ def _send(draft: Draft, change: Change) -> Draft:
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
                     draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
     if not draft.campaign.crush.is_own(draft.seen):
+        # Others have changed CRUSH before: `_claim` must not take the result for the campaign's.
         draft = draft.set(crush=replace(draft.campaign.crush, own=-1))
-    draft = _lead_elsewhere(draft, drained)
+    draft = _redirect_old_pins(draft, drained)
     draft = draft.send(*change.commands(draft.seen))
     if isinstance(outlook, NoFuture):
         draft = _adopt_upmaps(draft, drained).event(
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
             outlook.reason)
     elif outlook is not None:
-        draft = _accept_moving(_note(draft, planned, outlook), planned, outlook)
+        draft = _accept_moving(_send_pins(draft, planned, outlook), planned, outlook)
     fingerprint, tunables = change.expected(draft.seen)
     return draft.set(change=replace(
         change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
@@ -404,7 +420,7 @@ def _send(draft: Draft, change: Change) -> Draft:
 
 
 def _accept_moving(draft: Draft, planned: Planned, future: Future) -> Draft:
-    """Let the PGs of a small tranche move that cannot be pinned."""
+    """Accept that PGs without pins move if the change is divided so that they are few at once."""
     moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
     if moving > caps(draft.options).pgs or not is_divisible(draft.campaign, draft.seen.crush):
         return draft
@@ -430,13 +446,13 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
         osdmap, outlook, drained)
 
 
-def _entries(draft: Draft, planned: Planned) -> int:
+def _entries_to_send(draft: Draft, planned: Planned) -> int:
     """Upmap entries to be sent."""
     return sum(draft.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
         + len(planned.removed)
 
 
-def _lead_elsewhere(draft: Draft, drained: OsdSet) -> Draft:
+def _redirect_old_pins(draft: Draft, drained: OsdSet) -> Draft:
     """Pins that an aborted campaign left must not be released to OSDs that are drained now."""
     if not drained:
         return draft
@@ -455,8 +471,8 @@ def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
                             if without(entry, drained) != entry})
 
 
-def _note(draft: Draft, planned: Planned, future: Future) -> Draft:
-    """Note and send the pins of the change."""
+def _send_pins(draft: Draft, planned: Planned, future: Future) -> Draft:
+    """Note and send the pins of the change; pins that it makes unnecessary stay for its epoch."""
     pins: Dict[str, PinRecord] = {}
     actions: List[Action] = []
     for pgid, pin in planned.pins.items():
@@ -464,36 +480,39 @@ def _note(draft: Draft, planned: Planned, future: Future) -> Draft:
         pins[pgid] = pin if old is None else replace(pin, before=old.before, was=old.was)
         present = draft.seen.osdmap.entry(pgid)
         if present != pin.entry:
-            actions.append(SetEntry(pgid, in_both(draft, pgid, pin.entry, future), present))
+            actions.append(SetEntry(
+                pgid, entry_for_both_maps(draft, pgid, pin.entry, future), present))
     sent = draft.campaign.pinning.sending(
         [action.pgid for action in actions if isinstance(action, SetEntry)], draft.now)
     draft = draft.note_pins(pins).send(*actions)
     for pgid, entry in planned.removed.items():
-        draft = _bridge(draft, pgid, entry, future)
+        draft = _send_bridging_entry(draft, pgid, entry, future)
     return draft.set(pinning=sent)
 
 
-def _bridge(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
-    """Send the entry of a pin that becomes unnecessary for the epoch of the change, mostly none.
+def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
+    """For a pin that the change makes unnecessary: send the entry that keeps the PG in place in the
+    epoch of the change, unless the present one does. `entry`: suffices afterwards.
 
-    The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
-    stay until the change is read back, and `_unpin` removes them.
+    The mons may refuse the change of CRUSH and carry out all the rest. So the record of the pin
+    stays until the change is read back, when `_unpin` removes both.
     """
     present, pin = draft.seen.osdmap.entry(pgid), draft.pin_of(pgid)
-    sent = bridging(draft, pgid, entry, future)
+    sent = bridging_entry(draft, pgid, entry, future)
     if pin is not None and hides_raw(draft, pgid, sent, future):
         # `_unpin` cannot see then where CRUSH places the PG.
         draft = draft.note_pins({pgid: replace(pin, goal=entry)})
     return draft if sent == present else draft.send(SetEntry(pgid, sent, present))
 
 
-def _kept(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
-          base: UpmapEntry) -> Optional[UpmapEntry]:
-    """The remaining part of the earlier entry if the PG stays in place with it, else None."""
+def _sufficient_part(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
+                     base: UpmapEntry) -> Optional[UpmapEntry]:
+    """The part of the earlier entry `base` that the mons keep, if the PG stays in place with it;
+    None: it needs its pin."""
     present, pin = draft.seen.osdmap.entry(pgid), draft.pins[pgid]
     raw = raw_from_up(up, present, draft.out)
     if raw is None:
-        return pin.goal
+        return pin.goal  # what `_send_bridging_entry` has noted, if anything
     remaining = after_commit(raw, base, pool, draft.seen.osdmap.osds, draft.seen.crush, pgid,
                              draft.out)
     return remaining if apply_entry(raw, remaining, draft.out) == up else None
@@ -509,7 +528,7 @@ def _unpin(draft: Draft, change: Change) -> Draft:
             continue
         if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pins[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
-        remaining = _kept(draft, pgid, pool, place.up, base)
+        remaining = _sufficient_part(draft, pgid, pool, place.up, base)
         if remaining is not None and remaining == without(remaining, change.drained):
             needless[pgid] = remaining
     if not needless:
@@ -533,6 +552,7 @@ def _claim(draft: Draft, change: Change) -> Draft:
 
 
 def _land(draft: Draft, change: Change) -> Draft:
+    """Go on after the OSDMap shows the part of the change that was sent."""
     if draft.campaign.removes_upmaps:
         draft = _unpin(draft, change)
     return audit(_next_stage(_claim(draft, change), change))
@@ -550,16 +570,16 @@ def remove_needless(draft: Draft) -> Draft:
         return draft
     actions = _needless_pairs(draft, change)
     if not actions:
-        return _pin_vectors(draft, change)
+        return _pin_moved_by_vector(draft, change)
     since = change.removing or draft.now
     if draft.now - since > CHANGE_SEND_TIMES * draft.options.readback_timeout:
         return draft
     return draft.set(change=replace(change, removing=since)).send(*actions)
 
 
-def _pin_vectors(draft: Draft, change: Change) -> Draft:
-    """Pin PGs again that a vector has led ahead. It hides where CRUSH places them by now, so that
-    they are released like others."""
+def _pin_moved_by_vector(draft: Draft, change: Change) -> Draft:
+    """After the last tranche: pin the PGs that the campaign has moved by pg_upmap. That hides where
+    CRUSH places them by now, so they are released like pinned PGs."""
     if draft.campaign.target == 'balanced' or not change.is_last:
         return draft
     pins = {pgid: PinRecord(led.before, led.entry) for pgid, led in change.ahead.items()
@@ -568,7 +588,8 @@ def _pin_vectors(draft: Draft, change: Change) -> Draft:
 
 
 def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
-    """Upmaps of the change without the pairs that have no effect any more."""
+    """The actions that remove pairs of the campaign from upmaps in which they have no effect any
+    more."""
     osdmap, actions = draft.seen.osdmap, []
     for pgid, led in change.ahead.items():
         place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
@@ -578,10 +599,12 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
                 or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
         raw = raw_from_up(place.up, present, draft.out)
-        remaining = replace(present, items=tuple([pair for pair in items if pair not in ours or (
-            raw is None or pair[0] in raw and pair[1] not in raw)]))
-        if remaining != present and raw is not None \
-                and apply_entry(raw, remaining, draft.out) == place.up:
+        if raw is None:
+            continue
+        remaining = replace(present, items=tuple([
+            pair for pair in items
+            if pair not in ours or pair[0] in raw and pair[1] not in raw]))
+        if remaining != present and apply_entry(raw, remaining, draft.out) == place.up:
             actions.append(SetEntry(pgid, remaining, present))
     return actions
 
@@ -606,7 +629,7 @@ def drop_refused(draft: Draft) -> Draft:
     if change is None or change.stage is ChangeStage.LANDED:
         return draft
     if isinstance(change, WeightChange) and change.closing:
-        return _leave_out(draft, change.with_done(draft.seen), 'the campaign was aborted')
+        return _keep_tiny_weight(draft, change.with_done(draft.seen), 'the campaign was aborted')
     part = change.part_in_force(draft.seen)
     if part is not None:
         return draft.set(change=part)
@@ -626,7 +649,7 @@ def settle_change(draft: Draft) -> Draft:
         stopped, actions = change.stop(draft.seen)
         return draft.send(*actions).set(change=stopped)
     if overdue(draft.campaign, draft.seen, draft.options):
-        return _unsent(draft, change)
+        return _take_back_burst(draft, change)
     return draft
 
 
@@ -634,16 +657,17 @@ def overdue(campaign: Campaign, observation: Observation, options: Options) -> b
     """Whether the OSDMap should show a burst by now; without an answer from the mons it may still
     take effect."""
     change = campaign.change
-    if change is None or not change.pending or (
-            change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
-    ) or change.is_accepted(observation.osdmap):
+    if change is None or not change.pending or change.is_accepted(observation.osdmap):
         return False
+    if change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING:
+        return False  # it is about to be sent again
     since = max(change.since, campaign.phase_since, observation.unanswered_at)
     return observation.now - since > options.readback_timeout
 
 
-def _unsent(draft: Draft, change: Change) -> Draft:
-    """The burst, or the part of it that changes CRUSH, is not in force."""
+def _take_back_burst(draft: Draft, change: Change) -> Draft:
+    """Take back a burst whose change of CRUSH is not in force: forget the pins that only it
+    required, and send those again that were removed for it."""
     forgotten: List[str] = []
     earlier: Dict[str, PinRecord] = {}
     for pgid in draft.campaign.pinning.sent:
@@ -656,24 +680,26 @@ def _unsent(draft: Draft, change: Change) -> Draft:
         else:
             earlier[pgid] = replace(pin, entry=present)  # an earlier pin is still there
     draft = _claim(draft.forget_pins(forgotten).note_pins(earlier), change)
-    return _pin_again(draft).set(change=replace(change, stage=ChangeStage.WANTED, times=0))
+    return _send_removed_pins(draft).set(change=replace(change, stage=ChangeStage.WANTED, times=0))
 
 
-def _again(draft: Draft, change: Change) -> Draft:
-    """The records of the pins stay until the change is given up: the burst may take effect late."""
+def _send_again_or_give_up(draft: Draft, change: Change) -> Draft:
+    """Send an overdue burst again, or give the change up after CHANGE_SEND_TIMES. Until then, the
+    records of its pins stay: it may take effect late."""
     draft = _claim(draft, change)
     if change.times < CHANGE_SEND_TIMES:
         return draft.set(change=replace(change, stage=ChangeStage.WANTED)).event(
             'join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
     if isinstance(change, WeightChange) and change.closing:
-        return _leave_out(draft, change, 'the mons did not accept weight 0')
-    return _unsent(draft, change).event(
+        return _keep_tiny_weight(draft, change, 'the mons did not accept weight 0')
+    return _take_back_burst(draft, change).event(
         'join', 'the CRUSH change is given up', 'the mons did not accept it').enter(
             Phase.ABORTING, 'the mons did not accept the CRUSH change')
 
 
-def _pin_again(draft: Draft) -> Draft:
-    """Send pins again that were removed with a change of CRUSH that is not in force."""
+def _send_removed_pins(draft: Draft) -> Draft:
+    """Send pins again that were removed with a change of CRUSH that is not in force: all that this
+    turn has not changed."""
     pins = {pgid: pin for pgid, pin in draft.pins.items() if pin == draft.pin_of(pgid)} \
         if draft.campaign.removes_upmaps else {}
     actions = [SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid))
@@ -686,22 +712,22 @@ def _pin_again(draft: Draft) -> Draft:
 
 # ---- The upmap entries that are sent for the epoch of the change
 #
-# The mons may commit the pins without the change, so an entry that is sent with it fits both
-# mappings if possible.
+# The mons may commit the pins without the change, so an entry that is sent with it keeps the PG in
+# place under the present CRUSH map and under the future one, if possible.
 
-def in_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """The entry that is sent for a pin: with the earlier pairs if the PG needs them until CRUSH has
-    changed. The mons may refuse the change, and drop them."""
+def entry_for_both_maps(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+    """The entry that is sent for a pin: `entry`, with the present pairs if they keep the PG in
+    place should the mons refuse the change, and if the mons drop them should they accept it."""
     present = draft.seen.osdmap.entry(pgid)
     if not present.items or entry.vector is not None:
         return entry
     merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
     serves = (_serves_both(draft, pgid, merged, future)
-              and _left(draft, pgid, merged, future.pgs[pgid].raw, future.crush) == entry)
+              and _kept_by_mons(draft, pgid, merged, future.pgs[pgid].raw, future.crush) == entry)
     return merged if serves else entry
 
 
-def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+def bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
     osdmap, present = draft.seen.osdmap, draft.seen.osdmap.entry(pgid)
@@ -714,7 +740,7 @@ def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Upma
 def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool:
     """Whether the part of an entry that the mons keep hides the raw set of a PG."""
     pg = future.pgs[pgid]
-    remaining = _left(draft, pgid, sent, pg.raw, future.crush)
+    remaining = _kept_by_mons(draft, pgid, sent, pg.raw, future.crush)
     return raw_from_up(pg.acting, remaining, draft.out) != pg.raw
 
 
@@ -728,12 +754,14 @@ def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> 
         return False
     raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)
     return raw is not None and all(
-        apply_entry(raw_set, _left(draft, pgid, entry, raw_set, crush), draft.out) == pg.acting
+        apply_entry(raw_set, _kept_by_mons(draft, pgid, entry, raw_set, crush),
+                    draft.out) == pg.acting
         for raw_set, crush in ((raw, draft.seen.crush), (pg.raw, future.crush)))
 
 
-def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet, crush: CrushRules) -> UpmapEntry:
-    """The part of an entry that the mons keep."""
+def _kept_by_mons(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
+                  crush: CrushRules) -> UpmapEntry:
+    """The part of an entry that the mons keep under a CRUSH map that places the PG on `raw`."""
     osdmap = draft.seen.osdmap
     return after_commit(raw, entry, osdmap.pools[pool_of(pgid)], osdmap.osds, crush, pgid,
                         draft.out)

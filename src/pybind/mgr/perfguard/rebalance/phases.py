@@ -27,7 +27,7 @@ from .goals import STUCK_GOALS_SECONDS, moves_for_balance, unsettled, without_go
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
-                      name_others, remove_needless, settle_change, tiny_osds)
+                      report_left_out, remove_needless, settle_change, tiny_osds)
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
@@ -494,7 +494,7 @@ def _complete(draft: Draft) -> Draft:
 
 
 def _begin_tranche(draft: Draft, change: Change) -> Draft:
-    draft = name_others(draft, draft.campaign.change, change)
+    draft = report_left_out(draft, draft.campaign.change, change)
     # It was started, so it continues.
     return draft.set(change=change, automatic=True).enter(
         Phase.PINNING, 'tranche %d of %d of the CRUSH change follows' % (
