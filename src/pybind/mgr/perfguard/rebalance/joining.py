@@ -266,8 +266,8 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
 
 
 def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it requires
-    too many pins. Not examined again once all that the burst requires is known (`gathers`)."""
+    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it
+    requires too many pins. Not examined again once the burst is known (`gathers`)."""
     outlook = draft.seen.outlook
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None

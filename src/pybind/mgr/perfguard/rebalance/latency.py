@@ -62,20 +62,22 @@ class Path(NamedTuple):
 
 
 def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[int]) -> Clients:
-    """The operations that show the effect of movement while single OSDs are slow and get no
-    releases: reads from the other OSDs. In `pools`, whose CRUSH rules lead to `slow` OSDs, writes
-    and reads of erasure-coded pools wait for the slow OSDs regardless of movement. For a limit set
-    by the operator, all operations count."""
+    """The operations that show the effect of movement while `slow` OSDs get no releases.
+
+    These are the operations of the other OSDs. In `pools`, whose CRUSH rules lead to slow OSDs,
+    writes and reads of erasure-coded pools wait for the slow OSDs regardless of movement, so they
+    do not count either. For a limit set by the operator, all operations count.
+    """
+    if not slow:
+        return clients
     rows: List[ClientOps] = []
-    for row in clients.rows if slow else ():
+    for row in clients.rows:
         pool = clients.pools.get(row.pool)
         if pool is None or pool.named:
             rows.append(row)
         elif row.osd not in slow:
             rows.append(row if row.pool not in pools else row._replace(
                 read=Ops() if pool.erasure else row.read, write=Ops()))
-    if not slow:
-        return clients
     return replace(clients, rows=tuple(rows), pools={
         number: pool if pool.named else pool._replace(read_minute=Minute(), write_minute=Minute())
         for number, pool in clients.pools.items()})
@@ -95,23 +97,23 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     """
     steady, everything = _sums(clients, unsteady, path)
     loads = load_factors(clients, path.near | unsteady)
-    rows = _against_targets(clients, steady, 0.0, loads, most_baselines)
+    rows = _against_limits(clients, steady, 0.0, loads, most_baselines)
     if judged(rows):
         return rows
-    return _against_targets(clients, everything, stall_ms, loads, most_baselines)
+    return _against_limits(clients, everything, stall_ms, loads, most_baselines)
 
 
 def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
-    """The latency in the last minute, of the pools that count in pool_latencies.
+    """The median latencies of the last minute, of pools that the movement on `path` may slow down.
 
     Clients that wait send fewer operations: if data moves too fast for a few clients, a single
     reading has too few to be judged.
     """
-    near = {row.pool for row in clients.rows if row.osd in path.near}
+    pools_near = {row.pool for row in clients.rows if row.osd in path.near}
     return [PoolLatency(pool.name, kind, minute.median_ms, target, minute.ops,
                         spread or OP_SPREAD, named=pool.named)
             for number, pool in clients.pools.items()
-            if not path.osds or number in path.pools or number in near
+            if not path.osds or number in path.pools or number in pools_near
             for kind, minute, target, spread in (
                 ('reads', pool.read_minute, pool.read_target_ms, pool.read_spread),
                 ('writes', pool.write_minute, pool.write_target_ms, pool.write_spread))
@@ -119,8 +121,8 @@ def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
 
 
 def judged(rows: Sequence[PoolLatency]) -> List[PoolLatency]:
-    """Rows with enough operations to be judged, small pools also together, with the share of the
-    limit that chance explains. [] if there are too few operations."""
+    """Rows with enough operations to be judged, and one more for all small pools together, with the
+    share of the limit by which chance may exceed it. [] if there are too few operations."""
     judged_rows = [row for row in rows if row.ops >= LEAST_OPS]
     for kind in ('reads', 'writes'):
         small = [row for row in rows if row.kind == kind and row.ops < SMALL_OPS]
@@ -131,16 +133,17 @@ def judged(rows: Sequence[PoolLatency]) -> List[PoolLatency]:
 
 
 def strain(rows: Sequence[PoolLatency]) -> float:
-    """The highest ratio to the limit among rows with so many operations, or all of them, that
-    chance is negligible."""
-    small = [row for row in rows if row.pool and row.ops < SMALL_OPS]
-    joined = {row.kind for row in rows if not row.pool}
+    """The highest ratio of latency to its limit, without the margin for chance. `rows`: as from
+    `judged`; single small pools, where chance matters, do not count beside the row for all of
+    them."""
+    kinds_of_all_small = {row.kind for row in rows if not row.pool}
     return max((row.ms / row.target_ms for row in rows
-                if row not in small or row.kind not in joined), default=0.0)
+                if not row.pool or row.ops >= SMALL_OPS or row.kind not in kinds_of_all_small),
+               default=0.0)
 
 
 def _together(parts: Sequence[PoolLatency]) -> PoolLatency:
-    """The mean of all operations of one kind, each relative to its own limit."""
+    """One row for all small pools: the means of latency and limit over their operations."""
     ops = sum(row.ops for row in parts)
 
     def mean(values: Iterable[float]) -> float:
@@ -180,6 +183,8 @@ def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
 
 
 def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) -> float:
+    """The median ratio to the baseline, less what chance explains; at least 1.0. `ratios`: with the
+    number of reads of each OSD."""
     ops = sum(number for _, number in ratios)
     if len(ratios) < MIN_PEERS or ops < REFERENCE_OPS:
         return 1.0
@@ -187,10 +192,13 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
     return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
 
-def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,
-                     loads: Mapping[int, float], most_baselines: float) -> List[PoolLatency]:
-    """The latency of reads and writes of each pool, with its limit. `more_ms`: what stalls may add
-    to the limit; `loads`: factor by which a higher load may raise it."""
+def _against_limits(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], stall_ms: float,
+                    loads: Mapping[int, float], most_baselines: float) -> List[PoolLatency]:
+    """The latency of reads and writes of each pool, with its limit.
+
+    `sums`: pool -> its reads and writes; `stall_ms`: what stalls may add to the limit; `loads`:
+    pool -> factor by which a higher load raises it, up to `most_baselines` baselines.
+    """
     rows: List[PoolLatency] = []
     for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]
@@ -204,14 +212,15 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
                 target = max(target, min(loads.get(pool_id, 1.0) * target,
                                          most_baselines * baseline))
             rows.append(PoolLatency(
-                pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms, ops.number,
+                pool.name, kind, ops.sum_ns / ops.number / 1e6, target + stall_ms, ops.number,
                 spread or OP_SPREAD, named=pool.named))
     return rows
 
 
 def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
           ) -> Tuple[Dict[int, Tuple[Ops, Ops]], Dict[int, Tuple[Ops, Ops]]]:
-    """Pool -> its operations, without and with those of unsteady OSDs; only pools on the path."""
+    """Pool -> its reads and writes, first without those of `unsteady` OSDs, then with them. If data
+    moves, only pools that it may slow down."""
     steady: Dict[int, Tuple[Ops, Ops]] = {}
     everything: Dict[int, Tuple[Ops, Ops]] = {}
     concerned = set(path.pools)
@@ -262,18 +271,19 @@ def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
     """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that it
     burdens, `comparable`: OSDs that might have been found slow.
 
-    A drive or a host may become slow while data moves there; several hosts at once do not, unless
-    OSDs without movement are slow as often.
+    A drive or a host may become slow by chance while data moves there. If several hosts do so at
+    once, movement is the cause, unless OSDs without movement are slow as often.
     """
-    caused, others = slow & comparable & moving, len((slow & comparable) - moving)
-    burdened, elsewhere = len(comparable & moving), len(comparable - moving)
-    return len(set(map(host_of, caused))) >= CAUSED_HOSTS and (
-        len(caused) * elsewhere >= CAUSED_RATIO * others * burdened)
+    slow_moving, slow_others = slow & comparable & moving, len((slow & comparable) - moving)
+    all_moving, all_others = len(comparable & moving), len(comparable - moving)
+    # The shares of slow OSDs are compared, without a division by 0.
+    return len(set(map(host_of, slow_moving))) >= CAUSED_HOSTS and (
+        len(slow_moving) * all_others >= CAUSED_RATIO * slow_others * all_moving)
 
 
 def comparable_osds(clients: Clients, moving: AbstractSet[int]) -> FrozenSet[int]:
-    """OSDs whose reads can be found slow and that serve a pool together with `moving` ones: others
-    say nothing about these, such as those of another device class."""
+    """OSDs whose reads can be found slow and that serve a pool together with `moving` ones. Others,
+    for example of another device class, cannot be compared with these."""
     pools = {row.pool for row in clients.rows if row.osd in moving}
     return judged_osds(replace(clients, rows=tuple(
         row for row in clients.rows if row.pool in pools)))

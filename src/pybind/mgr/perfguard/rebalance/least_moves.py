@@ -76,19 +76,21 @@ class LeastMoves:
 
 def least_moves(future: Future, pool: Pool, observation: Observation,
                 bounds: Bounds, upmaps_max: Optional[int] = None) -> Optional[LeastMoves]:
-    """`future`: the mapping of all PGs of the pool under the new rule. Takes about 0.3 ms a PG, and
-    twice as long with a limit of upmaps (None: unlimited).
+    """The fewest moves of a pool that gets another rule; None: no upmaps can keep its PGs in place,
+    so all must end where the rule places them.
 
-    None: all PGs must end where the rule places them, see `why_all_follow`.
+    `future`: the mapping of all PGs of the pool under the new rule. `upmaps_max`: limit of the
+    upmaps that keep PGs in place; None: unlimited. Takes about 0.3 ms a PG, and twice as long with
+    a limit.
     """
-    if why_all_follow(pool, future.crush, Balancing()):
+    if why_all_follow(pool, future.crush, Balancing()):  # whether or not the balancer covers it
         return None
     return _limited([_PoolMoves(future, pool, observation, bounds)], upmaps_max)
 
 
 def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
-    """Why no upmaps can, or may, keep the PGs of a pool in place under its rule in this CRUSH; ''
-    if they may."""
+    """Why no upmaps can, or may, keep the PGs of a pool in place under its rule in `crush`; '' if
+    they may."""
     if not balancing.covers(pool.id):
         return 'the balancer does not cover the pool (balancer mode, or pool list)'
     if is_merging(pool):
@@ -103,11 +105,12 @@ def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
 
 def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
                   upmaps_max: Optional[int] = None, pools: Collection[int] = ()) -> LeastMoves:
-    """The fewest moves of the pools with PGs that a new CRUSH map does not allow to stay where they
-    are, and of `pools`.
+    """The fewest moves of `pools`, and of the pools with PGs that a new CRUSH map does not allow to
+    stay where they are.
 
-    They can move before the map is set, as the present one allows the new sets as well. `future`:
-    the mapping of all PGs under the new map. `upmaps_max`: as of least_moves, of all these pools.
+    These PGs can move before the map is set, as the present one allows the new sets as well.
+    `future`: the mapping of all PGs under the new map. `upmaps_max`: limit of the upmaps that keep
+    PGs of all these pools in place; None: unlimited.
     """
     osdmap, out, pgs_by_pool = observation.osdmap, observation.osdmap.out, future.by_pool()
     moves = []
@@ -134,30 +137,31 @@ class _PoolMoves:
         self._pgs = dict(future.all())
         self._movable = {pgid for pgid, pg in self._pgs.items()
                          if _may_move(pgid, pg, pool, observation)}
-        self._by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in self._pgs.values())
+        self._by_crush = sum(_shards_moved(pool, pg.acting, pg.raw) for pg in self._pgs.values())
         self._unlimited = self._balanced(frozenset())
-        self._ends = _ends(self._pgs, self._unlimited, frozenset())
-        #: Without a limit.
+        self._ends = _final_sets(self._pgs, self._unlimited, frozenset())
+        #: Without a limit of upmaps.
         self.moves = self._moves(self._unlimited, self._ends)
-        #: As `_costs`, of the PGs that can follow CRUSH.
+        #: PGs that can give up their upmap and follow CRUSH -> what that costs, as `_costs`.
         self.costs = {pgid: cost for pgid, cost in _costs(
             pool, self._pgs, self._ends, self._movable).items()
                       if self._is_allowed(self._pgs[pgid].raw)}
 
     def with_fewer_upmaps(self, followers: AbstractSet[str]) -> LeastMoves:
-        """The moves if some PGs follow CRUSH instead. `followers`: PGs, of all pools, that give up
-        their upmap."""
+        """The moves if some PGs end where CRUSH places them. `followers`: PGs, of all pools, that
+        give up their upmap."""
         if not followers & self.costs.keys():
             return self.moves
-        # The others have no upmap yet, and get none for the balance.
+        # Also PGs that need no upmap: otherwise they could get one for the balance.
         following = {*(followers & self.costs.keys()), *(
             pgid for pgid in self._movable
-            if not _shards(self._pool, self._pgs[pgid].raw, self._ends[pgid]))}
+            if not _shards_moved(self._pool, self._pgs[pgid].raw, self._ends[pgid]))}
         result = self._balanced(following)
-        return self._moves(result, _ends(self._pgs, result, following))
+        return self._moves(result, _final_sets(self._pgs, result, following))
 
     def _balanced(self, followers: AbstractSet[str]) -> Balance:
-        """`followers`: PGs that end where the rule places them."""
+        """The balanced end state of the pool. `followers`: PGs that end where the rule places
+        them."""
         return balance(self._pool, [PlacedPg(
             pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
             pgid in self._movable and pgid not in followers) for pgid, pg in self._pgs.items()],
@@ -165,17 +169,18 @@ class _PoolMoves:
             self._bounds.deviation, new_rule=True, former=self._former)
 
     def _moves(self, result: Balance, ends: Mapping[str, OsdSet]) -> LeastMoves:
-        """The result: where PGs end, and what that moves."""
+        """The moves to an end state. `ends`: the final sets of all PGs."""
         pool, pgs = self._pool, self._pgs
-        moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+        moved = sum(_shards_moved(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
         finals = {pgid: final for pgid, final in ends.items()
                   if final != pgs[pgid].acting and self._is_allowed(final)}
         required = self._unlimited.required
-        complete = all(finals.get(pgid, pgs[pgid].acting) == final for pgid, final in ends.items())
+        all_allowed = all(
+            finals.get(pgid, pgs[pgid].acting) == final for pgid, final in ends.items())
         return LeastMoves(
             finals, self._by_crush, required, moved - required,
-            sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
-            result.deviation, pools=(pool.id,), balanced=(pool.id,) if complete
+            sum(_shards_moved(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
+            result.deviation, pools=(pool.id,), balanced=(pool.id,) if all_allowed
             and result.deviation <= self._bounds.deviation + ROUNDING else ())
 
     def _is_allowed(self, osds: OsdSet) -> bool:
@@ -184,8 +189,8 @@ class _PoolMoves:
 
 
 def _limited(pools: Sequence[_PoolMoves], upmaps_max: Optional[int]) -> LeastMoves:
-    """The moves of all pools with at most so many upmaps, if so many PGs can follow CRUSH: first
-    those for which that costs the fewest shards."""
+    """The moves of all pools with at most `upmaps_max` upmaps, or as few as possible: the PGs for
+    which that costs the fewest shards follow CRUSH instead."""
     unlimited = reduce(LeastMoves.plus, [pool.moves for pool in pools], LeastMoves({}, 0, 0, 0, 0))
     costs = sorted((row for pool in pools for row in pool.costs.items()), key=itemgetter(1))
     moves = unlimited
@@ -197,8 +202,8 @@ def _limited(pools: Sequence[_PoolMoves], upmaps_max: Optional[int]) -> LeastMov
                                          unlimited.required + unlimited.extra))
 
 
-def _ends(pgs: Mapping[str, FuturePg], result: Balance,
-          followers: AbstractSet[str]) -> Dict[str, OsdSet]:
+def _final_sets(pgs: Mapping[str, FuturePg], result: Balance,
+                followers: AbstractSet[str]) -> Dict[str, OsdSet]:
     """The sets of all PGs at the end."""
     return {pgid: pg.raw if pgid in followers else result.finals.get(pgid, pg.acting)
             for pgid, pg in pgs.items()}
@@ -207,14 +212,15 @@ def _ends(pgs: Mapping[str, FuturePg], result: Balance,
 def _costs(pool: Pool, pgs: Mapping[str, FuturePg], ends: Mapping[str, OsdSet],
            movable: AbstractSet[str]) -> Dict[str, int]:
     """PGs with an upmap -> further shards that move if they have none, the fewest first."""
-    costs = {pgid: _shards(pool, pgs[pgid].acting, pgs[pgid].raw)
-             - _shards(pool, pgs[pgid].acting, ends[pgid])
-             for pgid in sorted(movable) if _shards(pool, pgs[pgid].raw, ends[pgid])}
+    costs = {pgid: _shards_moved(pool, pgs[pgid].acting, pgs[pgid].raw)
+             - _shards_moved(pool, pgs[pgid].acting, ends[pgid])
+             for pgid in sorted(movable) if _shards_moved(pool, pgs[pgid].raw, ends[pgid])}
     return dict(sorted(costs.items(), key=lambda row: row[1]))
 
 
 def _trades(costs: List[int], upmaps: int, moved: int) -> Tuple[Trade, ...]:
-    """`costs`: as `_costs`; `upmaps`, `moved`: without a limit."""
+    """What some fewer upmaps cost. `costs`: further shards that move without the upmap of a PG, the
+    fewest first; `upmaps`, `moved`: number of upmaps and of moved shards without a limit."""
     return tuple(Trade(upmaps - number, moved + sum(costs[:number]))
                  for share in _TRADES for number in [len(costs) - math.floor(share * len(costs))]
                  if costs)
@@ -222,7 +228,8 @@ def _trades(costs: List[int], upmaps: int, moved: int) -> Tuple[Trade, ...]:
 
 def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observation,
                      bounds: Bounds, upmaps_max: Optional[int]) -> Outlook:
-    """The outlook with these sets, which takes seconds for a large pool."""
+    """The outlook with the final sets of the fewest moves; a NoFuture if upmaps cannot keep PGs in
+    place. Takes seconds for a large pool."""
     if isinstance(outlook, NoFuture) or pool is None:
         return outlook
     fewest_moves = least_moves(outlook, pool, observation, bounds, upmaps_max)
@@ -234,11 +241,12 @@ def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observ
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, observation: Observation) -> bool:
+    """Whether an upmap may move the PG: it is complete, and neither remapped nor merging."""
     return pgid not in observation.osdmap.pg_temp and pool.is_complete(pg.acting) \
         and merge_reason(pool, pgid) is None
 
 
-def _shards(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> int:
-    """How many shards are elsewhere."""
+def _shards_moved(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> int:
+    """Number of shards, or copies, that move."""
     return sum(old != new for old, new in zip(old_osds, new_osds)) if pool.erasure \
         else len(set(new_osds) - set(old_osds))

@@ -61,12 +61,11 @@ def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[Osd
         (osd for osd in old_osds if osd != NO_OSD), -1)
     if new_osds is None:
         return Move(pgid, (), (), leader, 0, known=False, here=old_osds)
-    # As in serving_until_moved.
+    # A new primary that has the data of a replicated PG leads it at once (serving_until_moved).
     new_leads_already = bool(new_osds) and not pool.erasure and new_osds[0] in old_osds
     primary = new_osds[0] if new_leads_already else leader
     readers: OsdSet = ()
-    # Tuples of lists: this is called for each PG, and of a tuple from a generator, half the time is
-    # the generator.
+    # Tuples from lists, since this is called for each PG: from generators they take twice as long.
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(old_osds, new_osds) if old != new]
         sources = tuple([old for old, _ in pairs if old != NO_OSD])
@@ -86,18 +85,18 @@ def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[Osd
 
 def release_move(pgid: str, osdmap: OsdMap, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
                  pool_bytes: int) -> Move:
-    """The move of the release of a pinned PG whose data is on its up set."""
+    """The move that the release of a pinned PG causes. `up`: its up set, which has its data."""
     pool = osdmap.pools[pool_of(pgid)]
     new_osds = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
     if new_osds and up and not pool.erasure:
-        new_osds = _led(osdmap, new_osds, up[0], osdmap.upmap_primaries.get(pgid), out)
+        new_osds = _primary_first(osdmap, new_osds, up[0], osdmap.upmap_primaries.get(pgid), out)
     return move_between(pgid, pool, up, new_osds, pool_bytes)
 
 
-def _led(osdmap: OsdMap, new_osds: OsdSet, primary: int, named: Optional[int],
+def _primary_first(osdmap: OsdMap, new_osds: OsdSet, primary: int, named: Optional[int],
          out: AbstractSet[int]) -> OsdSet:
-    """The set with the OSD that will lead the PG first, as far as it is known. `primary`: leads it
-    now; `named`: by a pg_upmap_primary entry.
+    """`new_osds` in an order that begins with the OSD that will lead the PG, as far as it is known.
+    `primary`: leads it now; `named`: is to lead it by a pg_upmap_primary entry.
 
     OSDs of a primary affinity below 1 accept some PGs, always the same ones, and those of 0 none.
     """
@@ -249,7 +248,7 @@ class MoveIndex(Mapping[str, Move]):
         return frozenset(osd for osd, load in self._sums.loads.items() if load[0])
 
     def sums(self, without: Iterable[str]) -> MoveSums:
-        """Sums without the moves of some PGs."""
+        """The sums of all moves but those of some PGs."""
         sums = self._sums.copy()
         for pgid in without:
             if pgid in self._moves:
@@ -257,14 +256,15 @@ class MoveIndex(Mapping[str, Move]):
         return sums
 
 
-def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: int,
+def _assumed_seconds(pgs: int, total_bytes: int, osds: Tuple[OsdLoad, ...], parallel: int,
                      per_target: int) -> float:
+    """Time of the busiest target, or of all PGs at `parallel` at a time, at the assumed speed."""
     def seconds(count: int, size: int, at_a_time: int) -> float:
         return (count * RELEASE_OVERHEAD_SECONDS / at_a_time
                 + size / (ASSUMED_BACKFILL_BYTES_PER_SECOND * at_a_time))
 
     busiest = max((seconds(load.pgs_in, load.bytes_in, per_target) for load in osds), default=0.0)
-    return max(busiest, seconds(pgs, total, parallel))
+    return max(busiest, seconds(pgs, total_bytes, parallel))
 
 
 #: Maximum number of candidates that one turn considers, so that its cost does not grow with the
@@ -379,7 +379,7 @@ class Load:
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes) \
                 or self.primary.get(move.primary, 0) >= caps.primary:
             return False
-        # As obstacles() is empty, but in loops without sets: a turn asks this a thousand times.
+        # The same caps as in `obstacles`, but faster: a turn asks this a thousand times.
         for osd in move.targets:
             used = self.target.get(osd, 0)
             if used >= caps.target or used >= caps.receives.get(osd, caps.target):
@@ -488,6 +488,7 @@ def route_osds(move: Route) -> Iterable[int]:
 def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str]],
             domain_of: Callable[[str, int], Optional[str]] = _no_domain,
             devices: Mapping[int, Sequence[str]] = {}) -> Load:
+    """The load of the PGs in flight. `devices`: OSD -> the devices that it shares with others."""
     load = Load(host_of, domain_of, devices)
     for pgid, flight in flights.items():
         load.add(pgid, flight)
@@ -502,7 +503,7 @@ def window(candidates: Sequence[Move], start: int) -> List[Move]:
 
 
 def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0) -> List[Move]:
-    """The next batch, least loaded paths first; `load` is updated with it.
+    """The moves to release next, least loaded paths first; `load` is updated with them.
 
     Among equals, the order is: moves that relieve an OSD that is nearly full; moves that leave the
     OSD with the most PGs to give or enter the OSD with the most to receive, the fullest and the
@@ -514,14 +515,14 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     not if its target holds as many PGs as it may, since only PGs that leave the target make room
     there.
     """
-    queue: Dict[int, int] = {}
+    moves_by_osd: Dict[int, int] = {}
     for move in candidates:
         for osd in (*move.sources, *move.targets):
-            queue[osd] = queue.get(osd, 0) + 1
+            moves_by_osd[osd] = moves_by_osd.get(osd, 0) + 1
 
     def order(move: Move) -> Tuple[int, int, bool, int, bool, str]:
-        longest = max((queue[osd] for osd in (*move.sources, *move.targets)), default=0)
-        return (load.of_path(move), load.of_hosts(move), not move.relieves, -longest,
+        most_moves = max((moves_by_osd[osd] for osd in (*move.sources, *move.targets)), default=0)
+        return (load.of_path(move), load.of_hosts(move), not move.relieves, -most_moves,
                 move.moves_primary, move.pgid)
 
     oldest = _oldest(candidates, load, caps, now)
@@ -544,7 +545,8 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
 
 
 def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> Optional[Move]:
-    """A PG that has waited too long; of several, the one that needs the most OSDs."""
+    """The move that has waited longest, if for more than MOVE_PATIENCE_SECONDS; of those that have
+    waited equally long, the one that needs the most OSDs. Its targets must have room for it."""
     def order(move: Move) -> Tuple[float, int, str]:
         return move.since, -len(set(route_osds(move))), move.pgid
 

@@ -171,13 +171,13 @@ def change_of(order: Order, facts: OrderFacts) -> WeightChange:
     if order.verb == 'expand':
         return _exchange(order, facts) if order.drain else _expand(order, facts)
     if order.verb == 'drain':
-        return _emptied(_not_drained(order.names, facts), facts)
+        return _drain(_not_drained(order.names, facts), facts)
     assert order.verb == 'undrain'
     return _undrain(order, facts)
 
 
 def _expand(order: Order, facts: OrderFacts) -> WeightChange:
-    """The change of an expansion to the OSDs of an order, or to all new ones. Raises Refused."""
+    """The change that gives weights to the OSDs of an order, or to all new ones. Raises Refused."""
     weights = facts.crush.weights()
     weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
@@ -226,9 +226,9 @@ def left_out(order: Order, facts: OrderFacts) -> Dict[int, str]:
     reasons = {osd: why for osd, why in waiting(facts).items() if why}
     if not order.names and not order.hosts:
         return reasons
-    meant = named_osds(order.hosts, facts, hosts=True) \
+    only_in_hosts = named_osds(order.hosts, facts, hosts=True) \
         - named_osds(order.names, facts, hosts=False)
-    return {osd: why for osd, why in reasons.items() if osd in meant}
+    return {osd: why for osd, why in reasons.items() if osd in only_in_hosts}
 
 
 def left_out_text(osd: int, why: str) -> str:
@@ -257,18 +257,19 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
     if unreported:
         return Refused(errno.EAGAIN, '%s: try again in a few seconds' % listed(
             ['osd.%d %s' % (osd, UNREPORTED) for osd in unreported], between='; '), not_fit=True)
-    another = '"drain %s" empties the old OSDs alone' % ' '.join(map(shlex.quote, order.drain)) \
+    instead = '"drain %s" empties the old OSDs alone' % ' '.join(map(shlex.quote, order.drain)) \
         if order.drain else _OTHERWISE
     if left_out_osds:
         return Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (%s)' % (
             listed([left_out_text(osd, why) for osd, why in left_out_osds.items()], between='; '),
-            another))
+            instead))
     return Refused(errno.ENOENT, 'no new OSD of CRUSH weight 0 is up and in ("expand --await" '
-                   'takes those that boot later; %s)' % another)
+                   'takes those that boot later; %s)' % instead)
 
 
 def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
-    """New OSDs for old ones, in one change: each shard of an old OSD moves once, to its end."""
+    """The change of an order that fills new OSDs and drains old ones ("--drain"): in one change,
+    each shard of an old OSD moves once, to where it stays. Raises Refused."""
     growing = _expand(order, facts)
     # "ceph" takes one word for an option: the next one names OSDs to be filled.
     stray = [name for name in order.hosts if growing.weights.keys().isdisjoint(
@@ -282,13 +283,13 @@ def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
         raise Refused(errno.EINVAL, '%s: cannot be filled and drained at the same time'
                       % osds_text(sorted(both)))
     # The new OSDs take the data of the old ones, and their hosts may replace the old hosts.
-    emptied = _emptied(_not_drained(order.drain, facts), facts.expanded(growing.weights))
+    emptied = _drain(_not_drained(order.drain, facts), facts.expanded(growing.weights))
     return replace(growing, weights={**growing.weights, **emptied.weights},
                    drained=emptied.drained)
 
 
 def _not_drained(names: Sequence[str], facts: OrderFacts) -> Set[int]:
-    """The named OSDs, without drained ones, and without new ones, which have CRUSH weight 0. A host
+    """The named OSDs that are not drained yet, and not new, which also means CRUSH weight 0. A host
     or rack names all OSDs in it. Raises Refused if none is left."""
     weights = facts.crush.weights()
     osds = {osd for osd in named_osds(names, facts, hosts=True)
@@ -299,11 +300,12 @@ def _not_drained(names: Sequence[str], facts: OrderFacts) -> Set[int]:
     return osds
 
 
-def _emptied(osds: Set[int], facts: OrderFacts) -> WeightChange:
-    gone = osds | {osd for osd, weight in facts.crush.weights().items()
-                   if weight <= DRAINED_WEIGHT}
-    _must_leave_domains(osds, gone, facts)
-    _must_leave_room(osds, gone, facts)
+def _drain(osds: Set[int], facts: OrderFacts) -> WeightChange:
+    """The change that drains these OSDs. Raises Refused if the other OSDs cannot take their PGs."""
+    all_drained = osds | {osd for osd, weight in facts.crush.weights().items()
+                          if weight <= DRAINED_WEIGHT}
+    _must_leave_domains(osds, all_drained, facts)
+    _must_leave_room(osds, all_drained, facts)
     return WeightChange(weights=dict.fromkeys(sorted(osds), TINY_WEIGHT),
                         drained=tuple(sorted(osds)))
 
@@ -346,17 +348,17 @@ def check_map(new: CrushRules, facts: OrderFacts) -> None:
 
 def weights_back(weights: Mapping[int, float], facts: OrderFacts,
                  serving: AbstractSet[int]) -> WeightChange:
-    """The change that restores the weights from before, as far as they differ.
+    """The change that restores `weights`, those from before the campaign that differ now.
 
     `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
     `facts.drained`: all OSDs that perfguard has drained; they end at weight 0, although an
     earlier drain may have left them a tiny one.
     """
-    ends = {osd for osd, weight in weights.items() if weight == 0.0
-            or weight <= DRAINED_WEIGHT and osd in facts.drained}
-    emptied = ends & serving
+    without_weight = {osd for osd, weight in weights.items() if weight == 0.0
+                      or weight <= DRAINED_WEIGHT and osd in facts.drained}
+    emptied = without_weight & serving
     return WeightChange(
-        weights={osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in ends else weight
+        weights={osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in without_weight else weight
                  for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
 
 
@@ -405,14 +407,14 @@ def _weight_by_size(osd: int, facts: OrderFacts) -> float:
 
 
 def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str, ...]:
-    """Warnings about the weights of an expansion, for each device class, since most CRUSH rules
-    place the PGs of a pool on OSDs of one class."""
+    """Warnings if new OSDs would get more or less data per TiB than old ones of their device class:
+    most CRUSH rules place the PGs of a pool on OSDs of one class."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
     crush, space, texts = facts.crush, facts.space, []
     filled = change.weights.keys() - set(change.drained)
-    new = {crush.class_of(osd): osd for osd in sorted(filled, reverse=True)}
-    for name, osd in sorted(new.items()):
+    first_by_class = {crush.class_of(osd): osd for osd in sorted(filled, reverse=True)}
+    for name, osd in sorted(first_by_class.items()):
         per_tib = [weight * TIB / space[old_osd].total_bytes
                    for old_osd, weight in crush.weights().items()
                    if weight > DRAINED_WEIGHT and crush.class_of(old_osd) == name
@@ -425,7 +427,7 @@ def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str
                 % (
                     ' of class ' + name if name else '', ' of the class' if name else '', typical,
                     typical * space[osd].total_bytes / TIB, osd,
-                    ' (add the OSDs of each class separately)' if len(new) > 1 else ''))
+                    ' (add the OSDs of each class separately)' if len(first_by_class) > 1 else ''))
     return tuple(texts)
 
 
@@ -446,7 +448,7 @@ def check_weight_sets(crush: CrushRules,
         return ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
                 'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION,)
     rows = [entry for entry in entries if entry.name == WEIGHT_SET_OPTION]
-    # Of mons without an entry of their own, or of their host.
+    # The value of most mons, and those of single mons or hosts (masks), which override it.
     values = {entry.section: entry.value for entry in rows if not entry.mask}
     common = 'mon' if 'mon' in values else 'global'
     in_force = {values.get(common), *(
@@ -461,13 +463,15 @@ def check_weight_sets(crush: CrushRules,
 
 
 def named_osds(names: Iterable[str], facts: OrderFacts, hosts: bool) -> Set[int]:
-    """The OSDs of these names, all of which are in CRUSH."""
+    """The OSDs of these names, all of which are in CRUSH. `hosts`: also hosts and other buckets are
+    allowed; then a bare number, which may be the name of one, is no OSD. Raises Refused."""
     weights = facts.crush.weights()
     osds: Set[int] = set()
     for name in names:
         digits = name[len('osd.'):] if name.startswith('osd.') else name
-        if digits.isascii() and digits.isdigit() and len(digits) < 10 \
-                and (digits != name or not hosts):
+        is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+        is_bare = digits == name
+        if is_number and not (is_bare and hosts):
             osd = int(digits)
             if osd not in facts.osdmap.osds:
                 raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
@@ -478,15 +482,15 @@ def named_osds(names: Iterable[str], facts: OrderFacts, hosts: bool) -> Set[int]
             continue
         below = facts.crush.osds_below(name) if hosts else None
         if below is None:
-            bare = digits == name and name.isascii() and name.isdigit() and len(name) < 10
             raise Refused(errno.ENOENT, 'no %s %r in CRUSH%s' % (
                 'OSD, host or rack' if hosts else 'OSD', name,
-                ' (did you mean osd.%s?)' % name if bare else ''))
+                ' (did you mean osd.%s?)' % name if is_number and is_bare else ''))
         osds |= set(below)
     return osds
 
 
 def serves(osd: int, osdmap: OsdMap) -> bool:
+    """Whether PGs can be placed on the OSD."""
     row = osdmap.osds.get(osd)
     return row is not None and row.is_up_and_in and not row.destroyed
 
@@ -504,8 +508,8 @@ def _must_serve(osd: int, facts: OrderFacts) -> None:
 
 
 def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
-    """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs without
-    `emptied`, because of `osds` among them, which are to be drained."""
+    """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs once
+    `osds` are drained. `emptied`: these and all OSDs that are drained already."""
     crush = facts.crush
     for pool in facts.osdmap.pools.values():
         left = _osds_left(pool, emptied, facts)
@@ -520,11 +524,11 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
                           'but only %d would be left%s' % (
                               pool.name, needed, domain, domains, _LESS))
         for kind, number in crush.fences(rule):
-            needed, fenced = wanted(number, pool.size), len(crush.domains_of(left, kind))
-            if fenced < needed and len(crush.domains_of(before, kind)) > fenced:
+            needed, buckets = wanted(number, pool.size), len(crush.domains_of(left, kind))
+            if buckets < needed and len(crush.domains_of(before, kind)) > buckets:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left%s' % (
-                                  pool.name, needed, kind, fenced, _LESS))
+                                  pool.name, needed, kind, buckets, _LESS))
         # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.
         places = crush.places(rule, pool.size, left)
         if places < pool.size and crush.places(rule, pool.size, before) > places:
@@ -541,8 +545,8 @@ def _osds_left(pool: Pool, emptied: Set[int], facts: OrderFacts) -> Set[int]:
 
 
 def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
-    """Raise Refused if the data of the drained OSDs does not fit on the others under the same
-    rules."""
+    """Raise Refused if the data of `osds` does not fit on the OSDs that take it. `emptied`: these
+    and all OSDs that are drained already."""
     space, limit = facts.space, facts.osdmap.nearfull_ratio
     moving = _used(osds, space)
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
@@ -559,7 +563,7 @@ def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
 
 def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if an OSD would be nearfull with its share, by CRUSH weight, of the data of
-    drained OSDs."""
+    `osds`, which are to be drained."""
     space, limit = facts.space, facts.osdmap.nearfull_ratio
     emptied = osds | {osd for osd, weight in facts.crush.weights().items()
                       if weight <= DRAINED_WEIGHT}
@@ -575,7 +579,8 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
 
 
 def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> Dict[int, float]:
-    """OSD -> CRUSH weight of the OSDs that receive the data of the drained ones."""
+    """OSD -> CRUSH weight, of the OSDs that take the data of `osds` under the same rules; not of
+    `emptied` OSDs."""
     crush, takers = facts.crush, {}
     for rule in {pool.crush_rule for pool in facts.osdmap.pools.values()}:
         if any(crush.weight_of(rule, osd) > 0 for osd in osds):
@@ -587,4 +592,5 @@ def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> Dict[int, f
 
 
 def _number(value: float) -> str:
+    """A CRUSH weight as text."""
     return ('%.5f' % value).rstrip('0').rstrip('.')

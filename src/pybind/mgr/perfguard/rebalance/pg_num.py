@@ -48,7 +48,7 @@ class PgNumChange(PoolChange):
 
     #: The numbers of the present step. There is always one.
     step: PoolPgs = PoolPgs(-1, 0, 0)
-    #: pg_num at the end, and before all steps.
+    #: pg_num after all steps, and before them.
     pg_num: int = 0
     found_pg_num: int = 0
     #: The targets of the pool when they were sent; once the mons have accepted the step, its own.
@@ -82,14 +82,16 @@ class PgNumChange(PoolChange):
             pool.name, _text(self.step), _text(numbers_of(pool)))
 
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
-        changed = self._set_by_others(pool) if self.pending else \
-            self._is_next and not at_rest(pool)
+        other_targets = self.pending and self._set_by_others(pool)
+        other_change = self._is_next and not at_rest(pool)
+        if not other_targets and not other_change:
+            return ''
         return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
-            pool.name, _text(numbers_of(pool)), _text(targets_of(pool))) if changed else ''
+            pool.name, _text(numbers_of(pool)), _text(targets_of(pool)))
 
     @property
     def _is_next(self) -> bool:
-        """The step was not sent yet."""
+        """The step is the next one, and was not sent yet."""
         return self.stage is ChangeStage.WANTED and not self.pending
 
     def _set_by_others(self, pool: Pool) -> bool:
@@ -97,7 +99,8 @@ class PgNumChange(PoolChange):
         first of its commands makes of them."""
         step, before = self.step, self.replaces
         return before is not None and targets_of(pool) not in (
-            {step} if before == step else {step, before, _half(before, step), _half(step, before)})
+            {step} if before == step else
+            {step, before, _after_first_command(before, step), _after_first_command(step, before)})
 
     def is_accepted(self, osdmap: OsdMap) -> bool:
         """ceph-mgr splits and merges slowly."""
@@ -105,7 +108,8 @@ class PgNumChange(PoolChange):
         return pool is not None and targets_of(pool) == self.step
 
     def remaining(self, observation: Observation) -> Change:
-        """With the next step, which may differ after an interruption."""
+        """The change with the step that the pool needs now, which may differ from the planned one
+        after an interruption."""
         pool = self.pool_in(observation.osdmap)
         if pool is None or not self._is_next or self.step == numbers_of(pool):
             return self
@@ -135,7 +139,8 @@ class PgNumChange(PoolChange):
         return pool is None or at_rest(pool) or self._set_by_others(pool)
 
     def stop(self, observation: Observation) -> Tuple[Change, List[Action]]:
-        """PGs that are not yet split or merged stay as they are."""
+        """Set the targets to what is reached: PGs that are not yet split or merged stay as they
+        are."""
         pool = observation.osdmap.pools[self.step.pool]
         numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
             numbers_of(pool).pgp_num, pool.pg_num_pending))
@@ -222,8 +227,9 @@ def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
         # Merges that have begun continue to their end.
         lower = now.pgp_num if now.pgp_num < now.pg_num else now.pg_num - MOST_MERGED
         lower = max(pg_num, lower)
-        first = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
-        return PoolPgs(pool.id, now.pg_num if first else lower, lower)
+        # pg_num follows once the PGs are where the lower pgp_num places them, without upmaps.
+        pgs_must_move = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
+        return PoolPgs(pool.id, now.pg_num if pgs_must_move else lower, lower)
     ahead = min(pg_num, now.pgp_num + MOST_AHEAD)
     if ahead > now.pg_num:
         return PoolPgs(pool.id, ahead, now.pgp_num)
@@ -231,7 +237,7 @@ def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
 
 
 def _has_upmaps(osdmap: OsdMap, pool: Pool, pg_num: int) -> bool:
-    """Whether ceph-mgr would remove upmaps of PGs that are merged, and so move them."""
+    """Whether PGs that are merged have upmaps: ceph-mgr would remove these, and so move them."""
     seeds = merging_seeds(pool.pg_num, pg_num)
     return any(pool_of(pgid) == pool.id and seed_of(pgid) in seeds
                for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors))
@@ -247,9 +253,9 @@ def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, pg_num_before: int,
                        moves_first=step.pg_num == pool.pg_num)
 
 
-def _half(before: PoolPgs, after: PoolPgs) -> PoolPgs:
-    """With pg_num alone; a pgp_num that equals it follows (OSDMonitor::prepare_command_pool_set).
-    """
+def _after_first_command(before: PoolPgs, after: PoolPgs) -> PoolPgs:
+    """The targets while pg_num is set and pgp_num is not: one that equals pg_num follows it
+    (OSDMonitor::prepare_command_pool_set)."""
     return after._replace(pgp_num=after.pg_num if before.pg_num == before.pgp_num
                           else before.pgp_num)
 
@@ -305,6 +311,7 @@ def _refuse_pool(pool: Pool) -> None:
 
 
 def of_autoscaler(pool: Pool) -> List[Risk]:
+    """The risk that the autoscaler undoes the change."""
     if pool.autoscale_mode != 'on':
         return []
     return [Risk(Code.AUTOSCALER, 'the autoscaler of pool %s is on and may undo the change: "ceph '
@@ -312,7 +319,8 @@ def of_autoscaler(pool: Pool) -> List[Risk]:
 
 
 def _refuse_outside(pool: Pool, pg_num: int) -> None:
-    """The autoscaler would bring the pool back within these limits."""
+    """Raise Refused for a pg_num beyond pg_num_min or pg_num_max, within which the autoscaler would
+    bring the pool back."""
     for name, limit, beyond in (
             ('pg_num_min', pool.pg_num_min, pg_num < min(pool.pg_num, pool.pg_num_min)),
             ('pg_num_max', pool.pg_num_max, pg_num > max(pool.pg_num, pool.pg_num_max))):
@@ -322,7 +330,8 @@ def _refuse_outside(pool: Pool, pg_num: int) -> None:
 
 
 def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
-    """Refuse a pg_num that OSDMonitor::check_pg_num would refuse in the middle of the campaign."""
+    """Raise Refused for a pg_num that OSDMonitor::check_pg_num would refuse in the middle of the
+    campaign. `limit`: mon_max_pg_per_osd; 0: none."""
     osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
     shards = sum(any_pool.size * (pg_num if any_pool.id == pool.id else any_pool.pg_num)
                  for any_pool in osdmap.pools.values())
@@ -338,7 +347,7 @@ def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
 
 
 def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
-    """OSD -> how many PGs it gets by splits before a PG moves, or (below 0) loses by merges at the
+    """OSD -> PGs that it gets by splits before any PG moves, or (below 0) loses by merges at the
     end."""
     pgs_by_osd: Dict[int, int] = {}
     for pgid, pg in future.all():

@@ -20,17 +20,17 @@ class PinIndex(Mapping[str, PinRecord]):
 
     def __init__(self, pins: Mapping[str, PinRecord] = {}) -> None:
         self._pins: Dict[str, PinRecord] = {}
-        #: The entries in the OSDMap while the pins are in force: those of the OSDMap itself, once
-        #: it has shown them.
+        #: The upmap entries of the pins. `_differing_items` replaces equal items by the objects of
+        #: the OSDMap, which is faster to compare.
         self._items: Dict[str, Items] = {}
         self._vectors: Dict[str, OsdSet] = {}
         #: Pool id -> PG -> seed.
         self._seeds: Dict[int, Dict[str, int]] = {}
-        #: Pool id -> the highest seed that it had.
+        #: Pool id -> the highest seed of a PG that was ever pinned.
         self._highest: Dict[int, int] = {}
         self._staying: Dict[str, None] = {}
         self._without_goal: Dict[str, None] = {}
-        #: OSD -> PGs with it in PinRecord.ahead.
+        #: OSD -> PGs whose release, or rollback, may lead to it by an upmap.
         self._ahead: Dict[int, Dict[str, None]] = {}
         self._changed: Dict[str, None] = {}
         for pgid, pin in pins.items():
@@ -82,11 +82,12 @@ class PinIndex(Mapping[str, PinRecord]):
     def differing(self, osdmap: OsdMap) -> List[str]:
         """PGs that no longer exist, or whose upmap entry is not that of the pin."""
         items, vectors = self._items, self._vectors
-        pgids = dict.fromkeys(self._other_items(osdmap.upmap_items))
+        pgids = dict.fromkeys(self._differing_items(osdmap.upmap_items))
         pgids.update(dict.fromkeys(compress(vectors, map(
             ne, vectors.values(), map(osdmap.upmap_vectors.get, vectors)))))
         pgids.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
                                    if pgid in items and pgid not in vectors))
+        # PGs that were merged, or whose pool was deleted.
         for pool_id, seeds in self._seeds.items():
             pool = osdmap.pools.get(pool_id)
             pg_num = pool.pg_num if pool is not None else 0
@@ -100,18 +101,19 @@ class PinIndex(Mapping[str, PinRecord]):
         return list(dict.fromkeys(pgid for osd, pgids in self._ahead.items() if osd not in osds
                                   for pgid in pgids))
 
-    def _other_items(self, upmap_items: Mapping[str, Items]) -> List[str]:
+    def _differing_items(self, upmap_items: Mapping[str, Items]) -> List[str]:
         """PGs whose items in an OSDMap are not those of their pins.
 
-        Most are the same objects as in the OSDMap before (cluster/dumps.py).
+        From one OSDMap to the next, most items are the same objects (cluster/dumps.py), so only
+        other objects are compared by value. Equal ones are kept for the next comparison.
         """
         items, nothing = self._items, repeat(())
-        fresh = list(compress(items, map(is_not, items.values(),
-                                         map(upmap_items.get, items, nothing))))
-        differing = list(compress(fresh, map(ne, map(items.__getitem__, fresh),
-                                             map(upmap_items.get, fresh, nothing))))
-        if len(fresh) > len(differing):
-            equal = dict.fromkeys(fresh)
+        other_objects = list(compress(items, map(is_not, items.values(),
+                                                 map(upmap_items.get, items, nothing))))
+        differing = list(compress(other_objects, map(ne, map(items.__getitem__, other_objects),
+                                                     map(upmap_items.get, other_objects, nothing))))
+        if len(other_objects) > len(differing):
+            equal = dict.fromkeys(other_objects)
             for pgid in differing:
                 del equal[pgid]
             items.update(zip(equal, map(upmap_items.get, equal, nothing)))
