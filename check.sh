@@ -72,7 +72,9 @@ unit() {
         # In a subshell: what follows runs with the usual number of examples.
         (
             export PERFGUARD_FUZZ=600 PERFGUARD_CRASHES=1 PERFGUARD_STORIES=40
-            tests unit "$units" -q -n 2 --durations=10 --cov=perfguard \
+            # Which test runs which line: for the mutants.
+            export COVERAGE_FILE="$build/unit.coverage"
+            tests unit "$units" -q -n 2 --durations=10 --cov=perfguard --cov-context=test \
                 --cov-report=term:skip-covered "$@"
         )
     else
@@ -86,6 +88,7 @@ mutants() {
     begin mutants
     report=$PERFGUARD_ARTEFACTS/unit.xml
     [ ! -s "$report" ] || set -- --durations "$report" "$@"
+    [ ! -s "$build/unit.coverage" ] || set -- --coverage "$build/unit.coverage" "$@"
     "$python" -m qa.mutate --seed "$(date -u +%Y%j)" "$@"
 }
 

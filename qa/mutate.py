@@ -2,26 +2,36 @@
 """Breaks the module in one place at a time, in a copy, and runs the unit tests that should notice.
 
     /usr/bin/python3 -m qa.mutate --number 60 --seed 7 [--durations unit.xml] [--output FILE]
+        [--coverage FILE]
 
-Each mutant is killed by the first test that fails twice with it and passes without it. One that
-survives the tests within the budget has to survive all others that import its module. The survivors
-are printed with their diffs: each one needs a test, or is equivalent. A run takes about half a
-minute a mutant, so it is for the night. The working tree is only read.
+Each mutant is killed by the first test that fails with it and passes without it. The survivors are
+printed with their diffs: each one needs a test, or is equivalent. The working tree is only read.
+
+With the coverage of each test (pytest --cov --cov-context=test), those that run the mutated line
+are run, in processes that have imported everything already: about a second a mutant. Without it,
+and for what is computed while the module is imported, the tests that import the mutated file are
+run: about half a minute a mutant.
 """
 import argparse
 import json
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from qa.lib.mutants import Mutant, choose, importers_of, importing_tests, within
+from qa.lib import live_mutants
+from qa.lib.covering import IMPORT, Covering
+from qa.lib.live_mutants import Answer, FAILED_TO_RUN, Request, Test
+from qa.lib.mutants import (
+    Mutant, choose, compiles, importers_of, importing_tests, mutants_of, place_of, within)
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = 'src/pybind/mgr'
@@ -52,24 +62,27 @@ class Fate(NamedTuple):
 
 class Durations(NamedTuple):
     """Seconds of tests, from the junit report of an earlier run."""
+    by_test: Dict[str, float]
     by_file: Dict[str, float]
     #: Tests that are left out.
     slow: List[str]
 
 
 def durations(report: Optional[Path]) -> Durations:
+    by_test: Dict[str, float] = {}
     by_file: Dict[str, float] = {}
     slow: List[str] = []
     if report is None:
-        return Durations(by_file, slow)
+        return Durations(by_test, by_file, slow)
     for case in ElementTree.parse(report).iter('testcase'):
         name, seconds = case.get('classname', ''), float(case.get('time', '0'))
         path = '/'.join(name.split('.')) + '.py'
+        by_test['%s::%s' % (path, case.get('name'))] = seconds
         if seconds > SLOW_SECONDS:
             slow.append('%s::%s' % (path, case.get('name')))
         else:
             by_file[path] = by_file.get(path, 0.0) + seconds
-    return Durations(by_file, slow)
+    return Durations(by_test, by_file, slow)
 
 
 def tracked(root: Path) -> List[str]:
@@ -167,54 +180,191 @@ class Runner:
         return None
 
 
+class LiveRunner:
+    """Runs tests in a process that has imported all of them. It may judge one mutant at a time."""
+
+    def __init__(self, broken: Copy, sources: Mapping[str, bytes], known: Durations,
+                 budget: float, covering: Optional[Covering], files: Sequence[str]) -> None:
+        """`files`: of tests that run with each mutant, beside those of `covering`."""
+        self._broken, self._sources, self._known = broken, sources, known
+        self._budget, self._covering = budget, covering
+        self._importers = importers_of(sources, PACKAGE)
+        #: Whether a test passes without a mutant, as far as it was asked.
+        self._good: Dict[str, bool] = {}
+        receiving, answering = os.pipe()
+        asking, sending = os.pipe()
+        env = {**os.environ, 'PYTHONDONTWRITEBYTECODE': '1', 'PYTHONPATH': os.pathsep.join(
+            (str(broken.directory / PACKAGE), str(broken.directory), str(ROOT))),
+            live_mutants.VARIABLE: '%d,%d' % (asking, answering)}
+        argv = [sys.executable, '-m', 'pytest', '-p', 'qa.lib.live_mutants', '-q',
+                '-p', 'no:cacheprovider', '-o', 'timeout=%d' % TEST_SECONDS,
+                *('--ignore=' + name for name in sorted(IGNORED)), TESTS]
+        self._log = (broken.directory / 'live.log').open('w')
+        self._process = subprocess.Popen(
+            argv, cwd=broken.directory, env=env, pass_fds=(asking, answering),
+            stdout=self._log, stderr=subprocess.STDOUT)
+        os.close(asking)
+        os.close(answering)
+        self._requests, self._answers = os.fdopen(sending, 'w'), os.fdopen(receiving)
+        names = json.loads(self._answers.readline() or '[]')
+        if not names:
+            raise RuntimeError(Path(self._log.name).read_text()[-2000:])
+        self._names = frozenset(names)
+        self._extra = [name for name in names if name.split('::')[0] in files]
+
+    def close(self) -> None:
+        self._requests.close()
+        self._answers.close()
+        self._process.wait(60)
+        self._log.close()
+
+    def run(self, mutant: Mutant) -> Optional[Fate]:
+        """None: it has to be judged otherwise."""
+        begin = time.monotonic()
+        source = mutant.apply(self._sources[mutant.path]).decode()
+        place = place_of(mutant, self._sources[mutant.path])
+        names = set(self._extra)
+        if self._covering is not None:
+            names |= self._covering.tests_of(
+                mutant.path, self._sources[mutant.path].decode(), place.lines)
+        path = self._broken.directory / mutant.path
+        path.write_text(source)
+        ran = 0
+        try:
+            tests = self._ordered(mutant, names)
+            while tests:
+                answer = self._ask(Request(str(path), source, place.function, place.first_line,
+                                           tests, self._budget))
+                if answer.killer == FAILED_TO_RUN:
+                    return None
+                ran += answer.ran
+                if answer.killer is None:
+                    break
+                if self._passes(answer.killer):
+                    return Fate(answer.killer, time.monotonic() - begin, ran)
+                tests = [test for test in tests if self._good.get(test.name, True)]
+        finally:
+            path.write_bytes(self._sources[mutant.path])
+        return Fate(None, time.monotonic() - begin, ran) if ran and IMPORT not in names else None
+
+    def _ordered(self, mutant: Mutant, names: Set[str]) -> List[Test]:
+        """Those tests first that are likely to notice in little time."""
+        stem, folder = Path(mutant.path).stem, Path(mutant.path).parent.name
+
+        def cost(test: Test) -> Tuple[float, str]:
+            path = Path(test.name.split('::')[0])
+            is_named = stem in path.stem and path.parent.name == folder
+            return test.seconds * (0.2 if is_named else 1.0), test.name
+
+        return sorted((Test(name, self._known.by_test.get(name, 0.5)) for name in names
+                       if name in self._names and self._good.get(name, True)
+                       and name not in self._known.slow), key=cost)
+
+    def _passes(self, name: str) -> bool:
+        if name not in self._good:
+            answer = self._ask(Request(None, '', '', 0, [Test(name, TEST_SECONDS)], 1.0))
+            self._good[name] = answer.killer is None
+        return self._good[name]
+
+    def _ask(self, request: Request) -> Answer:
+        print(json.dumps(request), file=self._requests, flush=True)
+        return Answer(*json.loads(self._answers.readline()))
+
+
+class Verdicts:
+    """Prints what becomes of the mutants, in the order of the verdicts."""
+
+    def __init__(self, sources: Mapping[str, bytes], output: Optional[Path], seed: int) -> None:
+        self._sources, self._output, self._seed = sources, output, seed
+        self._lock = threading.Lock()
+        self.survivors: List[int] = []
+        self.unjudged: List[int] = []
+        self.judged = 0
+
+    def add(self, number: int, mutant: Mutant, fate: Fate) -> None:
+        with self._lock:
+            killer = fate.killer or 'SURVIVES'
+            print('%d: %s:%d %s: %s (%d tests, %.1f s)' % (
+                number, mutant.path[len(MODULE):], mutant.line, mutant.operator,
+                killer.rpartition('tests/')[2], fate.tests, fate.seconds), flush=True)
+            if fate.killer == NO_VERDICT:
+                self.unjudged.append(number)
+            else:
+                self.judged += 1
+            if fate.killer is None:
+                self.survivors.append(number)
+                print(mutant.diff(self._sources[mutant.path]), flush=True)
+            if self._output is not None:
+                with self._output.open('a') as output:
+                    print(json.dumps({
+                        'number': number, 'seed': self._seed, 'path': mutant.path,
+                        'line': mutant.line, 'operator': mutant.operator,
+                        'diff': mutant.diff(self._sources[mutant.path]), **fate._asdict()}),
+                        file=output)
+
+
+def judge_all(pending: 'queue.SimpleQueue[Tuple[int, Mutant]]', verdicts: Verdicts,
+              live: Optional[LiveRunner], runner: Runner) -> None:
+    while True:
+        try:
+            number, mutant = pending.get_nowait()
+        except queue.Empty:
+            return
+        fate = None if live is None else live.run(mutant)
+        verdicts.add(number, mutant, runner.run(mutant) if fate is None else fate)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
     parser.add_argument('--number', type=int, default=60, help='of mutants')
+    parser.add_argument('--all', action='store_true', help='every mutant, instead of a number')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--first', type=int, default=0, help='skip as many mutants')
     parser.add_argument('--only', type=int, nargs='*', help='numbers of mutants to run')
     parser.add_argument('--seconds', type=float, default=60.0, help='of tests for a mutant')
-    parser.add_argument('--under', default='', help='a folder or a file of the module')
-    parser.add_argument('--tests', nargs='*', help='run these tests and no others')
+    parser.add_argument('--under', nargs='*', default=[''], help='folders or files of the module')
+    parser.add_argument('--tests', nargs='*', help='run these files of tests and no others')
     parser.add_argument('--except', dest='excluded', nargs='*', default=[], help='leave out tests')
     parser.add_argument('--durations', type=Path, help='junit report of a run of the unit tests')
+    parser.add_argument('--coverage', type=Path,
+                        help="the unit tests' data file, with the context of each test")
+    parser.add_argument('--processes', type=int, default=1)
     parser.add_argument('--output', type=Path, help='one line of JSON for each mutant')
     args = parser.parse_args()
     names = tracked(ROOT)
     python = {name: (ROOT / name).read_bytes() for name in names
               if name.startswith(MODULE) and name.endswith('.py')}
-    chosen = choose({name: source for name, source in python.items()
-                     if name.startswith(MODULE + args.under) and not name.startswith(TESTS)},
-                    args.number, args.seed)
-    numbers = args.only if args.only is not None else range(args.first, len(chosen))
-    survivors: List[int] = []
-    unjudged: List[int] = []
+    broken = {name: source for name, source in python.items()
+              if name.startswith(tuple(MODULE + under for under in args.under))
+              and not name.startswith(TESTS)}
+    chosen = [mutant for name, source in broken.items() for mutant in mutants_of(name, source)
+              if compiles(mutant, source)] if args.all else choose(broken, args.number, args.seed)
+    verdicts = Verdicts(python, args.output, args.seed)
+    pending: 'queue.SimpleQueue[Tuple[int, Mutant]]' = queue.SimpleQueue()
+    for number in args.only if args.only is not None else range(args.first, len(chosen)):
+        pending.put((number, chosen[number]))
+    known = durations(args.durations)
+    known.slow.extend(args.excluded)
     with tempfile.TemporaryDirectory(prefix='perfguard-mutants-') as directory:
-        clean, broken = (Copy(Path(directory) / name, names) for name in ('clean', 'broken'))
-        known = durations(args.durations)
-        known.slow.extend(args.excluded)
-        runner = Runner(clean, broken, python, known, args.seconds, args.tests)
-        for number in numbers:
-            mutant = chosen[number]
-            fate = runner.run(mutant)
-            print('%d: %s:%d %s: %s (%d files, %.0f s)' % (
-                number, mutant.path[len(MODULE):], mutant.line, mutant.operator,
-                'SURVIVES' if fate.killer is None else fate.killer[fate.killer.find('tests/') + 6:]
-                if 'tests/' in fate.killer else fate.killer, fate.tests, fate.seconds), flush=True)
-            if fate.killer is None:
-                survivors.append(number)
-                print(mutant.diff(python[mutant.path]), flush=True)
-            if fate.killer == NO_VERDICT:
-                unjudged.append(number)
-            if args.output:
-                with args.output.open('a') as output:
-                    print(json.dumps({'number': number, 'seed': args.seed, 'path': mutant.path,
-                                      'line': mutant.line, 'operator': mutant.operator,
-                                      **fate._asdict()}), file=output)
-    judged = len(numbers) - len(unjudged)
-    killed = judged - len(survivors)
+        clean = Copy(Path(directory) / 'clean', names)
+        threads: List[threading.Thread] = []
+        for process in range(args.processes):
+            copy = Copy(Path(directory) / ('broken-%d' % process), names)
+            live = None if args.coverage is None and args.tests is None else LiveRunner(
+                copy, python, known, args.seconds,
+                None if args.coverage is None else Covering(args.coverage, MODULE),
+                args.tests or [])
+            threads.append(threading.Thread(target=judge_all, args=(
+                pending, verdicts, live, Runner(clean, copy, python, known, args.seconds,
+                                                args.tests)), daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    killed = verdicts.judged - len(verdicts.survivors)
     print('%d of %d mutants are killed (%.0f %%); survivors: %s; no verdict: %s' % (
-        killed, judged, 100.0 * killed / max(1, judged), survivors, unjudged))
+        killed, verdicts.judged, 100.0 * killed / max(1, verdicts.judged), verdicts.survivors,
+        verdicts.unjudged))
     return 0
 
 

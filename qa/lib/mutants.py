@@ -55,6 +55,44 @@ def compiles(mutant: Mutant, source: bytes) -> bool:
     return True
 
 
+class Place(NamedTuple):
+    """Where a mutant is. `function`, `first_line`: the outermost function or lambda around it, as
+    code objects name it. `lines`: those of its statement, up to the end of the mutated text."""
+    function: str
+    first_line: int
+    lines: range
+
+
+def place_of(mutant: Mutant, source: bytes) -> Place:
+    lines = source.splitlines(keepends=True)
+
+    def offset(line: int, column: int) -> int:
+        return starts[line - 1] + column
+
+    starts = [0]
+    for text in lines:
+        starts.append(starts[-1] + len(text))
+    function, first_line, statement = '', 0, mutant.line
+    pending: List[ast.AST] = [ast.parse(source)]
+    while pending:
+        for node in ast.iter_child_nodes(pending.pop()):
+            if isinstance(node, (ast.expr, ast.stmt, ast.ExceptHandler)):
+                if not (offset(node.lineno, node.col_offset) <= mutant.begin and mutant.end
+                        <= offset(node.end_lineno or 0, node.end_col_offset or 0)):
+                    continue
+                if isinstance(node, ast.stmt):
+                    statement = node.lineno
+                if not function and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    function = node.name
+                    first_line = min([node.lineno, *(decorator.lineno for decorator in
+                                                     node.decorator_list)])
+                elif not function and isinstance(node, ast.Lambda):
+                    function, first_line = '<lambda>', node.lineno
+            pending.append(node)
+    last = source.count(b'\n', 0, mutant.end) + 1
+    return Place(function, first_line, range(statement, max(statement, last) + 1))
+
+
 class _Finder:
     """Finds the places of one file that an operator applies to."""
 

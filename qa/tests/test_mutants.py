@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The mutants of qa/mutate.py: what they change, how they are chosen, and which tests run."""
+import os
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path, PurePosixPath
-from typing import Dict, List, Optional, Set
+from typing import Dict, Iterator, List, Optional, Set
 
 import pytest
 
-from qa.lib.mutants import Reach, choose, importers_of, mutants_of, importing_tests, within
-from qa.mutate import Copy, Durations, Runner, durations
+from qa.lib.covering import IMPORT, Covering
+from qa.lib.live_mutants import CannotReplace, code_of
+from qa.lib.mutants import (
+    Place, Reach, choose, importers_of, importing_tests, mutants_of, place_of, within)
+from qa.mutate import Copy, Durations, LiveRunner, Runner, durations
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: One line of a function, the operators that apply to it, and what each makes of it.
@@ -102,9 +106,11 @@ def test_durations_of_an_earlier_run(tmp_path: Path) -> None:
         '<testcase classname="%s" name="%s" time="%s"/>' % row for row in (
             ('p.tests.test_a', 'test_b', 1.5), ('p.tests.test_a', 'test_c[1]', 2.0),
             ('p.tests.test_a', 'test_slow[1 x]', 72.0))))
-    assert durations(report) == Durations({'p/tests/test_a.py': 3.5},
-                                          ['p/tests/test_a.py::test_slow[1 x]'])
-    assert durations(None) == Durations({}, [])
+    path = 'p/tests/test_a.py'
+    assert durations(report) == Durations(
+        {path + '::test_b': 1.5, path + '::test_c[1]': 2.0, path + '::test_slow[1 x]': 72.0},
+        {path: 3.5}, [path + '::test_slow[1 x]'])
+    assert durations(None) == Durations({}, {}, [])
 
 
 TESTS = '''
@@ -129,7 +135,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
         (root / name).write_bytes(source)
     monkeypatch.setattr('qa.mutate.ROOT', root)
     clean, broken = (Copy(tmp_path / name, list(sources)) for name in ('clean', 'broken'))
-    return Runner(clean, broken, sources, Durations({}, []), 60.0)
+    return Runner(clean, broken, sources, Durations({}, {}, []), 60.0)
 
 
 def test_a_mutant_is_killed_by_a_test_that_passes_without_it(runner: Runner, tmp_path: Path
@@ -155,6 +161,127 @@ def test_tests_that_do_not_end_without_a_mutant_either_kill_none(
         '' if self.directory.name == 'broken' else clean))
     mutant = mutants_of(path, b'def at_least(a):\n    b = a > 1\n    return b\n')[0]
     assert runner.run(mutant).killer == killer
+
+
+# ---- In processes that have imported everything
+
+NESTED = b'''class A:
+    @property
+    @cached
+    def b(self):
+        def c():
+            if (d and
+                    e < 1):
+                return 1
+        return c
+f = lambda: not 1
+'''
+
+
+def test_the_place_of_a_mutant() -> None:
+    places = {(mutant.operator, place_of(mutant, NESTED)) for mutant in mutants_of('p.py', NESTED)}
+    condition, value = Place('b', 2, range(6, 8)), Place('b', 2, range(8, 9))
+    assert places == {
+        ('and/or', condition), ('negation', condition), ('swap', condition),
+        ('boundary', condition), ('constant', condition), ('constant', value), ('return', value),
+        ('return', Place('b', 2, range(9, 10))),
+        ('negation', Place('<lambda>', 10, range(10, 11))),
+        ('constant', Place('<lambda>', 10, range(10, 11)))}
+
+
+def test_the_code_of_a_mutant_is_that_of_one_function() -> None:
+    source = 'def f():\n    pass\na = lambda: 1; b = lambda: 2\n'
+    assert code_of(source, 'p.py', 'f', 1).co_filename == 'p.py'
+    for name, line in (('f', 2), ('g', 1), ('<lambda>', 3)):
+        with pytest.raises(CannotReplace):
+            code_of(source, 'p.py', name, line)
+
+
+LIVE: Dict[str, bytes] = {
+    'a.py': b'''from functools import wraps
+def at_least(a, limit=1):
+    b = a > limit
+    return b
+def ends(n):
+    while n:
+        n -= 1
+    return 'ended'
+def doubled(function):
+    @wraps(function)
+    def wrapper(a):
+        return 2 * function(a)
+    return wrapper
+@doubled
+def shifted(a):
+    return a + 3
+ONE = shifted(1)
+def unused():
+    return 1
+''',
+    'tests/test_a.py': b'''import pytest
+from perfguard.a import at_least, ends, shifted
+def test_always_fails(): assert at_least(0) and shifted(0)
+def test_value(): assert at_least(2) and not at_least(0)
+def test_ends(): ends(3)
+@pytest.mark.parametrize('value', [1, 2])
+def test_shifted(value): assert shifted(value) == 2 * (value + 3)
+'''}
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveRunner]:
+    sources = {'src/pybind/mgr/perfguard/__init__.py': b''}
+    for name, source in LIVE.items():
+        sources['src/pybind/mgr/perfguard/' + name] = source
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(source)
+    subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--cov=perfguard',
+         '--cov-context=test', '--cov-report=', 'src'], cwd=tmp_path, stdout=subprocess.DEVNULL,
+        timeout=60,
+        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'src/pybind/mgr'),
+             'COVERAGE_FILE': str(tmp_path / '.coverage')})
+    copy = Copy(tmp_path, ())
+    runner = LiveRunner(copy, sources, Durations(
+        {'src/pybind/mgr/perfguard/tests/test_a.py::test_ends': 0.0}, {}, []), 60.0,
+                        Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/'), ())
+    yield runner
+    runner.close()
+
+
+def test_tests_that_run_the_line_judge_a_mutant(live: LiveRunner) -> None:
+    path = 'src/pybind/mgr/perfguard/a.py'
+    fates: Dict[str, List[str]] = {}
+    for mutant in mutants_of(path, LIVE['a.py']):
+        if mutant.line == 7 and mutant.operator != 'removal':
+            continue  # It does not end either.
+        fate = live.run(mutant)
+        place = place_of(mutant, LIVE['a.py'])
+        fates.setdefault('%s %d' % (place.function, mutant.line), []).append(
+            'not judged' if fate is None else 'survives' if fate.killer is None
+            else fate.killer.rpartition('::')[2])
+    assert fates.pop('at_least 3') == ['test_value', 'survives']
+    assert fates.pop('at_least 4') == ['test_value']
+    # Without an end, or with nothing that a test looks at.
+    # A loop without an end, and what no test looks at.
+    assert fates.pop('ends 7') == ['test_ends']
+    assert fates.pop('ends 6') == fates.pop('ends 8') == ['survives']
+    # Only a new process sees what a decorator does with the mutant, and what no test runs.
+    for key in [key for key in fates if key.startswith(('doubled', 'unused'))]:
+        assert set(fates.pop(key)) == {'not judged'}
+    assert set(fates.pop('shifted 16')) == {'test_shifted[1]'} and not fates
+
+
+def test_a_file_that_has_changed_since_its_coverage(tmp_path: Path, live: LiveRunner) -> None:
+    covering = Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/')
+    path = 'src/pybind/mgr/perfguard/a.py'
+    before = covering.tests_of(path, LIVE['a.py'].decode(), [7])
+    assert {name.rpartition('::')[2] for name in before} == {'test_ends'}
+    later = LIVE['a.py'].decode().replace('    while', '    # New.\n    n += 0\n    while')
+    assert before == covering.tests_of(path, later, [9]) < covering.tests_of(path, later, [7])
+    assert IMPORT in covering.tests_of(path, LIVE['a.py'].decode(), [16])
+    assert covering.tests_of('src/pybind/mgr/perfguard/b.py', '', [1]) == frozenset()
 
 
 def test_the_working_tree_has_mutants() -> None:
