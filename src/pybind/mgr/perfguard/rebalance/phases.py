@@ -75,16 +75,18 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 
 
 def _step(draft: Draft) -> Draft:
+    """The step of the present phase. If others have made the change impossible for which PGs move
+    first, no PG is released, and the campaign is aborted unless they may still undo that."""
     change, phase = draft.campaign.change, draft.campaign.phase
     if change is None or not change.moving_first or phase not in (Phase.PINNED, *RELEASING_PHASES):
         return _STEPS[phase](draft)
-    in_vain = change.impossible(draft.seen)
-    if not in_vain:
+    why_impossible = change.impossible(draft.seen)
+    if not why_impossible:
         return _STEPS[phase](draft)
     if change.impossible_for_good or draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS:
-        return draft.enter(Phase.ABORTING, in_vain)
+        return draft.enter(Phase.ABORTING, why_impossible)
     return _STEPS[phase](replace(draft, seen=replace(draft.seen, stops=(
-        *draft.seen.stops, Reason(Code.OVERTAKEN, in_vain)))))
+        *draft.seen.stops, Reason(Code.OVERTAKEN, why_impossible)))))
 
 
 def _note_blocked(draft: Draft) -> Draft:
@@ -96,7 +98,7 @@ def _note_blocked(draft: Draft) -> Draft:
 def _count_turn(draft: Draft) -> Draft:
     """Note this turn in the progress of the campaign."""
     campaign = draft.campaign
-    # Later epochs are of others, and each would write its history again.
+    # After the end, the epoch stays the same: each change of it would write the history again.
     epoch = draft.seen.osdmap.epoch if campaign.active or campaign.ended == draft.now \
         else campaign.progress.last_epoch
     total = _size_of_campaign(draft) if campaign.active \
@@ -107,12 +109,12 @@ def _count_turn(draft: Draft) -> Draft:
 
 
 def _account(before: Campaign, draft: Draft) -> Draft:
-    """Add the turn to the bill of the campaign: what it costs. An event reports it at the end.
+    """Add the costs of the turn to the bill of the campaign, which an event reports at the end.
     `before`: the campaign from before the turn."""
     campaign, observation = draft.campaign, draft.seen
     clients = observation.clients
     if not before.active:
-        # No seconds: otherwise each turn would change the ended campaign, and write its history.
+        # With seconds, each turn would change the ended campaign, and write its history.
         return draft.set(bill=campaign.bill.borrowing(before.holds, campaign.holds, 0.0))
     seconds = max(0.0, draft.now - (before.progress.turned or before.origin.started))
     bill = campaign.bill.after(BillTurn(
@@ -142,15 +144,15 @@ def _is_excused(draft: Draft) -> bool:
 
 
 def _limits(draft: Draft) -> Limits:
-    """Count the time since the last turn for its limit."""
+    """The seconds by what has limited the progress, with those since the last turn."""
     campaign, progress = draft.campaign, draft.campaign.progress
     if not campaign.active:
         return progress.limits
     flights = campaign.flights.in_flight
-    flying = sum(1 for flight in flights.values() if flight.pin is not None)
+    pinned_flights = sum(1 for flight in flights.values() if flight.pin is not None)
     code = limit_of(draft.reasons, campaign.phase is Phase.RELEASING, len(flights),
                     limit(campaign.pace, draft.options).caps.pgs, caps(draft.options).pgs,
-                    draft.pin_count - flying)
+                    draft.pin_count - pinned_flights)
     return charge(progress.limits, code, draft.now - (progress.turned or draft.now))
 
 
@@ -162,15 +164,19 @@ def _size_of_campaign(draft: Draft) -> int:
     return campaign.progress.released + campaign.progress.kept + draft.pin_count + adopted
 
 
-def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
+def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
             pools: Optional[AbstractSet[int]] = None) -> Draft:
-    """One step towards the settings of the phase, as reconcile; `in_force` of the draft tells
-    whether the cluster has them."""
-    lifted = norebalance and _gives_way(draft)
-    if lifted:
-        loose = _loose(draft)
+    """One step towards the settings of the phase; `in_force` of the draft: the cluster has them.
+
+    `norebalance`: it must be set, unless it gives way to recovery. `quiet`: balancer and autoscaler
+    must be off, the latter for `pools` only (None: all), and options of mons and OSDs may be
+    borrowed; False: all of these are given back.
+    """
+    lifted = False
+    if norebalance and _gives_way(draft):
+        loose = _loose_count(draft)
         lifted = not loose
-        draft = _keep_set(draft, loose) if loose else _lift(draft)
+        draft = _report_kept_flag(draft, loose) if loose else _report_lifted_flag(draft)
     norebalance = norebalance and not lifted
     campaign, settings = draft.campaign, draft.seen.settings
     # Only while the campaign needs its settings; at its end all of them are given back.
@@ -185,14 +191,15 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
 
 
 def _gives_way(draft: Draft) -> bool:
-    """Whether norebalance, if it is ours, keeps PGs from their recovery."""
+    """Whether norebalance, if it is ours, must be cleared for a moment, so that degraded PGs can
+    recover."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
         NOREBALANCE in flags | draft.seen.settings.taken)
     return not theirs and gives_way(draft.campaign.holds.blocked, draft.now)
 
 
-def _loose(draft: Draft) -> int:
+def _loose_count(draft: Draft) -> int:
     """PGs that would all move at once if norebalance was cleared now, as a change of CRUSH has
     remapped them and they have no pin; 0: few enough. PGs that lack a copy move in any case."""
     number = 0
@@ -202,7 +209,8 @@ def _loose(draft: Draft) -> int:
     return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
 
 
-def _keep_set(draft: Draft, loose: int) -> Draft:
+def _report_kept_flag(draft: Draft, loose: int) -> Draft:
+    """Report that norebalance stays set, although it keeps degraded PGs from their recovery."""
     return draft.because(
         Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
         'reservations, and norebalance defers these PGs; it stays set, since %s remapped without '
@@ -210,22 +218,22 @@ def _keep_set(draft: Draft, loose: int) -> Draft:
             pgs_are(draft.seen.signals.counts.degraded_waiting), pgs_are(loose)))
 
 
-def _lift(draft: Draft) -> Draft:
+def _report_lifted_flag(draft: Draft) -> Draft:
     """Report that norebalance is cleared, so that degraded PGs can recover."""
     holds, counts = draft.campaign.holds, draft.seen.signals.counts
-    waiting = pgs_are(counts.degraded_waiting)
+    waiting_pgs = pgs_are(counts.degraded_waiting)
     if holds.flag is not None and not holds.flag.returning:
         draft = draft.event('settings', 'norebalance is cleared so that degraded PGs can recover',
-                            waiting + ' degraded and waiting behind PGs without objects')
+                            waiting_pgs + ' degraded and waiting behind PGs without objects')
     return draft.because(
         Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
         'reservations, and norebalance defers these PGs; it is cleared for at most %d s'
-        % (waiting, GIVE_WAY_SECONDS))
+        % (waiting_pgs, GIVE_WAY_SECONDS))
 
 
-def _yields(draft: Draft) -> bool:
-    """Whether norebalance is cleared, although the phase would keep it set, because of an
-    evacuation.
+def _yields_to_evacuation(draft: Draft) -> bool:
+    """Whether norebalance is cleared because of an evacuation, although the phase would keep it
+    set.
 
     Not for the moment in which pins are sent, or PGs are pinned back. Nor if the operator has
     paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
@@ -241,26 +249,30 @@ def _yields(draft: Draft) -> bool:
 
 
 def _to_pin_back(draft: Draft) -> AbstractSet[str]:
-    """PGs in flight that are to be pinned back, once norebalance is in force. During an evacuation,
-    or a long pause with many OSDMaps, these are all that norebalance would otherwise stop."""
+    """PGs in flight that are to be pinned back once norebalance is in force: those that the
+    observation names. During a long pause in which the mons keep OSDMaps, and if movement is halted
+    while an evacuation keeps norebalance from stopping it: all that were pinned."""
     campaign, evacuation = draft.campaign, draft.seen.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
-    if not (_keeps_maps(draft) if campaign.orders.paused else evacuation and campaign.pace.halted):
+    pins_all_back = _keeps_maps(draft) if campaign.orders.paused \
+        else bool(evacuation) and campaign.pace.halted
+    if not pins_all_back:
         return draft.seen.pin_back & campaign.flights.in_flight.keys()
     return {pgid for pgid, flight in campaign.flights.in_flight.items()
             if flight.pin is not None and pgid not in evacuation}
 
 
 def _keeps_maps(draft: Draft) -> bool:
-    """Whether the mons keep many OSDMaps because a long pause keeps PGs in flight unclean."""
+    """Whether the mons cannot trim OSDMaps because a long pause keeps PGs in flight unclean."""
     is_long = draft.now - draft.campaign.orders.paused_at >= LONG_PAUSE_SECONDS
     return is_long and bool(draft.campaign.flights.in_flight) and not others_degraded(draft) \
         and bool(maps_to_trim(draft, False))
 
 
 def _report_evacuation(draft: Draft) -> Draft:
-    """Report PGs that leave OSDs which are to be emptied, or that norebalance keeps there."""
+    """Report PGs that leave OSDs which are to be emptied, or that norebalance keeps there, and note
+    since when it does."""
     flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
     if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
         holds = draft.campaign.holds
@@ -277,7 +289,8 @@ def _report_evacuation(draft: Draft) -> Draft:
 
 
 def _accept_own_crush(draft: Draft) -> Draft:
-    """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
+    """If the operator makes the change of CRUSH: attribute all changes to the campaign until the
+    PGs are pinned."""
     campaign, version = draft.campaign, draft.seen.crush_version
     if campaign.change is None and version != campaign.crush.version:
         draft = _note_emptied(draft)
@@ -301,7 +314,8 @@ def _note_emptied(draft: Draft) -> Draft:
 def _prepared(draft: Draft) -> Draft:
     """One turn of PREPARED: wait for the settings, then for the CRUSH change."""
     draft = _accept_own_crush(draft)
-    draft = _borrow(_forget_others(draft, _still_incomplete(draft)), norebalance=True)
+    draft = _forget_unpinnable_except(draft, _still_incomplete(draft))
+    draft = _borrow_settings(draft, norebalance=True)
     if draft.in_force:
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     elif not draft.campaign.holds.prepared:
@@ -340,7 +354,7 @@ def _pinning(draft: Draft) -> Draft:
         draft = _accept_own_crush(draft)
     if not joining:
         draft = pin_remapped(draft)
-    draft = _borrow(draft, norebalance=joining or not _yields(draft))
+    draft = _borrow_settings(draft, norebalance=joining or not _yields_to_evacuation(draft))
     ready = draft.in_force
     if ready and not draft.campaign.holds.prepared:
         # Resumed after an abort.
@@ -349,15 +363,16 @@ def _pinning(draft: Draft) -> Draft:
         draft, ready = draft.report(BALANCER_ON), False
     if joining:
         return join(draft)
-    awaited = _awaited_by_pins(draft)
-    if awaited is not None:
-        return draft.report(awaited)
+    reason = _awaited_by_pins(draft)
+    if reason is not None:
+        return draft.report(reason)
     return draft.enter(Phase.PINNED, _pinned_summary(draft)).because(
         Code.PINNED, _pinned_summary(draft))
 
 
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
-    """Why not every PG of the campaign is known to be pinned."""
+    """Why PINNING does not end yet: PGs are not pinned, may still be remapped, or have no goals;
+    None: it does."""
     peering = unsettled(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
                         draft.options.max_transition_ratio)
     if draft.to_pin:
@@ -367,7 +382,7 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
                       % plural(len(draft.campaign.pinning.sent), 'pin'))
     if peering:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
-    if not _reported(draft):
+    if not _all_have_reported(draft):
         return _REPORTS
     return None if draft.seen.goals_fit else _NO_GOALS
 
@@ -378,12 +393,14 @@ def _left_reason(draft: Draft) -> Reason:
 
 
 def _recovering(draft: Draft) -> str:
+    """Text on PGs that are pinned after their recovery; '' if there are none."""
     degraded = waiting(draft.campaign)
     return ' (%d of them must recover first)' % degraded if degraded else ''
 
 
-def _reported(draft: Draft) -> bool:
-    """The PG states are younger than the phase and than the last pins."""
+def _all_have_reported(draft: Draft) -> bool:
+    """Whether all PGs have reported their states since the phase began and the last pins were
+    sent."""
     last = max(draft.campaign.pinning.sent_at, draft.campaign.phase_since)
     return draft.now - last > draft.seen.stats_period + 1
 
@@ -398,7 +415,7 @@ def _pinned_summary(draft: Draft) -> str:
 def _pinned(draft: Draft) -> Draft:
     """One turn of PINNED: pin what others remap, and wait for the start."""
     draft = draft.then(drop_stale_goals, pin_remapped)
-    draft = _borrow(draft, norebalance=not _yields(draft))
+    draft = _borrow_settings(draft, norebalance=not _yields_to_evacuation(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     if draft.to_pin:
         return draft.report(_left_reason(draft))
@@ -413,7 +430,8 @@ def _pinned(draft: Draft) -> Draft:
 
 
 def _arriving(draft: Draft) -> List[Reason]:
-    """The OSDs of a new host start one by one, and the first would receive the PGs of all."""
+    """Why an automatic expansion does not release PGs yet; []: it may. The OSDs of a new host start
+    one by one, and the first would receive the PGs of all."""
     settle = draft.options.auto_expand_settle
     quiet = draft.now - draft.seen.osds_changed
     if draft.campaign.origin.trigger != 'auto' or quiet >= settle:
@@ -435,14 +453,14 @@ def _releasing(draft: Draft) -> Draft:
     draft = set_copying(draft, pace_before, degraded)
     obstacles = _obstacles(draft, degraded)
     draft = replace(draft, stops=obstacles.partial)
-    # PGs without pins are released by clearing the flag, others by removing their pins.
+    # PGs without pins are released by clearing norebalance, others by removing their pins.
     keeps_loose = bool(obstacles.loose and (
         obstacles.stops or obstacles.shut or _confirming(draft)))
-    still = (draft.campaign.orders.paused or unguarded or draft.campaign.pace.halted
-             or keeps_loose) and not _yields(draft)
-    if not still:
+    norebalance = (draft.campaign.orders.paused or unguarded or draft.campaign.pace.halted
+                   or keeps_loose) and not _yields_to_evacuation(draft)
+    if not norebalance:
         draft = adopt_unpinnable(draft, obstacles.loose)
-    draft = _borrow(draft, norebalance=still)
+    draft = _borrow_settings(draft, norebalance=norebalance)
     if draft.to_pin:
         draft = draft.report(_left_reason(draft))
     if is_still(draft):
@@ -464,7 +482,8 @@ def _releasing(draft: Draft) -> Draft:
 
 
 def _complete(draft: Draft) -> Draft:
-    """Go on once all PGs have been released and are in place."""
+    """Once all PGs have been released and are in place: go on with what is left of the change, else
+    to FINISHING."""
     if draft.campaign.flights.in_flight or draft.pin_count and not draft.campaign.keeps_pins:
         return draft
     unclean = _unclean(draft)
@@ -494,6 +513,7 @@ def _complete(draft: Draft) -> Draft:
 
 
 def _begin_tranche(draft: Draft, change: Change) -> Draft:
+    """Pin and release again, for the next tranche of the change."""
     draft = report_left_out(draft, draft.campaign.change, change)
     # It was started, so it continues.
     return draft.set(change=change, automatic=True).enter(
@@ -511,8 +531,8 @@ def _refilled(draft: Draft) -> str:
 
 
 def _flag_is_coming(draft: Draft) -> bool:
-    """norebalance was set, and no OSDMap has shown it. If it was cleared now and set again, the
-    OSDMaps of both commands would come later, and look like changes by others."""
+    """Whether norebalance was set and no OSDMap has shown it yet. If it was cleared now and set
+    again, the OSDMaps of both commands would arrive later, and look like changes by others."""
     flag = draft.campaign.holds.flag
     return flag is not None and not flag.seen and not flag.returning
 
@@ -535,19 +555,20 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     loose = loose_moves(draft)
     wide, partial = spread(stops_of(draft), flight_osds(draft.campaign))
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
-    full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
-    stops = [stop.reason for stop in wide if stop.reason not in full]
+    mon_disk = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
+    stops = [stop.reason for stop in wide if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:
         stops.append(Reason(Code.HALTED, 'all movement is halted until client latency is back '
                             'within its limit: %s' % draft.campaign.pace.why))
     stops += stopped_moves(draft, loose, partial) + _arriving(draft)
-    # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
-    trimming = [] if loose else full + maps_to_trim(draft, degraded)
+    # The mons do not trim OSDMaps while norebalance keeps PGs remapped, so these must move.
+    trimming = [] if loose else mon_disk + maps_to_trim(draft, degraded)
     return _Obstacles(loose, tuple(partial), tuple(stops),
                       (*out_of_hours(draft), *trimming))
 
 
 def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
+    """Whether PGs are left to be released, and none may be now."""
     return bool(obstacles.shut and (obstacles.loose or any(
         pgid not in draft.campaign.flights.in_flight for pgid in draft.pins)))
 
@@ -573,7 +594,8 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
 
 
 def _end_pause(draft: Draft) -> Draft:
-    """Resume after the duration of the pause."""
+    """Resume once the pause has expired; until then, note from time to time how much of it is
+    left."""
     campaign, orders = draft.campaign, draft.campaign.orders
     if not orders.paused or not orders.paused_until or draft.now < orders.paused_until:
         return draft.set(orders=orders.counting(draft.now))
@@ -589,7 +611,7 @@ def _pause_left(draft: Draft) -> str:
 
 
 def _confirming(draft: Draft) -> bool:
-    """A stop condition that has just cleared may recur with the next report: wait, to avoid
+    """Whether a stop condition has cleared that may recur with the next report: wait, to avoid
     flapping."""
     return draft.now - draft.campaign.progress.stopped < draft.seen.stats_period
 
@@ -606,12 +628,12 @@ def _unclean(draft: Draft) -> _Unclean:
     counts, campaign = draft.seen.signals.counts, draft.campaign
     unclean = counts.in_transition + max(
         0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
-    since = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
+    idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
     if unclean:
-        passed = min(since, draft.now - campaign.phase_since)
-        return _Unclean(passed > FINISH_PATIENCE_SECONDS, (Reason(
+        waited = min(idle, draft.now - campaign.phase_since)
+        return _Unclean(waited > FINISH_PATIENCE_SECONDS, (Reason(
             Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean)),))
-    if since <= draft.seen.stats_period + 1:
+    if idle <= draft.seen.stats_period + 1:
         return _Unclean(False, (_REPORTS,))
     return _Unclean(True)
 
@@ -621,9 +643,9 @@ def _finishing(draft: Draft) -> Draft:
     if draft.campaign.orders.keep:
         draft = _hand_over(draft)
     if draft.campaign.flights.in_flight:
-        return _borrow(draft, norebalance=False).because(
+        return _borrow_settings(draft, norebalance=False).because(
             Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.flights.in_flight)))
-    draft = _borrow(draft, norebalance=False, quiet=False)
+    draft = _borrow_settings(draft, norebalance=False, quiet=False)
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
     unclean = _unclean(draft)
@@ -668,9 +690,9 @@ def _aborting(draft: Draft) -> Draft:
         return _await_abort(draft, Reason(
             Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in flight'))
     draft = draft.then(pin_back, pin_remapped, _accept_last_step)
-    awaited_pins = _awaited_by_abort(draft)
-    if awaited_pins is not None:
-        return _await_abort(draft, awaited_pins)
+    reason = _awaited_by_abort(draft)
+    if reason is not None:
+        return _await_abort(draft, reason)
     draft = _forget_balance_moves(draft)
     if draft.campaign.rollback.wanted is not None:
         return _roll_back(draft, draft.campaign.rollback.wanted).enter(
@@ -688,7 +710,8 @@ def _aborting(draft: Draft) -> Draft:
 
 
 def _await_abort(draft: Draft, reason: Reason) -> Draft:
-    return _borrow(draft, norebalance=True).report(reason)
+    """Keep norebalance set while the abort waits."""
+    return _borrow_settings(draft, norebalance=True).report(reason)
 
 
 def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
@@ -699,7 +722,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     if unpinned or campaign.pinning.sent or campaign.flights.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
             unpinned + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))
-    if not _reported(draft):
+    if not _all_have_reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
     peering = unsettled(campaign, draft.pins, draft.seen, draft.options.max_transition_ratio)
@@ -715,6 +738,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
     # The pins lead back to the upmaps from before, not to a balanced state.
     pins = {pgid: pin for pgid, pin in without_goals(draft.pins).items()
             if draft.pin_of(pgid) is not None}
+    # PGs that the campaign has moved by upmaps, which are no pins, return as well.
     for pgid, led in campaign.ahead.items():
         pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
         if not is_mixture(present if pin is None else pin.before, led.entry, led.before):
@@ -729,20 +753,21 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
 
 
 def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
-    """Whether the operator has to decide how an aborted campaign ends. `unpinned`: as
-    _unpinned."""
+    """Whether the operator has to decide how an aborted campaign ends. `unpinned`: PGs that only
+    norebalance keeps in place."""
     change = draft.campaign.change
-    return bool(draft.pin_count or unpinned or _begun(draft)
+    return bool(draft.pin_count or unpinned or _begun_pools(draft)
                 or change is not None and change.partly)
 
 
-def _begun(draft: Draft) -> FrozenSet[int]:
+def _begun_pools(draft: Draft) -> FrozenSet[int]:
+    """The pool whose PGs have moved for a change that is not in force yet, if any."""
     change = draft.campaign.change
     return frozenset() if change is None else change.begun_pools(draft.seen.osdmap)
 
 
 def _unpinned(draft: Draft) -> List[str]:
-    """PGs without pins that would move without norebalance, and stay because of it.
+    """PGs without pins that only norebalance keeps in place.
 
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
@@ -768,14 +793,15 @@ def of_last_step(draft: Draft) -> List[str]:
 
 
 def _accept_last_step(draft: Draft) -> Draft:
-    """They are no excess, neither now nor if the campaign is resumed before they have arrived. The
-    releases had forgotten that once they were in flight."""
+    """Accept that the PGs of the last step move without a pin, now and if the campaign is resumed
+    before they have arrived: once they were in flight, they no longer counted as accepted."""
     orders = draft.campaign.orders
     return draft.set(orders=replace(orders, accepted_unpinnable=max(
         orders.accepted_unpinnable, len(of_last_step(draft)))))
 
 
 def _arriving_text(draft: Draft) -> str:
+    """Text on the PGs of the last step that still move after an abort; '' if there are none."""
     pgids = of_last_step(draft)
     return '; %s that cannot be pinned still %s to where CRUSH places %s' % (
         pgs(len(pgids)), *(('moves', 'it') if len(pgids) == 1 else ('move', 'them'))) \
@@ -783,12 +809,13 @@ def _arriving_text(draft: Draft) -> str:
 
 
 def _still_incomplete(draft: Draft) -> List[str]:
+    """The remapped PGs that still have nowhere to move."""
     return [pgid for pgid in draft.campaign.pinning.incomplete
             if pgid in draft.seen.osdmap.pg_temp and not _may_move(draft, pgid)]
 
 
-def _forget_others(draft: Draft, still_known: Sequence[str]) -> Draft:
-    """Only these PGs are still known to be unpinnable."""
+def _forget_unpinnable_except(draft: Draft, still_known: Sequence[str]) -> Draft:
+    """Forget that PGs are unpinnable, except for these."""
     unpinnable = draft.campaign.pinning.unpinnable
     if len(still_known) == len(unpinnable):
         return draft
@@ -804,15 +831,16 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     """
     pinned = {pgid for pgid in (*draft.pins, *draft.new_pins) if pgid not in draft.unpins}
     draft = draft.set(left=draft.pin_count)
-    return _borrow(draft, norebalance=bool(unpinned) and not _yields(draft),
+    return _borrow_settings(draft, norebalance=bool(unpinned) and not _yields_to_evacuation(draft),
                    quiet=_is_open(draft, unpinned),
-                   pools={*map(pool_of, pinned), *_begun(draft)})
+                   pools={*map(pool_of, pinned), *_begun_pools(draft)})
 
 
 def _aborted(draft: Draft) -> Draft:
-    """An aborted campaign that keeps PGs pinned."""
+    """One turn of an ABORTED campaign that keeps PGs in place until the operator decides; it ends
+    once there is none left."""
     unpinned = _unpinned(draft)
-    draft = _forget_others(draft, [*unpinned, *_still_incomplete(draft)])
+    draft = _forget_unpinnable_except(draft, [*unpinned, *_still_incomplete(draft)])
     draft = _keep_settings(draft, unpinned)
     campaign = draft.campaign
     if not _is_open(draft, unpinned):
@@ -830,6 +858,7 @@ def _aborted(draft: Draft) -> Draft:
 
 
 def _resume_does(draft: Draft) -> str:
+    """What "campaign resume" does with an aborted campaign."""
     change = draft.campaign.change
     if change is not None and (change.stage is ChangeStage.WANTED or change.partly):
         return ('continues the rollback' if draft.campaign.rollback.begun
@@ -838,6 +867,7 @@ def _resume_does(draft: Draft) -> str:
 
 
 def _end(draft: Draft, phase: Phase) -> Draft:
+    """Enter DONE or ABORTED."""
     campaign = draft.campaign
     draft = draft.enter(phase, '%s released, %d kept as upmaps%s%s' % (
         pgs(campaign.progress.released), campaign.kept_now, _left_tiny(draft),

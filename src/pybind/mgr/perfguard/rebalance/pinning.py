@@ -52,32 +52,33 @@ def audit(draft: Draft) -> Draft:
 
 
 def _confirm(draft: Draft) -> Draft:
-    """Read back the pins that were sent."""
-    pinning: Dict[str, Sent] = {}
+    """Read back the pins that were sent. Those that the OSDMap does not show in time are sent
+    again, given up, or left to others who have set another upmap."""
+    unconfirmed: Dict[str, Sent] = {}
     for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
         if pin is None or draft.pool(pgid) is None:
-            draft = _end_trial(draft, pgid, False)
+            draft = _end_trial(draft, pgid, kept=False)
             continue
         present = draft.seen.osdmap.entry(pgid)
         if present == pin.entry:
             if pin.earlier is not None:
-                draft = draft.note_pins({pgid: pin})
+                draft = draft.note_pins({pgid: pin})  # without `earlier`
         elif draft.now - sent.since <= draft.options.readback_timeout:
-            pinning[pgid] = sent
+            unconfirmed[pgid] = sent
         elif _is_needless(draft, pgid, pin) \
                 or not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
             draft = _drop(draft, pgid, pin, present)
         elif sent.times < PIN_SEND_TIMES:
             draft = _pin_again(draft, pgid, pin)
-            pinning[pgid] = Sent(draft.now, sent.times + 1)
+            unconfirmed[pgid] = Sent(draft.now, sent.times + 1)
         else:
             draft = _give_up(draft, pgid, pin)
-        if pgid not in pinning or draft.pin_of(pgid) != pin:
-            draft = _end_trial(draft, pgid, present == pin.entry)
-    if pinning == draft.campaign.pinning.sent:
+        if pgid not in unconfirmed or draft.pin_of(pgid) != pin:
+            draft = _end_trial(draft, pgid, kept=present == pin.entry)
+    if unconfirmed == draft.campaign.pinning.sent:
         return draft
-    return draft.set(pinning=replace(draft.campaign.pinning, sent=pinning))
+    return draft.set(pinning=replace(draft.campaign.pinning, sent=unconfirmed))
 
 
 def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
@@ -88,7 +89,8 @@ def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
 
 
 def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft:
-    """Forget a pin that is needless or was replaced."""
+    """Forget a pin that is needless or was replaced by others; not as long as pairs of a needless
+    one are in the OSDMap."""
     if not _is_needless(draft, pgid, pin):
         return draft.forget_pins([pgid]).event(
             'pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
@@ -99,8 +101,8 @@ def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft
 
 
 def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
-    """The pin may never have been sent: this mgr may have taken over from one that failed before.
-    Or the mons dropped it because CRUSH places the PG elsewhere by now."""
+    """Send a pin again. It may never have been sent: this mgr may have taken over from one that
+    failed before. Or the mons dropped it because CRUSH places the PG elsewhere by now."""
     decision = pin_decision(draft, pgid, pin.entry)
     if decision.reason:
         return draft.send(SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid)))
@@ -170,7 +172,7 @@ def _find_lost(draft: Draft) -> Draft:
 
 
 def _forget_purged(draft: Draft) -> Draft:
-    """The mons refuse upmaps to OSDs that no longer exist, so no release may lead to one."""
+    """Remove purged OSDs from the entries to which releases lead: the mons would refuse them."""
     osds = draft.seen.osdmap.osds
     changed: Dict[str, PinRecord] = {}
     for pgid in draft.pins.leading_elsewhere(osds):
@@ -189,20 +191,21 @@ def _forget_purged(draft: Draft) -> Draft:
 
 
 def _remaining(draft: Draft, pin: PinRecord, present: UpmapEntry) -> PinRecord:
-    """The record of a pin of which the mons have kept `present`."""
+    """The record of a pin of which the OSDMap shows the part `present`."""
     goal = pin.goal if draft.campaign.removes_upmaps else None
     return replace(pin, entry=present, raw=None, goal=goal)
 
 
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
-    """A rollback sends the pairs that the PG is to end with along with those of the pin."""
+    """Whether the entry `now` in the OSDMap is a part of the pin, perhaps with pairs of the entry
+    that its release sets: a rollback sends both together."""
     return any(now.vector == entry.vector and set(now.items) <= {*entry.items, *pin.leads_to.items}
                for entry in pin.ours)
 
 
 def pin_remapped(draft: Draft) -> Draft:
-    """Pin PGs that are remapped and not in flight. `left` of the draft counts those that are left
-    for later turns, including those that are `awaited`.
+    """Pin PGs that are remapped and not in flight. `to_pin` of the draft counts those that are left
+    for later turns, including those that are pinned after their recovery.
 
     PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
     for recovery. Of PGs that leave OSDs which are to be emptied, the other shards are pinned if
@@ -231,19 +234,20 @@ def pin_remapped(draft: Draft) -> Draft:
 
 
 class _PinPlan(NamedTuple):
-    """What becomes of the remapped PGs."""
+    """What becomes of the remapped PGs in this turn."""
     decisions: Sequence[PinDecision]
     unpinnable: Mapping[str, Unpinnable]
     #: PGs of an evacuation of which no shard can be pinned.
     let_go: AbstractSet[str]
     #: Number of PGs left for later turns.
     later: int
-    #: Whether the limit of pins is the reason for that.
+    #: Whether the limit of pins (max_pins) is the reason for that, and not the batch size.
     limited: bool
 
 
 def _plan_pins(draft: Draft) -> _PinPlan:
-    """Decide on each remapped PG that is not in flight, as long as more may be pinned."""
+    """Decide on each remapped PG that is not in flight, as long as more may be pinned: `room` PGs
+    may peer at once, and `allowed` more may be pinned in all."""
     campaign = draft.campaign
     room, allowed = _pinning_room(draft), _pins_allowed(draft)
     # Under other CRUSH rules, what could not be pinned is tried again.
@@ -268,14 +272,14 @@ def _plan_pins(draft: Draft) -> _PinPlan:
                 let_go.add(pgid)
             else:
                 decisions.append(decision)
-        elif _is_final(draft, pgid, other_crush):
+        elif _stays_unpinnable(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.pinning.unpinnable[pgid]
         elif len(decisions) >= min(room, allowed):
             later += 1
         else:
             decision = pin_decision(draft, pgid)
             if decision.reason:
-                decision = _trial(draft, decision, decisions)
+                decision = _tried_pin(draft, decision, decisions)
             if decision.reason:
                 unpinnable[pgid] = decision.reason
             elif decision.action is not None:
@@ -283,9 +287,10 @@ def _plan_pins(draft: Draft) -> _PinPlan:
     return _PinPlan(decisions, unpinnable, let_go, later, allowed <= min(room, len(decisions)))
 
 
-def _trial(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
-    """A pin of the same PG if the mons are expected to cancel each one under its rule, which no
-    other PG has tried. Releases of Ceph to come may keep them.
+def _tried_pin(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
+    """A decision to pin a PG that seems unpinnable, as a trial: if the mons are expected to cancel
+    every upmap under its rule, which no other PG has tried, and `decision` if not. Later releases
+    of Ceph may keep such upmaps.
 
     Not in an upgrade: the next leader of the mons may be one that cancels them. Nor for an abort,
     which would wait for the result.
@@ -326,15 +331,16 @@ def _moves_others(draft: Draft, pgid: str) -> bool:
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
     if pool is None or place is None:
         return False
-    stay = {NO_OSD, *draft.seen.evacuation[pgid]}
+    must_be_left = {NO_OSD, *draft.seen.evacuation[pgid]}
     if pool.erasure:
-        return any(old != new and old not in stay for old, new in zip(place.acting, place.up))
-    return not stay.union(place.up).issuperset(place.acting)
+        return any(old != new and old not in must_be_left
+                   for old, new in zip(place.acting, place.up))
+    return not must_be_left.union(place.up).issuperset(place.acting)
 
 
 def _pinning_room(draft: Draft) -> int:
-    """PGs that may be pinned now. A pin ends the remapping of a PG and moves no data, so many may
-    peer at once, but not all."""
+    """How many PGs may be pinned now. A pin ends the remapping of a PG and moves no data, so many
+    may peer at once, but not all."""
     campaign, batch = draft.campaign, draft.options.pin_batch
     room = batch - max(len(campaign.pinning.sent), draft.in_transition)
     stuck = not campaign.pinning.sent and draft.now - campaign.pinning.sent_at > STUCK_PINS_SECONDS
@@ -342,6 +348,7 @@ def _pinning_room(draft: Draft) -> int:
 
 
 def _pin(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
+    """Carry out the decisions, and note which pins were sent and which of them are trials."""
     draft = _carried_out(draft, decisions)
     pinned = [decision.pgid for decision in decisions if decision.pin]
     if not pinned:
@@ -353,6 +360,7 @@ def _pin(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
 
 
 def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
+    """Note and forget pins, and send the entries, as decided."""
     pins = {decision.pgid: decision.pin for decision in decisions if decision.pin is not None}
     return draft.note_pins(pins) \
         .forget_pins([decision.pgid for decision in decisions if decision.forgets]) \
@@ -360,8 +368,8 @@ def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
 
 
 def _pins_allowed(draft: Draft) -> int:
-    """How many more PGs may be pinned. PGs that others remap meanwhile may double the pins of the
-    campaign; an abort pins all of them."""
+    """How many more PGs may be pinned within the limit (max_pins). PGs that others remap meanwhile
+    may double the pins of the campaign; an abort pins all of them."""
     reason = Reason(Code.PIN_LIMIT, '')
     campaign = draft.campaign
     if campaign.phase is Phase.ABORTING or is_waived(reason, campaign.orders.acknowledged):
@@ -371,12 +379,12 @@ def _pins_allowed(draft: Draft) -> int:
 
 
 def is_still(draft: Draft) -> bool:
-    """norebalance is in force, or others want it cleared."""
+    """Whether norebalance is in force, or others want it cleared."""
     return NOREBALANCE in draft.seen.osdmap.flags or draft.campaign.holds.gave_up_flag
 
 
-def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
-    """Whether the reason why the PG cannot be pinned is known and has not changed.
+def _stays_unpinnable(draft: Draft, pgid: str, other_crush: bool) -> bool:
+    """Whether the PG cannot be pinned for a reason that is known and has not changed.
 
     OSDs may return and complete a set; what the mons have refused, they refuse again as long as
     CRUSH is the same.
@@ -408,7 +416,8 @@ def lastingly_unpinnable(campaign: Campaign) -> Dict[str, Unpinnable]:
 
 
 def kept_on_osds(campaign: Campaign, observation: Observation) -> Evacuation:
-    """The PGs that norebalance keeps on OSDs which are to be emptied, while it is set.
+    """The PGs that norebalance, while it is set, keeps on OSDs which are to be emptied; PG -> these
+    OSDs.
 
     In PREPARED these are also PGs of OSDs whose CRUSH weight 0 counts as the operator's change: it
     may be another one's, for a disk that fails.
@@ -435,8 +444,9 @@ def awaited(draft: Draft) -> int:
 
 
 def _only_recovers(draft: Draft, pgid: str) -> bool:
-    """Whether the PG lacks an OSD, and none is down that may come back, or none of its copies or
-    shards is misplaced; or it has nowhere to move while an OSD is down."""
+    """Whether a degraded PG need not be pinned after its recovery: it has nowhere to move; or it
+    lacks an OSD, and either none is down that may come back or none of its copies or shards is
+    misplaced."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
     if pool is None or place is None:
         return False
@@ -502,7 +512,8 @@ def unpinned_warning(campaign: Campaign, pins: int, observation: Observation,
 
 
 def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[Unpinnable]:
-    """Why a remapped PG must not be pinned, whether or not that is possible; None if it may be."""
+    """Why a remapped PG must not be pinned, even if the mons would keep the pin; None if it may
+    be."""
     merging = merge_reason(pool, pgid)
     if merging is not None:
         return Unpinnable(merging)
@@ -539,15 +550,15 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
     old = draft.pin_of(pgid)
     raw = _raw(draft, pool, place, present)
     before = _before(draft, pool, present, raw) if old is None else old.before
+    action = SetEntry(pgid, result.entry, _with_late(present, sent, result.entry))
     if result.entry == before:
-        return PinDecision(pgid, action=SetEntry(pgid, before, _with_late(present, sent, before)),
-                           forgets=True)
+        return PinDecision(pgid, action=action, forgets=True)
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
-    pin = PinRecord(before, result.entry, raw, was=None if old is None else old.was)
-    return PinDecision(pgid, action=SetEntry(pgid, result.entry, _with_late(
-        present, sent, result.entry)), pin=pin if old is None or old.entry != pin.entry
-        else replace(old, raw=raw))
+    if old is not None and old.entry == result.entry:
+        return PinDecision(pgid, action=action, pin=replace(old, raw=raw))  # with its goal
+    return PinDecision(pgid, action=action, pin=PinRecord(
+        before, result.entry, raw, was=None if old is None else old.was))
 
 
 def _is_in_place(pool: Pool, place: Placement) -> bool:
@@ -581,7 +592,8 @@ def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
 
 
 def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
-    """The entry that a release restores: the part of the present entry that is still valid."""
+    """The entry that a release restores: the part of the present one that leads to no drained OSD
+    and obeys the rule of the pool."""
     before = without(present, draft.campaign.drained)
     return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
 
@@ -594,5 +606,5 @@ def _note_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draf
         draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why.reason)
     if len(fresh) > 10:
         draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
-    # Also if only details differ.
+    # Also without new PGs, since the reasons may differ.
     return draft.set(pinning=replace(draft.campaign.pinning, unpinnable=unpinnable))
