@@ -113,6 +113,7 @@ def ground_of(observation: Observation) -> PlanGround:
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
     """What has changed since a plan was saved, as texts."""
     texts = []
+    # The version also counts changes that were undone.
     if before.crush_version != now.crush_version and (
             before.identity != now.identity or before.crush != now.crush):
         texts.append('CRUSH (version %d, now %d): %s' % (
@@ -308,13 +309,13 @@ class PlanQueue:
         self._store, self._options, self._note = context.store, context.options, context.note
         self._campaigns = campaigns
         self._starter = starter
-        #: The approved plan that is next.
-        self._next: Optional[QueuedOrder] = None
+        #: The order of the queue that is being computed.
+        self._computing: Optional[QueuedOrder] = None
         self._retry = Retry()
 
     def load(self) -> List[str]:
         """Returns texts on what cannot be read."""
-        self._next = None
+        self._computing = None
         return self.saved.load()
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
@@ -340,8 +341,8 @@ class PlanQueue:
         name, order = waiting.order.plan, waiting.order.order
         waiting.order.refuse_codes()
         self.saved.check_new(name)
-        first, _ = self._unfold(order, observation)
-        result = self._starter.preview(waiting, observation, first)
+        first_order, _ = self._unfold(order, observation)
+        result = self._starter.preview(waiting, observation, first_order)
         if result is None:
             return None
         preview, ground = result
@@ -350,7 +351,7 @@ class PlanQueue:
         refuse(preview.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
         answer = preview.answer(replace(order, dry_run=True), None, observation, self._options())
-        # From now on, the ground shows whether CRUSH has changed.
+        # It was checked; from now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
         plan = SavedPlan(name, observation.now, order, preview.change, ground, answer,
                          len(preview.planned.pins), token=secrets.token_hex(4))
@@ -359,7 +360,8 @@ class PlanQueue:
         return plan.details(ground)
 
     def _approve(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
-        """Execute a plan, or queue it behind the active campaign."""
+        """Begin the campaign of a plan, or queue it behind the active one; only show that if the
+        order previews. None: it is being computed. Raises Refused."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)
         waiting.order.refuse_codes()
@@ -381,11 +383,12 @@ class PlanQueue:
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**queued, 'dry_run': False}
-        order, keep = self._unfold(plan.order, observation)
+        first_order, keep_rest = self._unfold(plan.order, observation)
         if waiting.order.previews:
-            order = replace(order, dry_run=True, accept=(*order.accept, *waiting.order.accept))
-        answer = self._starter.change(waiting, observation, order, plan,
-                                      'plan %s was approved' % plan.name, keep)
+            first_order = replace(first_order, dry_run=True,
+                                  accept=(*first_order.accept, *waiting.order.accept))
+        answer = self._starter.change(waiting, observation, first_order, plan,
+                                      'plan %s was approved' % plan.name, keep_rest)
         if answer is None:
             return None
         if not waiting.order.previews:
@@ -400,10 +403,11 @@ class PlanQueue:
                 and self._retry.is_due(now))
 
     def start_next(self, observation: Observation) -> None:
-        """Carry out the plan that was approved first; the campaign before it is DONE."""
+        """Carry out the plan that was approved first; the campaign before it is DONE. If it is
+        refused it is withdrawn, unless it may be accepted later."""
         name = self.saved.queue()[0].name
-        pending, self._next = self._next, None
-        waiting = (pending if pending is not None and pending.order.plan == name
+        computing, self._computing = self._computing, None
+        waiting = (computing if computing is not None and computing.order.plan == name
                    else QueuedOrder(PlanOrder(APPROVE, name)))
         retry, refused = Retry(name).attempt(
             observation.now, lambda: self._begin_next(waiting, observation))
@@ -415,7 +419,7 @@ class PlanQueue:
     def _begin_next(self, waiting: QueuedOrder, observation: Observation) -> Optional[Document]:
         answer = self._approve(waiting, observation)
         if answer is None:
-            self._next = waiting
+            self._computing = waiting
         return answer
 
     def not_done(self) -> str:
@@ -428,6 +432,7 @@ class PlanQueue:
         return '' if last[1] == Phase.DONE.value else 'campaign %d is %s' % last
 
     def _waits(self, plan: SavedPlan) -> str:
+        """Why an approved plan still waits, by its last attempt; '': there was none."""
         return self._retry.waits if plan.approved and plan.name == self._retry.name else ''
 
     def withdraw_all(self, why: str) -> None:

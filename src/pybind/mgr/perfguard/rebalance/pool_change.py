@@ -87,7 +87,7 @@ class PoolChange(PassingChange):
 
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
-    """Raise Refused for a rule that finds too few OSDs for PGs."""
+    """Raise Refused for a rule that finds too few OSDs for PGs of the pool."""
     short = [pgid for pgid, pg in future.all() if not pool.is_complete(pg.raw)]
     if short:
         raise Refused(errno.EINVAL, 'CRUSH rule %s finds fewer than %d OSDs for %s of pool %s, '
@@ -98,17 +98,18 @@ def first_moves(observation: Observation, future: Future,
                 finals: Optional[Mapping[str, OsdSet]] = None,
                 pins: Mapping[str, PinRecord] = {}, changed: Optional[Pool] = None,
                 upmaps_only: bool = False) -> Planned:
-    """The PGs that are not where they end, with the upmaps that lead there.
+    """The PGs that move before a change is made, with the upmaps that lead to their final sets.
 
-    `finals`: the sets of those that move; None: they end where the change places them. `changed`:
-    their pool, if its rule or pg_num is another one while they move. `upmaps_only`: nothing but
-    upmaps is changed, so replicated PGs may end in any order.
+    `finals`: PG -> final set; None: where the change places the PGs. `pins`: the present ones,
+    whose other entries are kept. `changed`: the pool of all PGs, if its rule or pg_num is another
+    one while they move. `upmaps_only`: nothing but upmaps is changed, so replicated PGs may end in
+    any order.
     """
     osdmap, out = observation.osdmap, observation.osdmap.out
     records: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, Unpinnable] = {}
-    for pgid, final in (_followers(osdmap, future, out) if finals is None else finals).items():
+    for pgid, final in (_moved_by_crush(osdmap, future, out) if finals is None else finals).items():
         pool = changed or osdmap.pools.get(pool_of(pgid))
         if pool is None or pgid in osdmap.pg_temp:
             continue
@@ -125,8 +126,8 @@ def first_moves(observation: Observation, future: Future,
     return Planned(records, unpinnable, moves)
 
 
-def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[str, OsdSet]:
-    """The PGs that CRUSH would move, and where."""
+def _moved_by_crush(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[str, OsdSet]:
+    """PG -> where CRUSH would move it without upmaps; only PGs that move."""
     return {pgid: pg.raw for pgid, pg in future.pgs.items()
             if not keeps(pg, UpmapEntry(), osdmap.entry(pgid), out)}
 

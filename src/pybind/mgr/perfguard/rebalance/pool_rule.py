@@ -38,7 +38,7 @@ class RuleChange(PoolChange):
     kind: ClassVar[str] = 'rule'
     value: ClassVar[str] = 'CRUSH rule'
 
-    #: The rule, and the one that follows once it is in force. There is always one.
+    #: The rule of the present part, and the final rule; None: the former is the final one.
     rule: PoolRule = PoolRule(-1, -1)
     then: Optional[int] = None
     #: Names: of the rule at the end, since its id may be given to another one meanwhile; of the
@@ -91,7 +91,8 @@ class RuleChange(PoolChange):
         return self.moves_first
 
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
-        """Why the rule with the id of the ordered one is another."""
+        """Why the change is impossible: another rule has the ID of the ordered one now; '': none
+        has."""
         number = self.rule.rule if self.then is None else self.then
         if self.rule_name in ('', observation.crush.rule_name(number)):
             return ''
@@ -140,6 +141,8 @@ class RuleChange(PoolChange):
                 quote(pool.name), quote(self.found_rule)))
 
     def left_intermediate(self, osdmap: OsdMap, verb: str = 'would keep') -> str:
+        """Warning that the pool keeps the intermediate rule after the campaign; '' if it does not.
+        `verb`: whether it would keep or keeps it."""
         pool = self.pool_in(osdmap)
         if pool is None or not self.intermediate:
             return ''
@@ -175,8 +178,8 @@ def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> P
 
 def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
                   ordered: int, finals: Optional[Mapping[str, OsdSet]] = None) -> int:
-    """The rule under which every PG may be where it is and where it ends: the present one, else
-    that of the others whose failure domain is the largest. Raises Refused.
+    """The rule under which every PG may be where it is and where it ends: if possible the present
+    one, else the one with the largest failure domain. Raises Refused if there is none.
 
     `finals`: PG -> the OSDs where it ends, if not where the new rule places it.
     """
@@ -184,12 +187,12 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (
             candidate != pool.crush_rule, -crush.type_rank(crush.separation(candidate, pool.size)),
             candidate)):
-        bridged = replace(pool, crush_rule=rule)
+        pool_under_rule = replace(pool, crush_rule=rule)
         sets = ((pgid, osds) for pgid, pg in future.all() for osds in (
             pg.raw if finals is None else finals.get(pgid, pg.acting), pg.acting))
         reason = next((
             'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)
-            for pgid, why in ((pgid, broken_rule(bridged, osds, crush, out))
+            for pgid, why in ((pgid, broken_rule(pool_under_rule, osds, crush, out))
                               for pgid, osds in sets) if why), None)
         if reason is None:
             return rule
@@ -201,7 +204,8 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
 
 
 def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]:
-    """How to create a rule above the trees of the present rule and of the ordered one."""
+    """The commands that create a rule which takes the trees of the present rule and of the ordered
+    one. With several trees, they are linked below a common root first."""
     tops = sorted(crush.tops(pool.crush_rule) | crush.tops(ordered))
     root = tops[0] if len(tops) == 1 else '<root>'
     links = ['ceph osd crush link %s root=<root>' % top for top in tops] if len(tops) > 1 else []
@@ -220,7 +224,7 @@ def _common_domain(pool: Pool, ordered: int, crush: CrushRules) -> str:
 
 
 def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
-    """Text on an intermediate rule that protects the data less than the present rule and the
+    """Warning that the intermediate rule `via` protects data less than the present rule and the
     ordered one; '' if it does not."""
     domain, common = crush.separation(via, pool.size), _common_domain(pool, ordered, crush)
     if crush.encloses(domain, common):
@@ -232,7 +236,8 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
 
 
 def with_names(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> RuleChange:
-    """The change with the names of its rules."""
+    """The change with the names of its rules: of the present one, the final one, and the
+    intermediate one."""
     pool, ordered = osdmap.pools[change.rule.pool], change.then
     return replace(
         change, found_rule=crush.rule_name(pool.crush_rule),
@@ -242,10 +247,10 @@ def with_names(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> RuleCha
 
 def rule_details(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
                  fewest_moves: Optional[LeastMoves]) -> Details:
-    """What is shown of a change of a rule. `change`: as from with_names; `fewest_moves`: None: the
-    PGs end where the rule places them."""
+    """What a preview shows of a change of a rule. `change`: with its names; `fewest_moves`: None:
+    the PGs end where the rule places them."""
     pool, moves_first = osdmap.pools[change.rule.pool], change.moves_first or bool(change.via)
-    # PGs to pin in the epoch of the intermediate rule, and why that protects data less.
+    # With an intermediate rule, all PGs are pinned in its epoch.
     pins = pool.pg_num if change.via else 0
     weaker = '' if change.then is None else _weaker(pool, change.rule.rule, change.then, crush)
     upmaps = 0 if fewest_moves is None else fewest_moves.upmaps

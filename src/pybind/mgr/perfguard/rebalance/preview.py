@@ -125,15 +125,16 @@ class Effects:
 
 def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
             options: Options, pgs_by_split: Mapping[int, int]) -> Effects:
-    """The effects of a change on each OSD. `moves`: all moves of the campaign; `pgs_by_split`: as
-    pg_num.pgs_made."""
+    """The effects of a change on each OSD. `moves`: all moves of the campaign; `pgs_by_split`: OSD
+    -> PGs that it gets by splits, or (below 0) loses by merges."""
     all_caps = caps(options)
     movement = movement_of(moves, all_caps.pgs, all_caps.target)
     eta, basis = _eta(movement, facts.rates)
+    # With the hours in which nothing is released.
     clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
     shared = facts.shared
     after = _spaces_after(movement, facts.space, pgs_by_split,
-                          _further_space(moves, shared, observation.signals))
+                          _space_beyond_copies(moves, shared, observation.signals))
     return Effects(tuple(_osd_effects(movement, facts.space, pgs_by_split, after)),
                    clocked, basis, tuple(_borrowed(observation, options)), facts.pg_limit,
                    round(sum(move.bytes * shared.get(pool_of(move.pgid), 0.0)
@@ -141,7 +142,7 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
                    {**facts.space, **after})
 
 
-def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
+def _space_beyond_copies(moves: Sequence[Move], shared: Mapping[int, float],
                    signals: Signals) -> Dict[int, float]:
     """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
     more or less space than they store, and what clones share is not freed."""
@@ -160,32 +161,35 @@ def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
     return bytes_by_osd
 
 
-def _spaces_after(movement: Movement, space: Mapping[int, Space], made: Mapping[int, int],
-                  further: Mapping[int, float]) -> Dict[int, Space]:
-    """The space of the OSDs that gain or lose PGs, once all of these have moved."""
+def _spaces_after(movement: Movement, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
+                  beyond_copies: Mapping[int, float]) -> Dict[int, Space]:
+    """The space of the OSDs that gain or lose PGs, once all of these have moved. `beyond_copies`:
+    from `_space_beyond_copies`."""
     after, loads = {}, {load.osd: load for load in movement.osds}
-    for osd in sorted(loads.keys() | made.keys()):
+    for osd in sorted(loads.keys() | pgs_by_split.keys()):
         load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
         row = space.get(osd, Space(0, 0))
-        used = row.used_bytes + load.bytes_in - load.bytes_out + round(further.get(osd, 0.0))
+        used = row.used_bytes + load.bytes_in - load.bytes_out \
+            + round(beyond_copies.get(osd, 0.0))
         after[osd] = Space(row.total_bytes, max(0, used),
-                           (row.pgs or 0) + made.get(osd, 0) + load.pgs_in - load.pgs_out)
+                           (row.pgs or 0) + pgs_by_split.get(osd, 0)
+                           + load.pgs_in - load.pgs_out)
     return after
 
 
 def _osd_effects(movement: Movement, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
                  after: Mapping[int, Space]) -> List[OsdEffect]:
-    """PGs and fill of each OSD before and after the change. `pgs_by_split`: PGs that a higher
-    pg_num adds."""
-    effects, arriving = [], {load.osd: load.pgs_in for load in movement.osds}
+    """PGs and fill of each OSD before and after the change. `after`: the spaces once all PGs have
+    moved."""
+    rows, arriving = [], {load.osd: load.pgs_in for load in movement.osds}
     for osd, later in after.items():
         row = space.get(osd, Space(0, 0))
         before = row.pgs or 0
-        effects.append(OsdEffect(
+        rows.append(OsdEffect(
             osd, before, later.pgs or 0,
             before + max(0, pgs_by_split.get(osd, 0)) + arriving.get(osd, 0),
             _share(row.used_bytes, row.total_bytes), _share(later.used_bytes, later.total_bytes)))
-    return effects
+    return rows
 
 
 def _share(used: int, total: int) -> Optional[float]:
@@ -193,6 +197,7 @@ def _share(used: int, total: int) -> Optional[float]:
 
 
 def _eta(movement: Movement, rates: Sequence[float]) -> Tuple[Eta, str]:
+    """The estimated time, and where its speed comes from."""
     if not rates:
         seconds = movement.estimated_seconds
         return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), ASSUMED
@@ -210,6 +215,7 @@ def eta_of(size: int, rates: Sequence[float]) -> Eta:
 def _borrowed(observation: Observation, options: Options) -> List[Tuple[str, str]]:
     """Settings that a campaign would borrow now."""
     campaign = Campaign(0, Origin(observation.now), Phase.RELEASING)
+    # Settings that were not read would not be borrowed.
     settings = replace(observation.settings, stored=observation.settings.stored or {})
     mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
            **wanted_mon_options(campaign, options, observation.osdmap)}
@@ -301,9 +307,9 @@ class Preview:
         if isinstance(self.change, WeightChange) and self.outlook is not None:
             capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
                                 Stand(self.outlook.crush, on_osds.space))
-        missing = unreported(observation.osdmap, facts.space, observation.osdmap.osds.keys())
+        warning = unreported(observation.osdmap, facts.space, observation.osdmap.osds.keys())
         return replace(self, effects=on_osds, capacity=capacity,
-                       warnings=(*self.warnings, missing) if missing else self.warnings)
+                       warnings=(*self.warnings, warning) if warning else self.warnings)
 
     @property
     def measured_eta(self) -> Document:
@@ -356,22 +362,23 @@ class Preview:
 
     def all_risks(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """What the operator has to accept. A code may have several texts."""
-        in_steps = self._moved_by_weights(observation)
-        if -(-len(in_steps) // caps(options).pgs) > STEPS_MAX:
-            in_steps = []
+        # PGs without pins of which each tranche moves a few, unless that takes too many tranches.
+        in_tranches = self._moved_by_weights(observation)
+        if -(-len(in_tranches) // caps(options).pgs) > STEPS_MAX:
+            in_tranches = []
         if order.verb == 'rollback':
             # Weights are restored in bursts or tranches, but a whole CRUSH map at once.
-            few = () if self.crush_map is not None or self.outlook is None else \
+            not_at_once = () if self.crush_map is not None or self.outlook is None else \
                 self.planned.unpinnable.keys() - set(moved_by_weights(
-                    self.planned, self.outlook, observation.osdmap)).difference(in_steps)
+                    self.planned, self.outlook, observation.osdmap)).difference(in_tranches)
             all_risks = [*self._pins_risk(order, observation, options),
-                         *self._unpinnable_risk(options, few)]
+                         *self._unpinnable_risk(options, not_at_once)]
             if self.crush_map is not None:
                 all_risks += self._storm_risk(order)
             if self.effects is not None:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
-        all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_steps),
+        all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_tranches),
                      *self._storm_risk(order), *self._pins_risk(order, observation, options)]
         if self.no_outlook:
             all_risks.append(Risk(Code.NO_PREVIEW,
@@ -384,8 +391,8 @@ class Preview:
         return list(dict.fromkeys(all_risks))
 
     def _incomplete_risk(self) -> List[Risk]:
-        """Of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a weight,
-        that is only a warning: they are filled in any case."""
+        """The risk of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a
+        weight, that is only a warning: they are filled in any case."""
         drains_or_replaces = self.change.drained or self.crush_map is not None
         if not self.incomplete or not drains_or_replaces:
             return []
@@ -404,8 +411,9 @@ class Preview:
         return (Code.PG_LIMIT,) if crowded else ()
 
     def _storm_risk(self, order: Order) -> List[Risk]:
-        """The risk of a change that cannot be divided, with too many pins."""
-        if self.crush_map is None and not self.details.key or self.bursts <= 1:
+        """The risk of a change that cannot be divided, with too many pins for one epoch."""
+        can_be_divided = self.crush_map is None and not self.details.key
+        if can_be_divided or self.bursts <= 1:
             return []
         pins = self._pins_at_once
         what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
@@ -420,7 +428,7 @@ class Preview:
                      errno.EFBIG)]
 
     def _pins_risk(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
-        """Of a change with more pins than the mons should check."""
+        """The risk of more pins than the mons should check, unless they come in tranches."""
         why = '' if self.in_tranches(order, observation) else too_many(
             self.most_pins, options, observation.osdmap)
         return [Risk(Code.PIN_LIMIT, '%s: %s' % (why, _FEWER_PINS.get(
@@ -432,17 +440,18 @@ class Preview:
 
     def answer(self, order: Order, campaign: Optional[int], observation: Observation,
                options: Options, health: Sequence[Risk] = ()) -> Document:
-        """The answer to an order, with the effects, and what they cost the mons and the OSDs.
-        `health`: the risks of the state of the cluster."""
-        most_pins = pin_limit(options, observation.osdmap)
+        """The answer to an order: the preview, its costs for the mons and the OSDs, the number of
+        tranches, and the risks. `campaign`: the one that it has begun; None: none. `health`: the
+        risks of the state of the cluster."""
+        max_pins = pin_limit(options, observation.osdmap)
         tranches, moving = 1, self._moved_by_weights(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
-            most_moving = self.change.moving_at_once(
+            max_moving = self.change.moving_at_once(
                 caps(options), observation.crush, 0 if self.outlook is None else mean_bytes(
                     moving, self.outlook, observation))
-            tranches = max(-(-len(self.planned.pins) // most_pins), -(-len(moving) // most_moving))
+            tranches = max(-(-len(self.planned.pins) // max_pins), -(-len(moving) // max_moving))
         return {**self.as_json(order, campaign), **costs(observation, options),
-                'pin_limit': most_pins, 'moved_by_weights': dict(Counter(
+                'pin_limit': max_pins, 'moved_by_weights': dict(Counter(
                     observation.osdmap.pools[pool_of(pgid)].name for pgid in moving)),
                 'risks': risks_json([*health, *self.all_risks(order, observation, options)],
                                     order.accept),
@@ -454,11 +463,11 @@ class Preview:
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 
-    def _unpinnable_risk(self, options: Options, few: Collection[str] = ()) -> List[Risk]:
-        """Too many PGs would move at once, outside the caps, after a change. `few`: PGs that do not
-        count, for example those of which each tranche moves a few."""
+    def _unpinnable_risk(self, options: Options, not_at_once: Collection[str] = ()) -> List[Risk]:
+        """The risk that too many PGs cannot be pinned, and move outside the caps. `not_at_once`:
+        PGs that do not count, for example those of which each tranche moves a few."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
-                  if why != INCOMPLETE and pgid not in few}
+                  if why != INCOMPLETE and pgid not in not_at_once}
         number, pins = len(moving), len(self.planned.pins)
         if not are_many(number, pins, options):
             return []
@@ -470,7 +479,7 @@ class Preview:
                          moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        """The answer to an order. `campaign`: the one that it has begun; None: none."""
+        """The preview as it is shown. `campaign`: the one that the order has begun; None: none."""
         moves = self.planned.moves.values()
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
@@ -500,7 +509,8 @@ class Preview:
 def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
                crush_map: Optional[bytes] = None,
                bases: Mapping[str, UpmapEntry] = NO_BASES) -> Preview:
-    """The pins of a change. `bases`: as in plan_join."""
+    """The preview of a change: its pins, without the effects on OSDs. `bases`: pinned PG -> its
+    entry from before the campaign; not empty for a rollback."""
     if isinstance(outlook, NoFuture):
         return Preview(replace(change, ordinary=True), no_outlook=outlook.reason)
     planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
@@ -514,12 +524,14 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
 def weighed(order: Order, facts: OrderFacts, observation: Observation,
             outlook: Callable[[WeightChange], Outlook],
             entries: Optional[Sequence[ConfigEntry]]) -> Preview:
-    """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
+    """The preview of an order that gives OSDs other CRUSH weights, without the effects on OSDs.
+    Raises Refused.
 
-    `outlook`: where CRUSH places the PGs with a change; `entries`: as in check_weight_sets.
+    `outlook`: where CRUSH places the PGs with a change; `entries`: the configuration database;
+    None: not known.
     """
     change = change_of(order, facts)
-    remarks = check_weight_sets(facts.crush, entries)
+    weight_set_warnings = check_weight_sets(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
     preview = preview_of(change, outlook(change), observation)
     if change.drained and preview.no_outlook:
@@ -527,4 +539,4 @@ def weighed(order: Order, facts: OrderFacts, observation: Observation,
         must_fit_by_weight(set(change.drained), facts.expanded({
             osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))
     return replace(preview, left_out=tuple(not_new.items()),
-                   warnings=warnings(order, change, facts) + remarks)
+                   warnings=warnings(order, change, facts) + weight_set_warnings)
