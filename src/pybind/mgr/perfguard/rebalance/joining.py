@@ -529,6 +529,7 @@ def _unpin(draft: Draft, change: Change) -> Draft:
         if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pins[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
         remaining = _sufficient_part(draft, pgid, pool, place.up, base)
+        # An upmap to a drained OSD does not stay: the PG is released from it.
         if remaining is not None and remaining == without(remaining, change.drained):
             needless[pgid] = remaining
     if not needless:

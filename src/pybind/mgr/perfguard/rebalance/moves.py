@@ -94,7 +94,7 @@ def release_move(pgid: str, osdmap: OsdMap, up: OsdSet, pin: PinRecord, out: Abs
 
 
 def _primary_first(osdmap: OsdMap, new_osds: OsdSet, primary: int, named: Optional[int],
-         out: AbstractSet[int]) -> OsdSet:
+                   out: AbstractSet[int]) -> OsdSet:
     """`new_osds` in an order that begins with the OSD that will lead the PG, as far as it is known.
     `primary`: leads it now; `named`: is to lead it by a pg_upmap_primary entry.
 

@@ -138,7 +138,8 @@ def _has_other_trouble(draft: Draft) -> bool:
 
 
 def _is_excused(draft: Draft) -> bool:
-    """Whether releases wait for the OSDs of announced maintenance, and noout was not forgotten."""
+    """Whether releases wait for the OSDs of announced maintenance; not for longer than
+    ANNOUNCED_SECONDS, after which it may only be noout that was forgotten."""
     return bool(draft.seen.announced) and draft.campaign.idle_seconds(draft.now) \
         < ANNOUNCED_SECONDS and any(reason.code in BY_DOWN_OSDS for reason in draft.reasons)
 
@@ -165,7 +166,7 @@ def _size_of_campaign(draft: Draft) -> int:
 
 
 def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
-            pools: Optional[AbstractSet[int]] = None) -> Draft:
+                     pools: Optional[AbstractSet[int]] = None) -> Draft:
     """One step towards the settings of the phase; `in_force` of the draft: the cluster has them.
 
     `norebalance`: it must be set, unless it gives way to recovery. `quiet`: balancer and autoscaler
@@ -239,12 +240,12 @@ def _yields_to_evacuation(draft: Draft) -> bool:
     paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
     """
     campaign = draft.campaign
-    pinning = draft.to_pin > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
+    is_pinning = draft.to_pin > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
         or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
     emptied = set(campaign.crush.emptied)
     return any(not emptied.issuperset(osds) for osds in draft.seen.evacuation.values()) and not (
-        pinning or campaign.orders.paused or campaign.holds.gave_up_flag
+        is_pinning or campaign.orders.paused or campaign.holds.gave_up_flag
         or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
 
 
@@ -355,12 +356,11 @@ def _pinning(draft: Draft) -> Draft:
     if not joining:
         draft = pin_remapped(draft)
     draft = _borrow_settings(draft, norebalance=joining or not _yields_to_evacuation(draft))
-    ready = draft.in_force
-    if ready and not draft.campaign.holds.prepared:
+    if draft.in_force and not draft.campaign.holds.prepared:
         # Resumed after an abort.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     if balancer_of_others(draft):
-        draft, ready = draft.report(BALANCER_ON), False
+        draft = draft.report(BALANCER_ON)
     if joining:
         return join(draft)
     reason = _awaited_by_pins(draft)
@@ -388,6 +388,7 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
 
 
 def _left_reason(draft: Draft) -> Reason:
+    """The reason to wait for PGs that are still to be pinned."""
     return Reason(Code.UNPINNED, '%s still to be pinned%s' % (
         pgs_are(draft.to_pin), _recovering(draft)))
 
@@ -421,15 +422,15 @@ def _pinned(draft: Draft) -> Draft:
         return draft.report(_left_reason(draft))
     if excess:
         return draft.because(Code.UNPINNABLE, excess)
-    if _arriving(draft):
-        return draft.report(*_arriving(draft))
+    if _osds_arriving(draft):
+        return draft.report(*_osds_arriving(draft))
     if draft.campaign.automatic:
         return draft.enter(Phase.RELEASING, 'automatically')
     return draft.because(Code.AWAITS_START,
                          _pinned_summary(draft) + '; "campaign start" releases them')
 
 
-def _arriving(draft: Draft) -> List[Reason]:
+def _osds_arriving(draft: Draft) -> List[Reason]:
     """Why an automatic expansion does not release PGs yet; []: it may. The OSDs of a new host start
     one by one, and the first would receive the PGs of all."""
     settle = draft.options.auto_expand_settle
@@ -560,7 +561,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     if draft.campaign.pace.halted:
         stops.append(Reason(Code.HALTED, 'all movement is halted until client latency is back '
                             'within its limit: %s' % draft.campaign.pace.why))
-    stops += stopped_moves(draft, loose, partial) + _arriving(draft)
+    stops += stopped_moves(draft, loose, partial) + _osds_arriving(draft)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped, so these must move.
     trimming = [] if loose else mon_disk + maps_to_trim(draft, degraded)
     return _Obstacles(loose, tuple(partial), tuple(stops),
@@ -800,7 +801,7 @@ def _accept_last_step(draft: Draft) -> Draft:
         orders.accepted_unpinnable, len(of_last_step(draft)))))
 
 
-def _arriving_text(draft: Draft) -> str:
+def _last_step_text(draft: Draft) -> str:
     """Text on the PGs of the last step that still move after an abort; '' if there are none."""
     pgids = of_last_step(draft)
     return '; %s that cannot be pinned still %s to where CRUSH places %s' % (
@@ -853,7 +854,7 @@ def _aborted(draft: Draft) -> Draft:
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
-            _parts_text(campaign) + _arriving_text(draft),
+            _parts_text(campaign) + _last_step_text(draft),
             _resume_does(draft), ', "%s"' % back if back else ''))
 
 

@@ -85,6 +85,7 @@ class PinIndex(Mapping[str, PinRecord]):
         pgids = dict.fromkeys(self._differing_items(osdmap.upmap_items))
         pgids.update(dict.fromkeys(compress(vectors, map(
             ne, vectors.values(), map(osdmap.upmap_vectors.get, vectors)))))
+        # PGs that are pinned by items alone, but have a vector as well.
         pgids.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
                                    if pgid in items and pgid not in vectors))
         # PGs that were merged, or whose pool was deleted.

@@ -143,7 +143,7 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
 
 
 def _space_beyond_copies(moves: Sequence[Move], shared: Mapping[int, float],
-                   signals: Signals) -> Dict[int, float]:
+                         signals: Signals) -> Dict[int, float]:
     """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
     more or less space than they store, and what clones share is not freed."""
     bytes_by_osd: 'DefaultDict[int, float]' = defaultdict(float)
