@@ -182,11 +182,11 @@ class MoveSums:
         self.bytes += sign * move.bytes
         self.primaries += sign * move.moves_primary
         share = sign * (move.bytes // max(1, len(move.targets)))
-        for first, osds in ((0, move.targets), (1, move.sources)):
+        for column, osds in ((0, move.targets), (1, move.sources)):
             for osd in osds:
                 load = self.loads[osd]
-                load[first] += sign
-                load[first + 2] += share
+                load[column] += sign
+                load[column + 2] += share
 
     def movement(self, parallel: int, per_target: int,
                  measured_bytes_per_second: Optional[float] = None) -> Movement:

@@ -277,11 +277,11 @@ def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
     if stray:
         raise Refused(errno.EINVAL, '%s has no new OSD: if it is to be drained, give a list with '
                       'commas, "--drain %s"' % (stray[0], ','.join((*order.drain, *stray))))
-    both = growing.weights.keys() & named_osds(
+    filled_and_drained = growing.weights.keys() & named_osds(
         [name for name in order.drain if name.startswith('osd.')], facts, hosts=False)
-    if both:
+    if filled_and_drained:
         raise Refused(errno.EINVAL, '%s: cannot be filled and drained at the same time'
-                      % osds_text(sorted(both)))
+                      % osds_text(sorted(filled_and_drained)))
     # The new OSDs take the data of the old ones, and their hosts may replace the old hosts.
     emptied = _drain(_not_drained(order.drain, facts), facts.expanded(growing.weights))
     return replace(growing, weights={**growing.weights, **emptied.weights},

@@ -783,13 +783,13 @@ def of_last_step(draft: Draft) -> List[str]:
     """PGs that the last of the small steps of a change has remapped, under rules for which the mons
     cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
     until the operator decides. They are as few as may be in flight, and arrive."""
-    seen = draft.seen
-    if not is_divisible(draft.campaign, seen.crush):
+    observation = draft.seen
+    if not is_divisible(draft.campaign, observation.crush):
         return []
-    pgids = [pgid for pgid in seen.osdmap.pg_temp
+    pgids = [pgid for pgid in observation.osdmap.pg_temp
              for pool in [draft.pool(pgid)] if pool is not None
-             and not seen.crush.keeps_upmaps(pool.crush_rule, pool.size)
-             and pgid not in seen.evacuation and _may_move(draft, pgid)]
+             and not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)
+             and pgid not in observation.evacuation and _may_move(draft, pgid)]
     return pgids if len(pgids) <= caps(draft.options).pgs else []
 
 
