@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
-from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
-                    Tuple)
+from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
@@ -289,8 +289,8 @@ def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
 
 
 def _not_drained(names: Sequence[str], facts: OrderFacts) -> Set[int]:
-    """The named OSDs that are not drained yet, and not new, which also means CRUSH weight 0. A host
-    or rack names all OSDs in it. Raises Refused if none is left."""
+    """The named OSDs that are neither drained nor new (CRUSH weight 0). A host or rack names all
+    OSDs in it. Raises Refused if none is left."""
     weights = facts.crush.weights()
     osds = {osd for osd in named_osds(names, facts, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
@@ -548,13 +548,19 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
     """Raise Refused if the data of `osds` does not fit on the OSDs that take it. `emptied`: these
     and all OSDs that are drained already."""
     space, limit = facts.space, facts.osdmap.nearfull_ratio
-    moving = _used(osds, space)
-    room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
-               for osd in _takers(osds, emptied, facts) if osd in space)
-    if moving > room:
-        raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
-                      'left below nearfull (%d %%)%s' % (
-                          bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
+    groups = _takers(osds, emptied, facts)
+    if len(groups) > 1:
+        # Groups may share OSDs that take their data.
+        groups.append((set().union(*(group for group, _ in groups)),
+                       {osd: weight for _, takers in groups for osd, weight in takers.items()}))
+    for group, takers in groups:
+        moving = _used(group, space)
+        room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
+                   for osd in takers if osd in space)
+        if moving > room:
+            raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have '
+                          '%s left below nearfull (%d %%)%s' % (
+                              bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
 
 
 def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
@@ -567,28 +573,37 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
     space, limit = facts.space, facts.osdmap.nearfull_ratio
     emptied = osds | {osd for osd, weight in facts.crush.weights().items()
                       if weight <= DRAINED_WEIGHT}
-    weights, moving = _takers(osds, emptied, facts), _used(osds, space)
-    total = sum(weights.values())
-    for osd, weight in sorted(weights.items()):
+    received: Dict[int, float] = {}
+    for group, takers in _takers(osds, emptied, facts):
+        moving, total = _used(group, space), sum(takers.values())
+        for osd, weight in takers.items():
+            received[osd] = received.get(osd, 0.0) + moving * weight / total
+    for osd, added in sorted(received.items()):
         if osd in space and space[osd].total_bytes:
-            used = (space[osd].used_bytes + moving * weight / total) / space[osd].total_bytes
+            used = (space[osd].used_bytes + added) / space[osd].total_bytes
             if used > limit:
                 raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with its '
                               'share of %s (nearfull is %d %%)%s' % (
-                                  osd, 100 * used, bytes_text(moving), 100 * limit, _LESS))
+                                  osd, 100 * used, bytes_text(_used(osds, space)), 100 * limit,
+                                  _LESS))
 
 
-def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> Dict[int, float]:
-    """OSD -> CRUSH weight, of the OSDs that take the data of `osds` under the same rules; not of
-    `emptied` OSDs."""
-    crush, takers = facts.crush, {}
-    for rule in {pool.crush_rule for pool in facts.osdmap.pools.values()}:
-        if any(crush.weight_of(rule, osd) > 0 for osd in osds):
-            for osd in facts.osdmap.osds:
-                weight = crush.weight_of(rule, osd)
-                if weight > 0 and osd not in emptied and serves(osd, facts.osdmap):
-                    takers[osd] = weight
-    return takers
+def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts
+            ) -> List[Tuple[Set[int], Dict[int, float]]]:
+    """The OSDs that take the data of `osds`, with their CRUSH weights: for each group of `osds`
+    that the same rules use, those under these rules that are not `emptied`."""
+    crush = facts.crush
+    rules = {pool.crush_rule for pool in facts.osdmap.pools.values()}
+    groups: Dict[FrozenSet[int], Set[int]] = {}
+    for osd in osds:
+        used_by = frozenset(rule for rule in rules if crush.weight_of(rule, osd) > 0)
+        groups.setdefault(used_by, set()).add(osd)
+    # OSDs that no rule uses hold nothing that CRUSH would move.
+    groups.pop(frozenset(), None)
+    return [(group, {
+        osd: crush.weight_of(rule, osd) for rule in used_by for osd in facts.osdmap.osds
+        if crush.weight_of(rule, osd) > 0 and osd not in emptied and serves(osd, facts.osdmap)})
+        for used_by, group in groups.items()]
 
 
 def _number(value: float) -> str:

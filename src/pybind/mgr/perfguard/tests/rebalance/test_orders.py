@@ -317,6 +317,61 @@ def test_drain_refuses_what_has_no_room() -> None:
         + LESS)
 
 
+def two_roots(used: Dict[int, int]) -> OrderFacts:
+    """Roots a and b of four OSDs of 100 GiB each, one pool on each. `used`: GiB of OSDs that hold
+    something else than 10."""
+    buckets = [{'id': -1 - root, 'name': 'ab'[root], 'type_id': 11, 'items': [
+        {'id': osd, 'weight': 65536} for osd in range(4 * root, 4 * root + 4)]} for root in (0, 1)]
+    rules = [{'rule_id': root, 'rule_name': 'r%d' % root, 'steps': [
+        {'op': 'take', 'item': -1 - root, 'item_name': 'ab'[root]},
+        {'op': 'choose_firstn', 'num': 0, 'type': 'osd'}, {'op': 'emit'}]} for root in (0, 1)]
+    pools = {pool: Pool(pool, 'p%d' % pool, False, 2, 1, pool - 1, 8, 8, 8) for pool in (1, 2)}
+    return OrderFacts(
+        OsdMap(1, frozenset(), pools, {osd: Osd(osd, True, 1.0) for osd in range(8)}, {}, {}, {}),
+        CrushRules.from_dump({'buckets': buckets, 'rules': rules, 'types': [
+            {'type_id': 0, 'name': 'osd'}, {'type_id': 11, 'name': 'root'}]}),
+        {osd: Space(100 * GIB, used.get(osd, 10) * GIB, 10) for osd in range(8)})
+
+
+def test_drained_osds_of_two_rules_need_room_under_their_own_rules() -> None:
+    full = dict.fromkeys((5, 6, 7), 70)
+    assert 'hold 60.0 GiB, but the others have 45.0 GiB' in refusal(
+        Order('drain', ('osd.0', 'osd.4')), two_roots({**full, 4: 60}))
+    # 30 GiB for each of the other OSDs under the same rule.
+    must_fit_by_weight({0, 4}, two_roots({0: 90, 4: 0, **full}))
+    with pytest.raises(Refused, match='osd.5 would be 90 % full with its share of 70.0 GiB'):
+        must_fit_by_weight({0, 4}, two_roots({4: 60, **full}))
+
+
+def test_drained_osds_of_rules_that_share_osds_need_room_for_all_of_it() -> None:
+    """Both pools are on root b, one of them on root a as well."""
+    there = two_roots({0: 60, 4: 60, 1: 84, 2: 84, 3: 84, 5: 60, 6: 60, 7: 60})
+    both = CrushRules.from_dump({'buckets': [
+        {'id': -1, 'name': 'a', 'type_id': 11, 'items': [
+            {'id': osd, 'weight': 65536} for osd in range(8)]},
+        {'id': -2, 'name': 'b', 'type_id': 11, 'items': [
+            {'id': osd, 'weight': 65536} for osd in range(4, 8)]}],
+        'rules': [{'rule_id': root, 'rule_name': 'r%d' % root, 'steps': [
+            {'op': 'take', 'item': -1 - root, 'item_name': 'ab'[root]},
+            {'op': 'choose_firstn', 'num': 0, 'type': 'osd'}, {'op': 'emit'}]} for root in (0, 1)],
+        'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 11, 'name': 'root'}]})
+    there = replace(there, crush=both)
+    assert change_of(Order('drain', ('osd.0',)), there)
+    assert change_of(Order('drain', ('osd.4',)), there)
+    assert 'hold 120.0 GiB, but the others have 78.0 GiB' in refusal(
+        Order('drain', ('osd.0', 'osd.4')), there)
+    # 10 GiB of osd.0, and 10 GiB of osd.4 (which both rules use).
+    with pytest.raises(Refused, match='osd.1 would be 104 % full with its share of 120.0 GiB'):
+        must_fit_by_weight({0, 4}, there)
+
+
+def test_drained_osds_without_a_rule_need_no_room() -> None:
+    there = two_roots({0: 90, 5: 84, 6: 84, 7: 84})
+    there = replace(there, osdmap=replace(there.osdmap, pools={2: there.osdmap.pools[2]}))
+    assert change_of(Order('drain', ('osd.0',)), there)
+    must_fit_by_weight({0}, there)
+
+
 def test_drain_twice_and_of_nothing() -> None:
     there = facts({0: TINY_WEIGHT, 4: TINY_WEIGHT})
     assert 'already drained: h0' in refusal(Order('drain', ('h0',)), there)
