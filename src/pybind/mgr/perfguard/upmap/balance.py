@@ -91,10 +91,10 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             new_rule: bool = False, former: Optional[CrushRules] = None) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
-    `new_rule`: the rule of `pool`, as of `may_obey`, need not allow PGs to be where they are. Those
-    for which it does not move first, with as few of their shards as possible. `former`: CRUSH in
-    which that rule must allow the new sets as well, if `may_obey` is true in both; a PG without
-    such a set ends where `crush` places it.
+    `new_rule`: the rule of `pool`, for which `may_obey` is true, need not allow PGs to be where
+    they are. Those that it does not allow move first, with as few shards as possible. `former`:
+    CRUSH before the change, in which that rule must allow the new sets as well, if `may_obey` is
+    true in both; a PG without such a set ends where `crush` places it.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -121,6 +121,7 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
     shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, former)
+    # If all buckets have as many shards of a PG, these leave a bucket only together.
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
             _Groups(shards, number, depth).even_out()
@@ -156,7 +157,7 @@ class Shards(ShardLevel):
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
         self.limits = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
                        for osd in self.weights}
-        self._former = None if former is None else _rule_of(pool, former, osds)
+        self._former = None if former is None else _former_rule(pool, former, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0
         self.here = [list(members) for members in self.origin]
@@ -211,8 +212,8 @@ class Shards(ShardLevel):
         return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
 
     def _may_move(self, number: int, raw: Sequence[int]) -> bool:
-        """Whether the rule places a PG as a whole, and the former rule allows where `_obey` has
-        put it. `raw`: where CRUSH places it."""
+        """Whether a PG may be balanced: its set and that of CRUSH (`raw`) are complete, each shard
+        is in its take, and the former rule allows where `_obey` has put it."""
         members = self.here[number]
         return (len(members) == len(raw) == self.pool.size == len(self.fences)
                 and all([osd in fence for osd, fence in zip(members, self.fences)])
@@ -264,21 +265,23 @@ class Shards(ShardLevel):
         return True
 
     def _has_room(self, group: Group, number: int, place: int, osd: int) -> bool:
-        """Whether the bucket of an OSD may have a shard more, if it comes from this place."""
+        """Whether the bucket of an OSD may have one more shard of a PG, if that comes from this
+        place."""
         buckets = [group.bucket_of.get(member) for member in self.here[number]]
         origin, bucket = buckets.pop(place), group.bucket_of[osd]
         return bucket == origin or (buckets.count(bucket) < group.shards
                                     and (bucket in buckets or origin not in buckets))
 
     def surplus(self, osd: int) -> float:
-        """Of two OSDs that hold the same, the emptier one is first: it has room for at most one
-        more in either case."""
+        """Shards beyond the share of an OSD, plus its fill, which is below 1: of two OSDs that lack
+        as much, the emptier one is first."""
         return self.count[osd] - self.targets.ideal[osd] + self._fill.get(osd, 0.0)
 
     def affords(self, giver: int, moves: int = 1) -> bool:
         return self.within_budget(moves) or not self.weights.get(giver)
 
     def within_budget(self, moves: int) -> bool:
+        """Whether so many more shards may move; notes in `refused` if not."""
         within = self._budget is None or self.moved + moves <= self._budget
         self.refused = self.refused or not within
         return within
@@ -298,7 +301,7 @@ class Shards(ShardLevel):
             self.refused and reached.deviation > self.deviation - ROUNDING))
 
 
-def _rule_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> FormerRule:
+def _former_rule(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> FormerRule:
     spread = crush.spread(pool.crush_rule, pool.size)
     weights = weights_of(pool, crush, osds, spread)
     return FormerRule(spread.takes[0].groups, pool.size, spread.domain,
@@ -318,7 +321,7 @@ class _Groups(ShardLevel):
         begin = sum(earlier.shards for earlier in shards.takes[:number])
         positions = [self._positions_in(members, range(begin, begin + take.shards))
                      for members in shards.here]
-        #: By PG and place.
+        #: By PG and place of a group: the positions of its shards.
         self._positions = [list(groups.values()) for groups in positions]
         self.here = [list(groups) for groups in positions]
         self.origin = [self._at(*row) for row in zip(shards.origin, self._positions)]
@@ -327,6 +330,7 @@ class _Groups(ShardLevel):
         for osd in sorted(take.osds):
             self._osds.setdefault(self._group.bucket_of[osd], []).append(osd)
         self.domain = {bucket: bucket for bucket in self._osds}
+        # A group cannot leave its bucket of the choice above.
         above = take.groups[depth - 1].bucket_of if depth else {}
         self.fences = [{bucket: above.get(osds[0], 0) for bucket, osds in self._osds.items()}
                        ] * take.shards
@@ -344,10 +348,12 @@ class _Groups(ShardLevel):
         return positions_by_bucket
 
     def _at(self, osds: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
-        """The buckets of the OSDs of a set, by place; empty if the PG cannot be moved."""
+        """The bucket of each group of a set, which has its shards at these `positions`; empty if
+        the PG cannot be moved."""
         return [self._group.bucket_of.get(osds[first], NO_OSD) for first, *_ in positions if osds]
 
     def _raw_buckets(self, raw: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
+        """The buckets where CRUSH places the groups of a PG."""
         if self.by_place:
             return self._at(raw, positions)
         return list(dict.fromkeys(self._group.bucket_of.get(osd, NO_OSD) for osd in raw))
@@ -373,6 +379,8 @@ class _Groups(ShardLevel):
         self.filled = self.wide.filled(self.count, self.limits)
 
     def even_out(self) -> None:
+        """Exchange groups of which shards must move anyway; then even out twice, the second time
+        with targets that whole groups can reach."""
         if self._shards.required:
             _Exchange(self).even_out()
         super().even_out()
@@ -399,7 +407,8 @@ class _Groups(ShardLevel):
                 or not self.weights.get(giver))
 
     def legal(self, number: int, place: int, bucket: int) -> bool:
-        """Of several takes, each has OSDs in other buckets: then no domain has two shards."""
+        """Whether a group may move to a bucket. Shards of several takes must be in different
+        buckets, so that no failure domain has two shards of the PG."""
         return super().legal(number, place, bucket) and (
             len(self._shards.takes) == 1
             or bucket not in map(self._group.bucket_of.get, self._shards.here[number])) and (
@@ -419,18 +428,17 @@ class _Groups(ShardLevel):
         self.here[number][place] = bucket
 
     def _chosen(self, number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
-        """The OSDs of a bucket for a group: those that held its shards at first (`_own`), completed
-        with the emptiest. Else those of CRUSH, if each has fewer shards than its upper target. Else
-        the emptiest."""
+        """The OSDs of a bucket for a group: those that have its data, completed with the emptiest.
+        Else those of CRUSH, if each has fewer shards than its upper target. Else the emptiest."""
         shards, bucket_of = self._shards, self._group.bucket_of
-        own = self._own(number, positions, bucket)
-        if own:
-            used = set(map(shards.domain.get, own.values()))
+        returning = self._osds_with_data(number, positions, bucket)
+        if returning:
+            used = set(map(shards.domain.get, returning.values()))
             others = self._emptiest([osd for osd in self._osds[bucket]
                                      if shards.domain[osd] not in used], self._below,
-                                    len(positions) - len(own))
-            if len(own) + len(others) == len(positions):
-                return [own[position] if position in own else others.pop()
+                                    len(positions) - len(returning))
+            if len(returning) + len(others) == len(positions):
+                return [returning[position] if position in returning else others.pop()
                         for position in positions]
         raw = shards.raw[number]
         if self.by_place:
@@ -441,16 +449,16 @@ class _Groups(ShardLevel):
             return raw
         return self._emptiest(self._osds[bucket], self._below, len(positions))
 
-    def _own(self, number: int, positions: Sequence[int], bucket: int) -> Dict[int, int]:
-        """Positions -> the OSDs of a bucket where their data is, of each failure domain one; for
-        the last choice of a rule."""
+    def _osds_with_data(self, number: int, positions: Sequence[int], bucket: int) -> Dict[int, int]:
+        """Position -> OSD of a bucket that has the data of the shard there, one in each failure
+        domain; for the last choice of a rule only."""
         shards = self._shards
-        own: Dict[int, Tuple[int, int]] = {}
+        by_domain: Dict[int, Tuple[int, int]] = {}
         for position in positions if not self._below else ():
             osd = shards.origin[number][position]
             if self._group.bucket_of.get(osd) == bucket and shards.weights[osd]:
-                own.setdefault(shards.domain[osd], (position, osd))
-        return dict(own.values())
+                by_domain.setdefault(shards.domain[osd], (position, osd))
+        return dict(by_domain.values())
 
     def returns(self, number: int) -> Iterator[Tuple[int, int]]:
         """(place, bucket) to which a group may move so that no further shard of the PG is elsewhere
@@ -461,12 +469,14 @@ class _Groups(ShardLevel):
             moved = [position for position in positions if members[position] != origin[position]]
             buckets = {bucket_of.get(origin[position]) for position in moved}
             for bucket in sorted(bucket for bucket in buckets if bucket is not None):
-                if self.weights[bucket] and bucket not in self.here[number] and len(
-                        positions) <= len(moved) + len(self._own(number, positions, bucket)):
+                if self.weights[bucket] and bucket not in self.here[number] \
+                        and len(positions) - len(moved) <= len(
+                            self._osds_with_data(number, positions, bucket)):
                     yield place, bucket
 
     def _emptiest(self, osds: Sequence[int], below: Sequence[Group], number: int) -> List[int]:
-        """So many OSDs, with as many in each bucket of the choices below as these allow."""
+        """The emptiest OSDs, so many (`number`), with as many in each bucket of the choices `below`
+        as these allow."""
         parts: Dict[int, List[int]] = {}
         part_of = below[0].bucket_of if below else self._shards.domain
         for osd in osds:
@@ -512,7 +522,7 @@ class _Exchange:
             self._noted.setdefault(number, []).append((on_the_way, place))
 
     def even_out(self) -> None:
-        """Bring the buckets with too many, and those with too few, closer to their share."""
+        """Bring the buckets with too many groups, and those with too few, closer to their share."""
         count, low, high = self._groups.count, self._groups.near.low, self._groups.near.high
         for bucket in sorted(count):
             while count[bucket] > high[bucket] and self._move_along(
@@ -551,7 +561,7 @@ class _Exchange:
         return bool(moves)
 
     def _way(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> List[int]:
-        """Empty: there is none."""
+        """The shortest way from a giver to a taker, as buckets; empty: there is none."""
         way_to = {bucket: [bucket] for bucket in sorted(givers)}
         queue = list(way_to)
         for bucket in queue:
@@ -590,14 +600,14 @@ class LawfulSets:
         """`domain`: OSD -> failure domain; `weights`: OSD -> weight, 0.0 if it must have no
         shards; `limits`: OSD -> shards for which it has room; `former`: another rule that the sets
         obey as well."""
-        self._domain, self._most, self._former = domain, limits, former
+        self._domain, self._limits, self._former = domain, limits, former
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._members: Dict[int, List[int]] = {}
         for osd in self._weights:
             self._members.setdefault(domain[osd], []).append(osd)
         self._domain_weights = {key: sum(self._weights[osd] for osd in osds)
                                 for key, osds in self._members.items()}
-        self._weight, self._total = sum(self._weights.values()), 0
+        self._weight_sum, self._shard_sum = sum(self._weights.values()), 0
         self._shards = dict.fromkeys(self._weights, 0)
         self._domain_shards = dict.fromkeys(self._members, 0)
         #: (fullness, domain); a fullness may be outdated, that is, too low.
@@ -613,19 +623,20 @@ class LawfulSets:
         for members in pgs:
             for osd in members:
                 self._count(osd, 1)
-        kept_by_pg = {number: self._kept(pgs[number]) for number in sorted(broken)}
-        return [self._completed(members, raws[number], kept_by_pg[number])
-                if number in kept_by_pg else members
+        staying_by_pg = {number: self._staying(pgs[number]) for number in sorted(broken)}
+        return [self._completed(members, raws[number], staying_by_pg[number])
+                if number in staying_by_pg else members
                 for number, members in enumerate(pgs)]
 
     def _count(self, osd: int, change: int) -> None:
         if osd in self._shards:
-            self._total += change
+            self._shard_sum += change
             self._shards[osd] += change
             self._domain_shards[self._domain[osd]] += change
 
-    def _kept(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
-        """The emptiest OSD of each domain, which keeps its shard."""
+    def _staying(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
+        """The OSDs of a PG that keep their shard: the emptiest of each domain. The shards of the
+        others are no longer counted."""
         staying = {min(osds, key=self._fullness) for osds in self._by_domain(pg_osds)}
         for osd in pg_osds:
             if osd not in staying:
@@ -634,13 +645,13 @@ class LawfulSets:
 
     def _completed(self, before: Sequence[int], raw: Sequence[int],
                    staying: AbstractSet[int]) -> Sequence[int]:
-        """What stays remains at its position. Of what is new, as much as possible is where CRUSH
-        has it, which needs no pair."""
+        """A set that obeys the rule: `staying` at their positions, completed with new OSDs, as many
+        as possible where CRUSH (`raw`) places them, which needs no upmap pair."""
         preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
         if self._former is not None:
             choices += self._choices(before)
         for choice in choices:
-            new = self._new(choice, len(before), preferred)
+            new = self._new_osds(choice, len(before), preferred)
             if len(choice) + len(new) == len(before):
                 break
         else:
@@ -649,12 +660,12 @@ class LawfulSets:
             self._count(osd, 1)
         for osd in staying - choice:
             self._count(osd, -1)
-        places = [osd if osd in choice else None for osd in before]
-        for place, osd in enumerate(raw):
-            if places[place] is None and osd in new:
-                places[place] = osd
+        positions = [osd if osd in choice else None for osd in before]
+        for position, osd in enumerate(raw):
+            if positions[position] is None and osd in new:
+                positions[position] = osd
                 new.remove(osd)
-        return [new.pop(0) if osd is None else osd for osd in places]
+        return [new.pop(0) if osd is None else osd for osd in positions]
 
     def _choices(self, before: Sequence[int]) -> List[AbstractSet[int]]:
         """Sets of shards that may stay, one in each domain."""
@@ -668,7 +679,8 @@ class LawfulSets:
                 members.setdefault(self._domain[osd], []).append(osd)
         return members.values()
 
-    def _new(self, staying: AbstractSet[int], size: int, preferred: Sequence[int]) -> List[int]:
+    def _new_osds(self, staying: AbstractSet[int], size: int,
+                  preferred: Sequence[int]) -> List[int]:
         """The OSDs that complete a set, fewer if there are none; those that are `preferred` before
         others."""
         used = {self._domain[osd] for osd in staying}
@@ -687,7 +699,7 @@ class LawfulSets:
             if not osds:
                 break
             enter(min(osds, key=lambda osd: (
-                self._shards[osd] >= self._most[osd], self._fullness(osd), osd)))
+                self._shards[osd] >= self._limits[osd], self._fullness(osd), osd)))
         return entering
 
     def _fitting(self, osds: List[int], others: Collection[int]) -> List[int]:
@@ -696,8 +708,8 @@ class LawfulSets:
 
     def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most the mean number of shards for its weight, and room for another."""
-        return osd in self._weights and self._shards[osd] < self._most[osd] and self._shards[osd] \
-            <= self._weights[osd] * self._total / self._weight
+        return osd in self._weights and self._shards[osd] < self._limits[osd] \
+            and self._shards[osd] <= self._weights[osd] * self._shard_sum / self._weight_sum
 
     def _fullness(self, osd: int) -> float:
         return self._shards[osd] / self._weights[osd]
@@ -705,17 +717,17 @@ class LawfulSets:
     def _in_emptiest_domain(self, used: AbstractSet[int], others: Collection[int]) -> List[int]:
         """The OSDs that may receive a shard in the emptiest failure domain that has any; `others`:
         the other OSDs of the PG."""
-        passed: List[Tuple[float, int]] = []
+        popped: List[Tuple[float, int]] = []
         chosen: List[int] = []
         while self._heap and not chosen:
-            noted, domain = heappop(self._heap)
+            noted_fullness, domain = heappop(self._heap)
             fullness = self._domain_shards[domain] / self._domain_weights[domain]
-            if fullness > noted:
+            if fullness > noted_fullness:
                 heappush(self._heap, (fullness, domain))
                 continue
-            passed.append((fullness, domain))
+            popped.append((fullness, domain))
             if domain not in used:
                 chosen = self._fitting(self._members[domain], others)
-        for entry in passed:
+        for entry in popped:
             heappush(self._heap, entry)
         return chosen

@@ -69,44 +69,44 @@ class EvenGround(NamedTuple):
 
 
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
-    """Move `budget` shards at most. Takes about 0.1 ms a shard."""
+    """The end state, with `budget` moved shards at most. Takes about 0.1 ms a shard."""
     evened = _Evening(pools, on, None, None)
     moves_without_limit = evened.moved
     if moves_without_limit > budget:
-        shares = [budget * moved // moves_without_limit for moved in evened.moved_alone]
-        evened = _Evening(pools, on, shares, budget)
+        budgets = [budget * moved // moves_without_limit for moved in evened.moved_alone]
+        evened = _Evening(pools, on, budgets, budget)
     return evened.result(moves_without_limit)
 
 
 class _Evening:
     """The moves that even out the loads, in progress; Evened is their result."""
 
-    def __init__(self, pools: Sequence[EvenPool], on: EvenGround, shares: Optional[Sequence[int]],
+    def __init__(self, pools: Sequence[EvenPool], on: EvenGround, budgets: Optional[Sequence[int]],
                  budget: Optional[int]) -> None:
-        """`shares`: shards that each pool may move when it is balanced alone; `budget`: in all;
+        """`budgets`: shards that each pool may move when it is balanced alone; `budget`: in all;
         None: unlimited."""
         self._on, self._pools, self._budget = on, pools, budget
-        self._levels, ideal = _balanced_alone(pools, on, shares)
+        self._levels, ideal = _balanced_alone(pools, on, budgets)
         self.moved_alone = [level.moved for level in self._levels]
         self._capacity = self._capacities(ideal)
-        self._begin = {osd: self._load_before(osd) for osd in self._capacity}
+        self._load_at_first = {osd: self._load_before(osd) for osd in self._capacity}
         #: OSD -> bytes that it gains.
         self._gained: Dict[int, int] = {}
-        self._load = dict(self._begin)
+        self._load = dict(self._load_at_first)
         for level, even_pool in zip(self._levels, pools):
             for pg, members, origin in zip(level.pgs, level.here, level.origin):
                 for old, new in zip(origin, members):
                     if old != new:
-                        self._note(old, new, even_pool.sizes.get(pg.pgid, 0))
+                        self._count_move(old, new, even_pool.sizes.get(pg.pgid, 0))
         self._checks = MOST_CHECKS
         self.moved = sum(self.moved_alone)
-        self._shards = self._shards_of()
+        self._shards_on = self._shards_of()
         #: OSD -> the pools that may use it.
         self._used_by = {osd: {index for index, level in enumerate(self._levels)
                                if level.weights.get(osd)} for osd in self._capacity}
         #: Two OSDs between which no move was of use, and the number of moves of each by then.
         self._useless: Dict[Tuple[int, int], Tuple[int, int]] = {}
-        self._moves_of = dict.fromkeys(self._capacity, 0)
+        self._move_counts = dict.fromkeys(self._capacity, 0)
         self._order = sorted((self._relative(osd), osd) for osd in self._capacity)
         self._even_out()
 
@@ -129,7 +129,7 @@ class _Evening:
     def _relative(self, osd: int) -> float:
         return self._load[osd] / self._capacity[osd]
 
-    def _note(self, giver: int, taker: int, size: int) -> None:
+    def _count_move(self, giver: int, taker: int, size: int) -> None:
         for osd, sign in ((giver, -1), (taker, 1)):
             self._gained[osd] = self._gained.get(osd, 0) + sign * size
             if osd in self._load:
@@ -149,18 +149,19 @@ class _Evening:
     # ---- moves over all pools
 
     def _even_out(self) -> None:
-        """The fullest OSDs give first; then the emptiest take what is left to improve."""
-        for from_end in (True, False):
+        """Let the fullest OSDs give first; then let the emptiest take what is left to improve."""
+        for fullest_first in (True, False):
             stuck: Set[int] = set()
             while self._checks > 0:
-                osd = next((osd for _, osd in self._ordered(from_end) if osd not in stuck), None)
+                osd = next((osd for _, osd in self._ordered(fullest_first)
+                            if osd not in stuck), None)
                 if osd is None:
                     break
-                if not self._improve(osd, from_end):
+                if not self._improve(osd, fullest_first):
                     stuck.add(osd)
 
-    def _ordered(self, from_end: bool) -> Iterator[Tuple[float, int]]:
-        return reversed(self._order) if from_end else iter(self._order)
+    def _ordered(self, fullest_first: bool) -> Iterator[Tuple[float, int]]:
+        return reversed(self._order) if fullest_first else iter(self._order)
 
     def _improve(self, osd: int, gives: bool) -> bool:
         """Move one shard from the OSD, or to it; returns whether that was possible."""
@@ -175,22 +176,22 @@ class _Evening:
                 continue
             tried += 1
             giver, taker = (osd, partner) if gives else (partner, osd)
-            best = self._best(giver, taker)
+            best = self._best_move(giver, taker)
             if best is not None:
                 self._move(*best, giver, taker)
                 return True
         return False
 
-    def _best(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
+    def _best_move(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
         """The pool, PG and place of the shard whose move evens the loads most; of those that do as
         much, one that copies no further data, needs no further upmap and is not primary."""
         candidates: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
-        moves = self._moves_of[giver], self._moves_of[taker]
-        if self._useless.get((giver, taker)) == moves:
+        move_counts = self._move_counts[giver], self._move_counts[taker]
+        if self._useless.get((giver, taker)) == move_counts:
             return None
-        apart = self._relative(giver) - self._relative(taker)
-        inverse = 1 / self._capacity[giver] + 1 / self._capacity[taker]
-        for index, shards in enumerate(self._shards[giver]):
+        difference = self._relative(giver) - self._relative(taker)
+        inverse_capacities = 1 / self._capacity[giver] + 1 / self._capacity[taker]
+        for index, shards in enumerate(self._shards_on[giver]):
             level, sizes = self._levels[index], self._pools[index].sizes
             if not shards or not level.weights.get(taker):
                 continue
@@ -200,8 +201,8 @@ class _Evening:
             for number, place in shards:
                 size = sizes.get(level.pgs[number].pgid, 0)
                 amount = size if self._on.by_bytes else 1
-                # By which the sum of squares of the relative loads falls, each by its capacity.
-                gain = amount * (2 * apart - (1.0 + ROUNDING) * amount * inverse)
+                # How much the sum of capacity * (relative load)^2 of all OSDs falls.
+                gain = amount * (2 * difference - (1.0 + ROUNDING) * amount * inverse_capacities)
                 if gain <= 0.0 or not self._has_room(taker, size):
                     continue
                 self._checks -= 1
@@ -211,7 +212,7 @@ class _Evening:
                         candidates.append(((-gain, *cost, place == 0, number),
                                            (index, number, place)))
         if not candidates:
-            self._useless[giver, taker] = moves
+            self._useless[giver, taker] = move_counts
             return None
         return min(candidates)[1]
 
@@ -222,7 +223,8 @@ class _Evening:
 
     def _cost(self, level: Shards, number: int, place: int,
               taker: int) -> Optional[Tuple[int, int]]:
-        """Further shards to copy, and upmaps; None: more than may be copied."""
+        """How many more shards are copied, and how many more PGs need an upmap, after a move (-1 to
+        1 each); None: more than the budget would be copied."""
         members, origin, raw = level.here[number], level.origin[number][place], level.raw[number]
         copied = (taker != origin) - (members[place] != origin)
         if self._budget is not None and self.moved + copied > self._budget:
@@ -239,12 +241,12 @@ class _Evening:
         self.moved -= level.moved
         level.move(number, place, taker)
         self.moved += level.moved
-        self._shards[giver][index].discard((number, place))
-        self._shards[taker][index].add((number, place))
-        self._note(giver, taker, self._pools[index].sizes.get(level.pgs[number].pgid, 0))
+        self._shards_on[giver][index].discard((number, place))
+        self._shards_on[taker][index].add((number, place))
+        self._count_move(giver, taker, self._pools[index].sizes.get(level.pgs[number].pgid, 0))
         for osd in (giver, taker):
             insort(self._order, (self._relative(osd), osd))
-            self._moves_of[osd] += 1
+            self._move_counts[osd] += 1
 
     def result(self, moves_without_limit: int) -> Evened:
         """Where all PGs end, and how even the OSDs are before and after. `moves_without_limit`:
@@ -256,14 +258,14 @@ class _Evening:
             deviations[level.pool.id] = (_deviation(level, level.before),
                                          _deviation(level, level.count))
         return Evened(finals, self.moved, moves_without_limit, deviations, {
-            osd: (self._begin[osd] / capacity, self._relative(osd))
+            osd: (self._load_at_first[osd] / capacity, self._relative(osd))
             for osd, capacity in self._capacity.items()}, dict(self._gained))
 
 
 def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
-                    shares: Optional[Sequence[int]]) -> Tuple[List[Shards], Dict[int, float]]:
+                    budgets: Optional[Sequence[int]]) -> Tuple[List[Shards], Dict[int, float]]:
     """The shards of each pool, balanced one pool after the other, and OSD -> its share of all
-    PGs. `shares`: shards that may move, by pool; None: any."""
+    PGs. `budgets`: shards that may move, by pool; None: any."""
     levels: List[Shards] = []
     room = Room(on.space, on.full)
     full_osds = {osd: 0 for osd, row in on.osds.items() if row.fullness}
@@ -273,13 +275,14 @@ def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
         size = even_pool.mean_bytes
         limits = room.of_pool(size)
         if not on.by_bytes:
-            # Of two OSDs that lack as much, the one that has less of the earlier pools.
+            # Below 1, so that it only decides between OSDs that lack as much: the one with fewer
+            # PGs of the earlier pools is filled first.
             limits = limits._replace(fill={
                 osd: min(0.99, max(0.0, 0.5 + (load.get(osd, 0) - share) / (4 * number + 4)))
                 for osd, share in ideal.items()})
         limits = PoolRoom({**limits.more, **full_osds}, limits.fill)
         level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
-                                None if shares is None else shares[number], on.deviation,
+                                None if budgets is None else budgets[number], on.deviation,
                                 limits, near=on.deviation)
         levels.append(level)
         for osd, count in level.count.items():
@@ -295,6 +298,7 @@ def _differs(level: Shards, members: Sequence[int], raw: Sequence[int]) -> bool:
 
 
 def _deviation(level: Shards, count: Mapping[int, int]) -> float:
-    """OSDs that are to be empty do not count: the balance leaves their PGs alone."""
+    """The greatest distance of an OSD from its ideal number of shards. OSDs that are to be empty do
+    not count: the balance leaves their PGs alone."""
     return max((abs(count[osd] - ideal) for osd, ideal in level.targets.ideal.items()
                 if ideal > 0.0), default=0.0)

@@ -40,7 +40,7 @@ _NOTHING = _Kept(0.0, {})
 
 
 class _Placing(NamedTuple):
-    """Where CRUSH places it, and the OSDs that keep a shard."""
+    """Of a PG: where CRUSH places it, and the OSDs that keep a shard."""
     raw: Sequence[int]
     staying: Sequence[int]
 
@@ -55,24 +55,26 @@ class FormerRule:
         shards."""
         self._groups, self.domain, self._usable = groups, domain, usable
         #: By choice: most buckets with shards of a PG in the bucket above.
-        self._most = [above // group.shards for above, group in zip(
+        self._most_buckets = [above // group.shards for above, group in zip(
             (size, *(group.shards for group in groups)), groups)]
 
     def beside(self, osds: Collection[int]) -> Callable[[int], bool]:
-        """Whether an OSD may be in a set with `osds`, which the rule allows together."""
-        used = {self.domain.get(osd) for osd in osds}
+        """A function that returns whether an OSD may be in a set with `osds`, which the rule allows
+        together: at each choice, its bucket may have one more shard, or the bucket above one more
+        bucket with shards."""
+        used_domains = {self.domain.get(osd) for osd in osds}
         choices, above_of = [], dict.fromkeys(self.domain, 0)
-        for group, most in zip(self._groups, self._most):
+        for group, most in zip(self._groups, self._most_buckets):
             shards = Counter(group.bucket_of.get(osd) for osd in osds)
-            buckets: Dict[Optional[int], Set[Optional[int]]] = {}
+            buckets_below: Dict[Optional[int], Set[Optional[int]]] = {}
             for osd in osds:
-                buckets.setdefault(above_of.get(osd), set()).add(group.bucket_of.get(osd))
-            choices.append((group, above_of, shards, {
-                above for above, members in buckets.items() if len(members) >= most}))
+                buckets_below.setdefault(above_of.get(osd), set()).add(group.bucket_of.get(osd))
+            full = {above for above, buckets in buckets_below.items() if len(buckets) >= most}
+            choices.append((group, above_of, shards, full))
             above_of = dict(group.bucket_of)
 
         def fits(osd: int) -> bool:
-            return osd in self._usable and self.domain[osd] not in used and all(
+            return osd in self._usable and self.domain[osd] not in used_domains and all(
                 shards[bucket] < group.shards if bucket in shards
                 else above_of[osd] not in full
                 for group, above_of, shards, full in choices
@@ -87,33 +89,35 @@ class GroupedSets:
     def __init__(self, groups: Sequence[Group], pool: Pool, domain: Mapping[int, int],
                  weights: Mapping[int, float], limits: Mapping[int, int],
                  former: Optional[FormerRule]) -> None:
-        """`groups`: of the take, from the top. Others: as of LawfulSets."""
+        """`groups`: of the take, from the top; `domain`: OSD -> failure domain; `weights`: OSD ->
+        weight, 0.0 if it must have no shards; `limits`: OSD -> shards for which it has room;
+        `former`: another rule that the sets obey as well."""
         self._groups, self._size, self._by_place = groups, pool.size, pool.local_groups
         self._domain, self._limits, self._former = domain, limits, former
-        #: Of this PG, and of all.
-        self._tries, self._all_tries = 0, _ALL_TRIES
+        #: Failure domains that may still be tried for this PG, and for all.
+        self._tries_left, self._all_tries_left = 0, _ALL_TRIES
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._count = dict.fromkeys(self._weights, 0)
-        self._weight, self._total = sum(self._weights.values()), 0
+        self._weight_sum, self._shard_sum = sum(self._weights.values()), 0
         #: By depth: the bucket, or at last the domain, of each OSD.
-        self._items: List[Mapping[int, int]] = [
+        self._item_of: List[Mapping[int, int]] = [
             *(group.bucket_of for group in groups), domain]
         #: By depth, parent and item: the OSDs.
-        self._below: List[Dict[int, Dict[int, List[int]]]] = []
-        for depth, item_of in enumerate(self._items):
+        self._osds_below: List[Dict[int, Dict[int, List[int]]]] = []
+        for depth, item_of in enumerate(self._item_of):
             below: Dict[int, Dict[int, List[int]]] = {}
             for osd in self._weights:
-                parent = self._items[depth - 1][osd] if depth else 0
+                parent = self._item_of[depth - 1][osd] if depth else 0
                 below.setdefault(parent, {}).setdefault(item_of[osd], []).append(osd)
-            self._below.append(below)
+            self._osds_below.append(below)
         #: By depth and item: weight, and number of shards.
-        self._sums: List[Dict[int, float]] = [{} for _ in self._items]
-        self._shards: List[Dict[int, int]] = [{} for _ in self._items]
-        for depth, item_of in enumerate(self._items):
+        self._item_weights: List[Dict[int, float]] = [{} for _ in self._item_of]
+        self._item_shards: List[Dict[int, int]] = [{} for _ in self._item_of]
+        for depth, item_of in enumerate(self._item_of):
             for osd, weight in self._weights.items():
                 item = item_of[osd]
-                self._sums[depth][item] = self._sums[depth].get(item, 0.0) + weight
-                self._shards[depth][item] = 0
+                self._item_weights[depth][item] = self._item_weights[depth].get(item, 0.0) + weight
+                self._item_shards[depth][item] = 0
 
     def place(self, pgs: Sequence[Sequence[int]], raws: Sequence[Sequence[int]],
               free: AbstractSet[int]) -> List[Sequence[int]]:
@@ -136,15 +140,15 @@ class GroupedSets:
         for osd in osds:
             if osd in self._weights:
                 self._count[osd] += change
-                self._total += change
-                for item_of, shards in zip(self._items, self._shards):
+                self._shard_sum += change
+                for item_of, shards in zip(self._item_of, self._item_shards):
                     shards[item_of[osd]] += change
 
     # ---- What stays
 
     def _keep(self, members: Sequence[int]) -> _Kept:
         present = {position: osd for position, osd in enumerate(members) if osd in self._weights}
-        return self._best(0, present, range(self._size))
+        return self._best_kept(0, present, range(self._size))
 
     def _choices(self, members: Sequence[int], best: _Kept) -> Iterator[_Kept]:
         """What may stay: the best, and if there are two rules, all else, the most first."""
@@ -154,14 +158,14 @@ class GroupedSets:
         present = [(position, osd) for position, osd in enumerate(members) if osd in self._weights]
         for number in range(len(best.osds), -1, -1):
             for rows in combinations(present, number):
-                self._tries -= 1
-                if self._tries < 0:
+                self._tries_left -= 1
+                if self._tries_left < 0:
                     return
-                kept = self._best(0, dict(rows), range(self._size))
+                kept = self._best_kept(0, dict(rows), range(self._size))
                 if len(kept.osds) == number:
                     yield kept
 
-    def _best(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
+    def _best_kept(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
         """The largest part of `osds` that may stay, in the emptiest buckets.
 
         `osds`: position -> OSD, all in one bucket of the choice above `depth`; `positions`: those
@@ -169,9 +173,9 @@ class GroupedSets:
         """
         by_item: Dict[int, Dict[int, int]] = {}
         for position, osd in osds.items():
-            by_item.setdefault(self._items[depth][osd], {})[position] = osd
+            by_item.setdefault(self._item_of[depth][osd], {})[position] = osd
         if depth == len(self._groups):
-            return self._one_in_each(by_item, len(positions))
+            return self._one_in_each_domain(by_item, len(positions))
         step = self._groups[depth].shards
         blocks = [positions[first:first + step] for first in range(0, len(positions), step)]
         emptiness = _EMPTINESS / self._size / 2 ** depth
@@ -183,10 +187,10 @@ class GroupedSets:
                 usable = {position: osd for position, osd in osds_of_bucket.items()
                           if not self._by_place or position in block}
                 if usable:
-                    kept = self._best(depth + 1, usable, block)
-                    shards_by_weight = self._shards[depth][bucket] / self._sums[depth][bucket]
-                    rows.append((bucket, kept._replace(
-                        value=kept.value + emptiness / (1.0 + shards_by_weight))))
+                    kept = self._best_kept(depth + 1, usable, block)
+                    fullness = self._item_shards[depth][bucket] / self._item_weights[depth][bucket]
+                    value = kept.value + emptiness / (1.0 + fullness)
+                    rows.append((bucket, kept._replace(value=value)))
             return sorted(rows, key=lambda row: (-row[1].value, row[0]))
 
         chosen: List[Tuple[Optional[int], _Kept]]
@@ -199,33 +203,35 @@ class GroupedSets:
         return _Kept(sum(kept.value for _, kept in chosen), {
             position: osd for _, kept in chosen for position, osd in kept.osds.items()}, chosen)
 
-    def _one_in_each(self, by_domain: Mapping[int, Mapping[int, int]], most: int) -> _Kept:
-        """One shard in each failure domain stays, on the emptiest OSD."""
+    def _one_in_each_domain(self, by_domain: Mapping[int, Mapping[int, int]], most: int) -> _Kept:
+        """What may stay if no failure domain may have two shards: one in each, on the emptiest OSD,
+        `most` in all."""
         rows = sorted(min((self._count[osd] / self._weights[osd], position, osd)
-                          for position, osd in there.items()) for there in by_domain.values())
+                          for position, osd in osds.items()) for osds in by_domain.values())
         kept = {position: osd for _, position, osd in rows[:most]}
         return _Kept(float(len(kept)), kept)
 
     # ---- What is new
 
     def _completed(self, members: Sequence[int], raw: Sequence[int], best: _Kept) -> Sequence[int]:
-        """The first set that the rules allow: with what can stay, the most first, and the best of
-        what can be new. `best`: the most that can stay, which still counts as placed."""
-        self._tries = min(_TRIES, self._all_tries)
-        self._all_tries -= self._tries
+        """The first set that the rules allow, counted as placed: with what can stay, the most
+        first, and the best of what can be new. `best`: the most that can stay, which is counted as
+        placed so far."""
+        self._tries_left = min(_TRIES, self._all_tries_left)
+        self._all_tries_left -= self._tries_left
         sets = ((kept.osds, new) for kept in self._choices(members, best)
                 for new in self._fillings(0, 0, range(self._size), kept,
                                           _Placing(raw, list(kept.osds.values())), {}))
         chosen = next(sets, None)
-        self._all_tries += self._tries
+        self._all_tries_left += self._tries_left
         self._add(list(best.osds.values()), -1)
         completed = raw if chosen is None else self._in_order(*chosen, raw)
         self._add(completed, 1)
         return completed
 
     def _in_order(self, staying: Mapping[int, int], new: _New, raw: Sequence[int]) -> List[int]:
-        """OSDs that stay keep their position; where positions have no meaning, new ones take that
-        of `raw` if they are in it."""
+        """The complete set. OSDs that stay keep their position; where positions have no meaning,
+        new ones take that of `raw` if they are in it."""
         if self._by_place:
             return [osd for _, osd in sorted({**staying, **new}.items())]
         entering = list(new.values())
@@ -265,10 +271,10 @@ class GroupedSets:
         if not rows:
             yield new
             return
-        (block, (item, inside)), *others = rows
+        (block, (kept_in, kept)), *others = rows
         wishes = [pg.raw[position] for position in block] if self._by_place else pg.raw
-        for bucket in self._emptiest(depth, parent, used, wishes) if item is None else [item]:
-            for filled in self._fillings(depth + 1, bucket, block, inside, pg, new):
+        for bucket in self._emptiest(depth, parent, used, wishes) if kept_in is None else [kept_in]:
+            for filled in self._fillings(depth + 1, bucket, block, kept, pg, new):
                 yield from self._in_buckets(depth, parent, others, used | {bucket}, pg, filled)
 
     def _in_domains(self, parent: int, lacking: _Positions, used: FrozenSet[int], pg: _Placing,
@@ -282,43 +288,46 @@ class GroupedSets:
         wishes = [pg.raw[position]] if self._by_place else pg.raw
         fits = None if self._former is None else self._former.beside((*pg.staying, *new.values()))
         for domain in self._emptiest(len(self._groups), parent, used, wishes):
-            self._tries -= 1
-            if self._tries < 0:
+            self._tries_left -= 1
+            if self._tries_left < 0:
                 return
-            for osd in self._alternatives(self._below[-1][parent][domain], fits, wishes):
+            for osd in self._alternatives(self._osds_below[-1][parent][domain], fits, wishes):
                 yield from self._in_domains(parent, others, used | {domain}, pg,
                                             {**new, position: osd})
 
     def _alternatives(self, osds: Sequence[int], fits: Optional[Callable[[int], bool]],
                       wishes: Sequence[int]) -> Iterable[int]:
-        """The best OSD of a failure domain; if there are two rules, in each one of the other."""
+        """The best of the OSDs `osds` of a failure domain; if there are two rules, the best that
+        `fits` in each failure domain of the former rule. `wishes`: OSDs of CRUSH."""
         ordered = sorted(osds, key=lambda osd: (
-            self._count[osd] >= self._limits[osd], not (osd in wishes and self._is_low(osd)),
+            self._count[osd] >= self._limits[osd],
+            not (osd in wishes and self._is_below_share(osd)),
             self._count[osd] / self._weights[osd], osd))
         if self._former is None or fits is None:
             return ordered[:1]
-        best: Dict[int, int] = {}
+        best_by_domain: Dict[int, int] = {}
         for osd in filter(fits, ordered):
-            best.setdefault(self._former.domain[osd], osd)
-        return best.values()
+            best_by_domain.setdefault(self._former.domain[osd], osd)
+        return best_by_domain.values()
 
     def _emptiest(self, depth: int, parent: int, used: AbstractSet[int],
                   wishes: Sequence[int]) -> Iterator[int]:
-        """The buckets, or domains, for what is new: first that of CRUSH unless it has more than its
-        share, then the emptiest."""
-        items = self._below[depth].get(parent, {})
-        shards, weights = self._shards[depth], self._sums[depth]
-        first = next((wish for wish in map(self._items[depth].get, wishes)
-                      if wish is not None and wish in items and wish not in used
-                      and shards[wish] * self._weight <= self._total * weights[wish]), None)
-        if first is not None:
-            yield first
-        yield from sorted((item for item in items if item != first and item not in used),
+        """The buckets, or domains, below `parent` for what is new: first that of CRUSH (`wishes`)
+        unless it has more than its share, then the others, the emptiest first."""
+        items = self._osds_below[depth].get(parent, {})
+        shards, weights = self._item_shards[depth], self._item_weights[depth]
+        of_crush = next((wish for wish in map(self._item_of[depth].get, wishes)
+                         if wish is not None and wish in items and wish not in used
+                         and shards[wish] * self._weight_sum <= self._shard_sum * weights[wish]),
+                        None)
+        if of_crush is not None:
+            yield of_crush
+        yield from sorted((item for item in items if item != of_crush and item not in used),
                           key=lambda item: (shards[item] / weights[item], item))
 
-    def _is_low(self, osd: int) -> bool:
+    def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most its share of what the OSDs hold."""
-        return self._count[osd] * self._weight <= self._total * self._weights[osd]
+        return self._count[osd] * self._weight_sum <= self._shard_sum * self._weights[osd]
 
 
 def _assigned(rows: Sequence[Sequence[Tuple[int, _Kept]]]) -> List[Tuple[Optional[int], _Kept]]:

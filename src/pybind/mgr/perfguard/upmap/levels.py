@@ -78,6 +78,7 @@ class ShardLevel(ABC):
         self._follow_crush(high, low)
         for floor, ceiling in ((wide.high, low), (wide.high, high), (low, wide.low)):
             if floor is low:
+                # At last, items within their bounds also give to those that have too few.
                 self._follow_crush(low, self.filled)
             self._move_directly(floor, ceiling)
             self._move_in_chains(floor, ceiling)
@@ -107,7 +108,8 @@ class ShardLevel(ABC):
         return {fences[item] for fences in self.fences if item in fences}
 
     def legal(self, number: int, place: int, item: int) -> bool:
-        """Whether it may move to an item that has none of this PG: one per failure domain."""
+        """Whether a shard may move to an item that has none of its PG: it must not leave its fence,
+        nor enter a failure domain with another shard."""
         members, domain, fence = self.here[number], self.domain, self.fences[place]
         if fence.get(item) != fence[members[place]]:
             return False
@@ -122,7 +124,7 @@ class ShardLevel(ABC):
     def _follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
                       keep_first: bool = False) -> None:
         """Move shards from items with more than `floor` to items with less than `ceiling`, where
-        CRUSH places them."""
+        CRUSH places them. `keep_first`: leave primaries where they are."""
         count, takers = self.count, set(self.takers(ceiling))
         if not takers:
             return
@@ -168,15 +170,15 @@ class ShardLevel(ABC):
 
     def _give_one(self, giver: int, shards: List[_Ranked], takers: '_Takers') -> bool:
         """Move one shard from `giver` to the item that needs it most. `shards`: a heap of those
-        that may leave it. Returns False if none can move."""
+        that may leave it; their ranks may be outdated. Returns False if none can move."""
         while shards:
             ranked = heappop(shards)
             number, place = ranked[-2:]
             if self.here[number][place] != giver:
                 continue
-            now = self._ranked(number, place)
-            if now > ranked:
-                heappush(shards, now)
+            ranked_now = self._ranked(number, place)
+            if ranked_now > ranked:
+                heappush(shards, ranked_now)
                 continue
             taker = takers.take(number, place)
             if taker is not None:
@@ -211,21 +213,21 @@ class ShardLevel(ABC):
         givers, takers = self._givers(floor), self._by_fence(self.takers(ceiling))
         if not givers or not takers:
             return
-        lacking = self._lacking(takers)
+        pgs_lacking = self._pgs_lacking(takers)
         shards = self._shards_of(givers)
         everywhere = self._by_fence([item for item, weight in self.weights.items() if weight])
         for giver in givers:
             if not self.affords(giver, 2):
                 continue
-            reach = self._reach(giver, shards[giver], everywhere)
+            shards_to = self._shards_by_domain(giver, shards[giver], everywhere)
             for taker in sorted({taker for fence in self.fences_of(giver)
                                  for taker in takers.get(fence, ())}):
-                onward = lacking[self.domain[taker]]
+                onward_pgs = pgs_lacking[self.domain[taker]]
                 # A shard that moves anyway can move elsewhere without cost.
                 for only_moving in (True, False):
                     while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
                            and self.affords(giver, 2)
-                           and self._chain(giver, taker, reach, onward, only_moving)):
+                           and self._chain(giver, taker, shards_to, onward_pgs, only_moving)):
                         pass
 
     def _by_fence(self, items: Iterable[int]) -> Dict[int, Set[int]]:
@@ -236,8 +238,9 @@ class ShardLevel(ABC):
                 by_fence.setdefault(fence, set()).add(item)
         return by_fence
 
-    def _lacking(self, takers: Mapping[int, Iterable[int]]) -> Dict[int, List[int]]:
-        """PGs without a shard in a failure domain: only they can have one there."""
+    def _pgs_lacking(self, takers: Mapping[int, Iterable[int]]) -> Dict[int, List[int]]:
+        """Failure domain of a taker -> the PGs without a shard in it: only they can get one there.
+        `takers`: by fence."""
         domains = {fence: {self.domain[item] for item in items} for fence, items in takers.items()}
         pgs_by_domain: Dict[int, List[int]] = {
             domain: [] for members in domains.values() for domain in members}
@@ -249,45 +252,47 @@ class ShardLevel(ABC):
                     pgs_by_domain[domain].append(number)
         return pgs_by_domain
 
-    def _reach(self, giver: int, shards: Sequence[_Ranked],
-               items: Mapping[int, Iterable[int]]) -> Dict[int, List[_Shard]]:
-        """Failure domain -> the shards of an item that may move there, the best at the end."""
-        domains = {fence: {self.domain[item] for item in items.get(fence, ())}
+    def _shards_by_domain(self, giver: int, shards: Sequence[_Ranked],
+                          items_by_fence: Mapping[int, Iterable[int]]) -> Dict[int, List[_Shard]]:
+        """Failure domain of one of the items -> the shards of `giver` that may move there, the best
+        at the end."""
+        domains = {fence: {self.domain[item] for item in items_by_fence.get(fence, ())}
                    for fence in self.fences_of(giver)}
         shards_by_domain: Dict[int, List[_Shard]] = {}
         for *_, number, place in sorted(shards, reverse=True):
             used_domains = [self.domain[item] for item in self.here[number] if item != giver]
-            for free in domains[self.fences[place][giver]].difference(used_domains):
-                shards_by_domain.setdefault(free, []).append((number, place))
+            for domain in domains[self.fences[place][giver]].difference(used_domains):
+                shards_by_domain.setdefault(domain, []).append((number, place))
         return shards_by_domain
 
-    def _chain(self, giver: int, taker: int, reach: Mapping[int, List[_Shard]],
-               onward: List[int], only_moving: bool) -> bool:
-        """One shard from `giver` to some item, and one of `onward` from there to `taker`."""
-        for index, after in enumerate(onward):
-            for place, middle in enumerate(self.here[after]):
+    def _chain(self, giver: int, taker: int, shards_to: Mapping[int, List[_Shard]],
+               onward_pgs: List[int], only_moving: bool) -> bool:
+        """Move one shard from `giver` to some item, and one of `onward_pgs` from there to `taker`;
+        returns whether that was possible. `only_moving`: the latter is not where its data is."""
+        for index, onward_pg in enumerate(onward_pgs):
+            for place, middle in enumerate(self.here[onward_pg]):
                 self._checks -= 1
-                moving = self.origin[after][place] != middle
+                moving = self.origin[onward_pg][place] != middle
                 if (middle == giver or (only_moving and not moving) or not self.weights[middle]
-                        or not self.legal(after, place, taker)):
+                        or not self.legal(onward_pg, place, taker)):
                     continue
-                shard = self._shard_for(middle, giver, reach, after)
+                shard = self._shard_for(middle, giver, shards_to, onward_pg)
                 if shard is not None:
                     self.move(*shard, middle)
-                    self.move(after, place, taker)
-                    onward[index] = onward[-1]
-                    onward.pop()
+                    self.move(onward_pg, place, taker)
+                    onward_pgs[index] = onward_pgs[-1]
+                    onward_pgs.pop()
                     return True
             if self._checks < 0:
                 return False
         return False
 
-    def _shard_for(self, middle: int, giver: int, reach: Mapping[int, List[_Shard]],
-                   after: int) -> Optional[_Shard]:
-        """A shard of `giver` that may move to `middle`, not of the PG `after`."""
-        for number, place in reversed(reach.get(self.domain[middle], ())):
+    def _shard_for(self, middle: int, giver: int, shards_to: Mapping[int, List[_Shard]],
+                   onward_pg: int) -> Optional[_Shard]:
+        """The best shard of `giver` that may move to `middle`, not of the PG `onward_pg`."""
+        for number, place in reversed(shards_to.get(self.domain[middle], ())):
             self._checks -= 1
-            if (self.here[number][place] == giver and number != after
+            if (self.here[number][place] == giver and number != onward_pg
                     and self.legal(number, place, middle)):
                 return number, place
         return None

@@ -29,7 +29,7 @@ class Pin:
 class UnpinnableCode(str, enum.Enum):
     #: Its acting set is no set that the mons would keep; the detail says why.
     PLACEMENT = 'PLACEMENT'
-    #: It stays in place; see `stays`.
+    #: CRUSH finds too few OSDs for it.
     INCOMPLETE = 'INCOMPLETE'
     #: Each OSD of the acting set has a degraded PG, which may be this one, and not all of its
     #: shards can be pinned.
@@ -111,7 +111,8 @@ def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
 
 def _in_order(pool: Pool, osds: OsdSet, crush: Optional[CrushRules],
               like: OsdSet = ()) -> OsdSet:
-    """A set of a replicated pool in the order of its rule; see CrushRules.in_order.
+    """A set of a replicated pool in an order that its rule allows, if possible with OSDs that are
+    also in `like` where they are there.
 
     The mons check a set in the order of CRUSH. That of an acting set depends on where the data is,
     and primary affinities change that of an up set.
@@ -250,10 +251,12 @@ def target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
 
 def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
                  out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
-    """The pin that leads from a raw set to the acting set."""
+    """The pin that leads from a raw set to the acting set: pairs if they can write it, else a
+    vector. `existing`: pairs to keep where they still serve."""
     if raw == acting or (not by_position and set(raw) == set(acting)):
         return _pin(NO_ENTRY, entry)
     existing = existing or entry.items
+    # Existing pairs may lead to another order of the same OSDs. They stay if the primary is right.
     fewest = () if by_position else _fewest_changes(raw, acting, existing)
     if set(fewest).intersection(existing):
         reached = apply_entry(raw, UpmapEntry(fewest), out)
@@ -301,6 +304,7 @@ def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optio
 
 
 def _kept_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
+    """The pairs in another order: first those of `existing`, in their order there."""
     existing_pairs = [pair for pair in existing if pair in pairs]
     return list(dict.fromkeys(existing_pairs)) + [pair for pair in pairs
                                                   if pair not in existing_pairs]
@@ -333,7 +337,7 @@ def _items_as_set(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
         way.append(first_acting)
     else:
         way += [first_acting, entering[leaving.index(way[0])]]
-    other_pairs = _without(leaving, entering, way[0], way[-1])
+    other_pairs = _other_pairs(leaving, entering, way[0], way[-1])
     return tuple(reversed(list(zip(way, way[1:])))) + other_pairs
 
 
@@ -353,8 +357,8 @@ def _matched(raw: OsdSet, acting: OsdSet, existing: Items) -> Tuple[List[int], L
     return leaving, [chosen[osd] if osd in chosen else next(spare) for osd in leaving]
 
 
-def _without(leaving: Sequence[int], entering: Sequence[int], source: int,
-             target: int) -> Items:
+def _other_pairs(leaving: Sequence[int], entering: Sequence[int], source: int,
+                 target: int) -> Items:
     """The matched pairs but for one source and one target; their two partners form a pair."""
     other_pairs = [(a, b) for a, b in zip(leaving, entering) if a != source and b != target]
     if entering[leaving.index(source)] != target:
@@ -402,7 +406,7 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
 
 
 def _is_set(osds: OsdSet) -> bool:
-    """Some rules choose an OSD twice."""
+    """Whether no OSD is in it twice; some rules choose one twice."""
     return all(osd == NO_OSD or osds.count(osd) == 1 for osd in osds)
 
 
@@ -419,11 +423,11 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int
         if len(up) != len(acting):
             return
         if NO_OSD not in acting:
-            yield _elsewhere(up, acting, staying)
-        yield _by_position(up, acting, staying)
+            yield _with_all_staying(up, acting, staying)
+        yield _with_displaced_moved(up, acting, staying)
         # No pair fills a hole.
         staying = staying - {osd for osd, new in zip(acting, up) if new == NO_OSD}
-        yield _by_position(up, acting, staying)
+        yield _with_displaced_moved(up, acting, staying)
         swaps = [(position, osd) for position, osd in enumerate(acting) if osd in staying]
     else:
         not_in_up = [osd for osd in acting if osd in staying and osd not in up]
@@ -440,8 +444,9 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int
     yield osds
 
 
-def _by_position(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
-    """A shard cannot stay on an OSD that another one moves to, either."""
+def _with_displaced_moved(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
+    """The acting set with each shard that cannot stay moved to its OSD of `up`: one that is not on
+    an OSD of `staying`, or whose OSD another shard moves to."""
     moving = {position for position, osd in enumerate(acting) if osd not in staying}
     while True:
         targets = {up[position] for position in moving}
@@ -452,9 +457,9 @@ def _by_position(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSe
         moving |= displaced
 
 
-def _elsewhere(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
-    """Where another shard stays on the OSD that a shard is to move to, it moves to the one that
-    the other shard would move to, and so on."""
+def _with_all_staying(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
+    """The acting set in which all shards on `staying` stay, and each other one moves to its OSD of
+    `up`; if a shard stays there, to the OSD that this shard would move to, and so on."""
     instead = {old: new for old, new in zip(acting, up) if old in staying}
 
     def free(osd: int) -> int:

@@ -86,18 +86,18 @@ def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
     and its source is not. A source shared by two pairs may be missing because the other pair
     replaced it: then both possibilities are followed.
     """
-    stories = [up]
+    possible_sets = [up]
     for source, target in reversed(items):
-        earlier = []
-        for osds in stories:
+        sets_before = []
+        for osds in possible_sets:
             took_effect = target in osds and source not in osds
             if took_effect:
                 position = osds.index(target)
-                earlier.append(osds[:position] + (source,) + osds[position + 1:])
+                sets_before.append(osds[:position] + (source,) + osds[position + 1:])
             if shared_source or not took_effect:
-                earlier.append(osds)
-        stories = earlier
-    return stories
+                sets_before.append(osds)
+        possible_sets = sets_before
+    return possible_sets
 
 
 # ---- The mon commands that change upmap entries

@@ -55,10 +55,11 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
         usable = osd_row is not None and osd_row.exists and not osd_row.destroyed
         weights[osd] = weight * osd_row.reweight if osd_row and usable and not drained else 0.0
     usable_osds = {osd for osd, weight in weights.items() if weight}
-    chosen = {osd for take in spread.takes for osd in _choosable(take, usable_osds, spread.domain)}
-    if crush.places(pool.crush_rule, pool.size, chosen) < pool.size:
+    choosable = {osd for take in spread.takes
+                 for osd in _choosable(take, usable_osds, spread.domain)}
+    if crush.places(pool.crush_rule, pool.size, choosable) < pool.size:
         return weights
-    return {osd: weight if osd in chosen else 0.0 for osd, weight in weights.items()}
+    return {osd: weight if osd in choosable else 0.0 for osd, weight in weights.items()}
 
 
 def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) -> AbstractSet[int]:
@@ -91,8 +92,9 @@ def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
 
 def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float, pgs: float,
             even: bool = True) -> Dict[int, float]:
-    """How many shards each OSD should have. `total` by weight. Where choices are not even, a bucket
-    may have one shard of each PG."""
+    """How many of the `total` shards of `pgs` PGs each OSD should have: by weight, but a bucket has
+    at most so many shards of each PG as its choice allows. `choices`: from the top; `even`: of each
+    PG, a bucket has that number of shards, or none."""
     if not choices:
         whole = sum(weights.values())
         return {osd: total * weight / whole if weight else 0.0 for osd, weight in weights.items()}
@@ -111,7 +113,8 @@ def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float
 
 def targets(weights: Mapping[int, float], by_take: Sequence[Mapping[int, float]], within: float,
             limits: Mapping[int, int]) -> Targets:
-    """`within`: how far from the ideal is near enough; `limits`: as many as an OSD has room for."""
+    """The targets of OSDs, by the ideals in each take. `within`: how far from the ideal is near
+    enough; `limits`: OSD -> shards for which it has room."""
     ideal = {osd: sum(shares.get(osd, 0.0) for shares in by_take) for osd in weights}
     return Targets(ideal,
                    {osd: min(limits[osd], _low(share, within)) for osd, share in ideal.items()},
@@ -159,7 +162,8 @@ def in_whole_groups(bounds: Targets, limits: Mapping[int, int]) -> Targets:
 def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
                    domain: Mapping[int, int], count: Mapping[int, int], within: float,
                    limits: Mapping[int, int]) -> Targets:
-    """Targets that the OSDs of each bucket can reach with the shards that it has."""
+    """Targets that the OSDs of each bucket can reach with the shards that it has: wider than
+    `before` in buckets that have too many or too few."""
     low, high = dict(before.low), dict(before.high)
     buckets: Dict[int, List[int]] = {}
     for osd, bucket in group.bucket_of.items():
@@ -233,6 +237,7 @@ class Room:
         self._used: Dict[int, int] = {osd: row.used_bytes for osd, row in self._space.items()}
 
     def of_pool(self, shard_bytes: int) -> PoolRoom:
+        """The room for a pool with shards of this size."""
         fill = {osd: self._used[osd] / row.total_bytes for osd, row in self._space.items()}
         if shard_bytes <= 0:
             return PoolRoom({}, fill)
@@ -252,6 +257,6 @@ class Room:
             self.add(osd, size)
 
     def add(self, osd: int, size: int) -> None:
-        """Bytes that the OSD gains, or loses."""
+        """Count bytes that an OSD gains, or loses."""
         if osd in self._used:
             self._used[osd] = max(0, self._used[osd] + size)
