@@ -59,7 +59,7 @@ class Answering:
         stale = self._requests.stale(now)
         if not stale or not self._jobs.may_write():
             return
-        remarks = []
+        texts = []
         for request in stale:
             self._requests.take(request)
             self._requests.drop(request)
@@ -69,11 +69,11 @@ class Answering:
                                       '%s has expired: %s' % (request.promise.text, why))
             request.done.set()
             self._note(Event('refused', request.promise.text + ' has expired', why))
-            remarks.append(str(request.refused))
-        self._requests.remarks = remarks
+            texts.append(str(request.refused))
+        self._requests.remarks = texts
 
     def revert(self) -> None:
-        """Mitigations that operators revert."""
+        """Revert the mitigations whose reverts operators have requested."""
         for request in self._requests.promised(Revert.document):
             self._requests.take(request)
             self._jobs.mitigating.revert(request.promise)
@@ -191,8 +191,8 @@ class Answering:
 
 
 def _begins(order: AnsweredOrder) -> bool:
-    """Whether an order that has been carried out has begun something: a probe, or the replacement
-    of a failed device, which begins no campaign now, but whose successor will. Orders of campaigns
-    ask themselves, where the campaign begins: that of a saved plan does so without its command."""
+    """Whether an order begins something, so that it is refused during a shutdown, and undoes one
+    that is complete: a probe, or a replacement, which fills the new device by a campaign later.
+    Campaigns check that when they begin, as one of a saved plan begins without a command."""
     return not getattr(order, 'dry_run', False) and (
         isinstance(order, RunOrder) or order.verb == REPLACE)
