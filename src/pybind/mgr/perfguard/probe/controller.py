@@ -168,8 +168,7 @@ class Probing:
                 raise Malformed('written by a newer version of perfguard')
             load()
         except Malformed as error:
-            self._note(Event('store', 'cannot read the stored probes (%s): %s'
-                             % (name, error)))
+            self._note(Event('store', 'cannot read the stored probes (%s): %s' % (name, error)))
             return str(error)
         return ''
 
@@ -181,7 +180,7 @@ class Probing:
         journal: RunJournal = decode(RunJournal, document)
         self._record = record = journal.record
         if journal.site is None:
-            # A bench continues without its mgr.
+            # There is nothing to clean up, but a bench continues without its mgr.
             self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
@@ -218,12 +217,12 @@ class Probing:
 
     def carry_out(self, waiting: WaitingProbe, observation: Observation, view: View,
                   options: Options, moving: bool) -> Optional[Document]:
-        """Called by the loop; None while a job of the order is running. Raises Refused or
-        BadJob."""
+        """Carry out an order, in the loop. Returns the answer to its command; None: call it again
+        in the next turn, because a job of the order is still running. Raises Refused or BadJob."""
         order = waiting.order
         if isinstance(order, RunOrder):
             checked = self._checked(order, observation, view, options, moving)
-            if not self._is_placed(waiting, checked, view):
+            if not self._placement_is_checked(waiting, checked, view):
                 return None
             if order.dry_run:
                 return {**checked.preview, 'dry_run': True}
@@ -245,19 +244,20 @@ class Probing:
             'probe baseline': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
-    def _is_placed(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
-        """Whether the chosen OSDs are known to lead enough PGs. Raises BadJob if they do not."""
-        placing = checked.placing(view)
-        if placing is None:
+    def _placement_is_checked(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
+        """Check outside the loop whether the chosen OSDs lead enough PGs. Returns whether this is
+        done or unnecessary. Raises BadJob if they do not."""
+        placement_check = checked.placement_check(view)
+        if placement_check is None:
             return True
         if waiting.job is None:
-            waiting.job = self._tools.submit(placing)
+            waiting.job = self._tools.submit(placement_check)
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '
                               'a moment')
         if not waiting.job.done:
             return False
-        waiting.job.result()
+        waiting.job.result()  # raises BadJob
         return True
 
     def _known(self, run: int) -> RunRecord:
@@ -387,8 +387,7 @@ class Probing:
     def _forget(self, record: RunRecord) -> str:
         """Remove the record of a run. Raises Refused if the run is active or a baseline."""
         if record is self._record:
-            raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)'
-                          % record.id)
+            raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)' % record.id)
         if record.id in self._settings.now.baselines.ids:
             raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline %d --rm" first)'
                           % (record.id, record.id))
@@ -415,7 +414,7 @@ class Probing:
         schedule = schedule_of(order.key, order.run, order.window)
         # An invalid order is refused; one that only cannot begin now is not.
         checked = check_run(order.run, self._cluster, observation, view, options, moving)
-        if not self._is_placed(waiting, checked, view):
+        if not self._placement_is_checked(waiting, checked, view):
             return None
         self._settings.add_schedule(schedule)
         self._attempts.forget(schedule.name)
@@ -441,7 +440,7 @@ class Probing:
         run = self._run
         if run is not None:
             self._follow(run, observation, view, moving, options.campaign_interval)
-        self._note_loaded(run, observation)
+        self._note_load(run, observation)
         self._drop_outlived(options)
         self._publish(observation)
 
@@ -459,23 +458,23 @@ class Probing:
             self._scheduled = ScheduledOrder()
             try:
                 checked = self._checked(order, observation, view, options, moving)
-                if not self._is_placed(waiting, checked, view):
+                if not self._placement_is_checked(waiting, checked, view):
                     self._scheduled = waiting
                     self._attempts.again(name)
                     return
                 self._begin(checked, observation)
             except PerfguardError as refused:
-                self._put_off(name, str(refused))
+                self._note_refusal(name, str(refused))
             except Exception as error:
                 # An error here must not stop the loop.
                 log.exception('scheduled probe %s', name)
-                self._put_off(name, 'internal error: %r' % error)
+                self._note_refusal(name, 'internal error: %r' % error)
             else:
                 self._settings.note_begun(name, observation.now)
                 self._attempts.forget(name)
                 return
 
-    def _put_off(self, name: str, why: str) -> None:
+    def _note_refusal(self, name: str, why: str) -> None:
         if self._attempts.refused(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 
@@ -484,12 +483,13 @@ class Probing:
         """Run one turn of the active run, and end it once it has cleaned up."""
         assert self._record is not None
         try:
-            against = self._against(run, observation, view, moving)
-            run.turn(observation.now, view, observation.signals, against, interval)
+            stop_reasons = self._stop_reasons(run, observation, view, moving)
+            run.turn(observation.now, view, observation.signals, stop_reasons, interval)
         except Exception as error:
             # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)
             run.end(FAILED, 'internal error: %r' % error)
+        # The clock may have been set back since.
         if run.state != CLEANING or self._cleaning_since > observation.now:
             self._cleaning_since = observation.now
         if run.finished and self._may_write():
@@ -498,30 +498,33 @@ class Probing:
             self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
                 self._record.id, run.text), run.share)
 
-    def _against(self, run: Run, observation: Observation, view: View, moving: bool) -> List[str]:
+    def _stop_reasons(self, run: Run, observation: Observation, view: View,
+                      moving: bool) -> List[str]:
         """Why the run may not continue."""
         own_pool, displaced = -1, ''
         if isinstance(run, ProbeRun):
             displaced = run.displaced(view)
             if run.resources.own and not self._order.during_campaign:
                 own_pool = run.resources.pool_id
-        against = reasons(observation, self._order.during_campaign, own_pool)
+        stop_reasons = reasons(observation, self._order.during_campaign, own_pool)
         if displaced:
-            against.append(displaced)
+            stop_reasons.append(displaced)
         loaded = self.loaded(observation.now, observation.stats_period)
         self._clients.take(observation.clients, loaded, observation.slow_osds)
         if not ignores_clients(observation.signals):
-            against += self._clients.over_limit(observation.clients)
+            stop_reasons += self._clients.over_limit(observation.clients)
         if moving and not self._order.during_campaign:
-            against.append('a campaign began')
-        return against
+            stop_reasons.append('a campaign began')
+        return stop_reasons
 
-    def _note_loaded(self, run: Optional[Run], observation: Observation) -> None:
-        """A bench that was not answered in time is still running."""
+    def _note_load(self, run: Optional[Run], observation: Observation) -> None:
+        """Note the OSDs and pools that probes load now: the active run, and benches of OSDs that
+        were not answered in time and still run."""
         loaded = NOTHING
         if isinstance(run, ProbeRun):
             loaded = run.loads(observation)
             if not run.resources.own and run.state != CLEANING:
+                # The operations of clients in this pool must not include those of the probe.
                 self._cluster.read_without_probes(WITHOUT_PROBES_SECONDS)
         osds = loaded.osds | self._cluster.asked(BENCH)
         self._loaded.note(observation.now, replace(loaded, osds=osds))
@@ -539,7 +542,7 @@ class Probing:
                          messages=(message,) if message else ())
         if run is not None:
             record = replace(record, started=run.started or 0.0, steps=run.steps,
-                             results=run.in_order(), conditions=tuple(run.met),
+                             results=run.in_order(), conditions=tuple(run.disturbed_by),
                              counted=run.counted())
         self._ended = now
         # Else an earlier mgr has ended the run, and failed before it removed the journal.

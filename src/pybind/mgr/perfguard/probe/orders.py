@@ -156,8 +156,8 @@ class CheckedRun:
 
     @property
     def redundancy(self) -> str:
-        """Of the operator's pool, which another one of its name may replace; '': of no such pool.
-        """
+        """The redundancy of the operator's pool, as a text: a later pool of this name may have
+        another one. '': the probe creates its pool."""
         pool = self.pool
         if pool is None:
             return ''
@@ -165,12 +165,12 @@ class CheckedRun:
             if pool.erasure else plural(pool.size, 'replica')
 
     def steps(self) -> Tuple[JobStep, ...]:
-        """Without names of objects."""
+        """The steps of the run, without names of objects."""
         return plan_steps(self.jobs, self.target, self.repeat)
 
-    def placing(self, view: View) -> Optional[Callable[[], Naming]]:
-        """A function for the tool thread, because it considers each PG of the pool: BadJob if a
-        chosen OSD leads too few of them. None: that need not be known."""
+    def placement_check(self, view: View) -> Optional[Callable[[], Naming]]:
+        """A function for the tool thread, because it considers each PG of the pool: it raises
+        BadJob if a chosen OSD leads too few of them. None: no check is needed."""
         if self.pool is None or not self.target.osds or self.refusals:
             return None
         return partial(self.naming, 0, self.pool, view)
@@ -226,9 +226,8 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
     pool = _pool(order, view)
     target = _target(order, observation, pool)
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
-        raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
-                      '%s uses object_hash %d (%s)' % (
-                          pool.name, pool.object_hash, OWN_POOL))
+        raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool %s uses object_hash '
+                      '%d (%s)' % (pool.name, pool.object_hash, OWN_POOL))
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
     rule_osds = _osds_under(rule, observation)
     usable_osds = [osd for osd in rule_osds if observation.osdmap.osds[osd].is_up_and_in]
@@ -258,9 +257,8 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     if order.pool is None:
         return None
     if order.replicas is not None:
-        raise Refused(errno.EINVAL, "--replicas applies only to the probe's "
-                      'own pool, not to pool %s'
-                      % order.pool)
+        raise Refused(errno.EINVAL, "--replicas applies only to the probe's own pool, not to pool "
+                      '%s' % order.pool)
     pool = pool_named(view, order.pool)
     if pool is None:
         raise Refused(errno.ENOENT, 'pool %r does not exist' % order.pool)
@@ -322,21 +320,21 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
 
 def _blocked(order: RunOrder, observation: Observation, moving: bool, pool: Optional[Pool],
              jobs: Tuple[Job, ...], loaded: Touched) -> List[str]:
-    """The state of the cluster that forbids a probe now. `loaded`: what it would load."""
+    """Why the state of the cluster forbids a probe now. `loaded`: what it would load."""
     texts = []
     if moving and not order.during_campaign:
         texts.append('a campaign is active (override with --during-campaign)')
     texts += reasons(observation, order.during_campaign)
     if not ignores_clients(observation.signals):
         texts += over_limit(observation.clients, loaded, observation.slow_osds)
-    writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
-    return texts + blocked_io(observation.osdmap, pool, writing)
+    writing_in_place = any(job.writes and job.bs < job.object_bytes for job in jobs)
+    return texts + blocked_io(observation.osdmap, pool, writing_in_place)
 
 
 def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:
     """The limits of space and time that the budget exceeds."""
     space = cluster.pool_space(pool.id) if pool is not None else None
-    # For a new pool, the mgr reports that no space is free.
+    # With all replicas. For a pool that is new, the mgr reports that no space is free.
     free = space.free_bytes * _copies(Target('pool'), pool) \
         if space is not None and space.free_bytes else cluster.free_bytes()
     quota_bytes = quota_objects = None
@@ -357,7 +355,8 @@ def _crowded(cluster: Reader, observation: Observation, target: Target, pool: Op
 
 
 def reasons(observation: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
-    """Why no probe may run now; also checked while a probe runs. The rest as in stop_reasons."""
+    """Why no probe may run now, or continue, with the stop conditions of a campaign. The other
+    parameters are those of `stop_reasons`."""
     stops = [stop.reason.text for stop in stop_conditions(observation.signals)]
     return stops + stop_reasons(observation.signals, moving_allowed, own_pool)
 

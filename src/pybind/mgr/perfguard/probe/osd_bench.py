@@ -78,7 +78,7 @@ def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
 
 
 class StoreRun:
-    """Has the interface of ProbeRun."""
+    """A run of the OSDs' own bench, with the interface of ProbeRun."""
 
     def __init__(self, cluster: Commander, osds: Sequence[int], repeat: int, now: float) -> None:
         self._cluster = cluster
@@ -86,13 +86,14 @@ class StoreRun:
         self._todo: List[Tuple[int, int, Bench]] = [
             (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
         self._total = len(self._todo)
+        #: When the present bench was sent, in seconds since `started`, and whether it is running.
         self._asked_at = 0.0
         self._waiting = False
         self.started = now
         self._done: List[Tuple[JobStep, StepResult]] = []
         self.outcome = ''
         self.message = ''
-        self.met: Dict[str, None] = {}
+        self.disturbed_by: Dict[str, None] = {}
         self.finished = False
 
     def end(self, outcome: str, message: str) -> None:
@@ -109,7 +110,7 @@ class StoreRun:
         if reasons:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):
-            self.met[text] = None
+            self.disturbed_by[text] = None
         if self.finished:
             return
         answers = self._cluster.answers(BENCH)

@@ -222,14 +222,15 @@ class ResourceManager:
         #: Secret of the user; '' if unknown.
         self.key = ''
         #: Flags of the run that the OSDMap has shown.
-        self._shown: Set[str] = set()
-        #: Flags that others had ordered to set before the run, though they were not set.
-        self._ordered_before: AbstractSet[str] = frozenset(QUIET_FLAGS) if orphan else frozenset()
+        self._flags_shown: Set[str] = set()
+        #: Flags that others ordered before the run set them (unknown for an orphan: all). A later
+        #: order makes a flag theirs.
+        self._flags_ordered_before: AbstractSet[str] = frozenset(QUIET_FLAGS if orphan else ())
         #: What prevents the clean-up, as a text, and whether this attempt met it.
         self.problem = ''
         self.met_problem = False
 
-    def note(self, **changes: Any) -> bool:
+    def journal(self, **changes: Any) -> bool:
         """Journal what is about to change. Returns whether the mons have stored it."""
         self.resources = replace(self.resources, **changes)
         return self._keep(self.resources)
@@ -246,7 +247,8 @@ class ResourceManager:
             self.resources = replace(self.resources, own=False)
             raise CannotMake('pool %s already exists, but no probe created it'
                              % self.resources.pool)
-        if not self.note(user=True, mark=random.randint(1, MOST_MARK) if self.resources.own else 0):
+        mark = random.randint(1, MOST_MARK) if self.resources.own else 0
+        if not self.journal(user=True, mark=mark):
             raise CannotMake(NOT_KEPT)
         if self.resources.own:
             self._make_pool(replicas, pg_num)
@@ -260,11 +262,11 @@ class ResourceManager:
             reply = self._sent(command)[0]
             if 'already exists' in reply.error and not self._is_marked():
                 # It was created by another client just now; the mons report success.
-                self.note(own=False)
+                self.journal(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'], reply.error))
-        # As early as possible.
-        self.restored()
+        # Options of the mons are restored as early as possible.
+        self.restore_settings()
 
     def _is_marked(self) -> bool:
         """Whether the run has created the pool: the mgr sends a command again if its connection to
@@ -285,14 +287,14 @@ class ResourceManager:
         self.key = str(json.loads(reply.out)[0]['key'])
 
     def _allow(self, option: str) -> bool:
-        """Set an option of the mons temporarily; False: they refused."""
+        """Set an option of the mons until `restore_settings`. Returns whether it is set."""
         if option not in self.resources.allowed:
             entries = self._cluster.config_entries()
             if entries is None:
                 self.report_problem('config dump: no answer')
                 return False
-            if not self.note(allowed={**self.resources.allowed,
-                                      option: in_force(entries, option)}):
+            if not self.journal(allowed={**self.resources.allowed,
+                                         option: in_force(entries, option)}):
                 self.report_problem(NOT_KEPT)
                 return False
         return self._done(config_command('mon', option, ALLOWED))
@@ -300,8 +302,8 @@ class ResourceManager:
     def set_flags(self, view: View) -> None:
         """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
         flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
-        self._ordered_before = self._cluster.ordered_flags()
-        if not self.note(flags=flags):
+        self._flags_ordered_before = self._cluster.ordered_flags()
+        if not self.journal(flags=flags):
             raise CannotMake(NOT_KEPT)
         if not self._done(*(flag_command(flag, True) for flag in flags)):
             raise CannotMake(self.problem)
@@ -310,28 +312,29 @@ class ResourceManager:
 
     def follow_flags(self, view: View) -> None:
         """A flag that others have unset since it was shown is no longer the run's."""
-        unset = self._shown - view.osdmap.flags
-        self._shown = set(self.resources.flags) & view.osdmap.flags
+        unset = self._flags_shown - view.osdmap.flags
+        self._flags_shown = set(self.resources.flags) & view.osdmap.flags
         if unset & set(self.resources.flags):
-            self.note(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
+            self.journal(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
 
     def unset_flags(self) -> bool:
-        """Unset the flags of the run, but for those that others have ordered to set meanwhile.
-        Returns whether all are unset."""
+        """Unset the flags of the run; those that others have ordered since it set them stay set.
+        Returns whether the others are unset for certain."""
         if not self.resources.flags:
             return True
-        ordered = self._cluster.ordered_flags() - self._ordered_before
-        if ordered & set(self.resources.flags):
-            self.note(flags=tuple(flag for flag in self.resources.flags if flag not in ordered))
-        certain = self._certain()
+        wanted_by_others = self._cluster.ordered_flags() - self._flags_ordered_before
+        if wanted_by_others & set(self.resources.flags):
+            self.journal(flags=tuple(flag for flag in self.resources.flags
+                                     if flag not in wanted_by_others))
+        is_final = self._removal_is_final()
         if not self._done(*(flag_command(flag, False) for flag in self.resources.flags)) \
-                or not self._confirm(certain):
+                or not self._confirm(is_final):
             return False
-        self._shown.clear()
-        self.note(flags=())
+        self._flags_shown.clear()
+        self.journal(flags=())
         return True
 
-    def _certain(self) -> bool:
+    def _removal_is_final(self) -> bool:
         """Whether a removal that is sent now takes effect after every command that was sent before.
 
         What another mgr has sent is unknown: it is over when the mons have answered for some time.
@@ -339,13 +342,14 @@ class ResourceManager:
         return not self._cluster.unanswered() and (not self._orphan or (
             self._answered is not None and self.now - self._answered > ORPHAN_SECONDS))
 
-    def _confirm(self, certain: bool) -> bool:
-        """After a removal that the mons have answered."""
+    def _confirm(self, is_final: bool) -> bool:
+        """Note that the mons have answered a removal. Returns `is_final`; if it is not, the removal
+        must be repeated."""
         if self._answered is None:
             self._answered = self.now
-        if not certain:
+        if not is_final:
             self.report_problem(UNCERTAIN_TEXT)
-        return certain
+        return is_final
 
     def close(self) -> None:
         """Remove what can be removed at once; there is no other turn.
@@ -355,26 +359,27 @@ class ResourceManager:
         if not self.resources.user:
             return
         if self.resources.own and not self.remove_pool():
+            # The first attempt may only have configured the mons to allow it.
             self.remove_pool()
         self.drop_user()
-        self.restored()
+        self.restore_settings()
 
     def drop_user(self) -> None:
         """Remove the user. An error does not matter: it is created again, or removed, later."""
         self.key = ''
         self._sent(remove_user_command(self.resources))
 
-    def user_removed(self) -> bool:
-        """Remove the user. Returns whether it is removed."""
+    def try_to_remove_user(self) -> bool:
+        """Remove the user; the journal still names it. Returns whether it is removed."""
         self.key = ''
-        certain = self._certain()
-        return self._done(remove_user_command(self.resources)) and self._confirm(certain)
+        is_final = self._removal_is_final()
+        return self._done(remove_user_command(self.resources)) and self._confirm(is_final)
 
     def remove_user(self) -> bool:
         """Remove the user and journal it. Returns whether it is removed."""
-        if not self.user_removed():
+        if not self.try_to_remove_user():
             return False
-        self.note(user=False)
+        self.journal(user=False)
         return True
 
     def follow_rename(self, view: View) -> None:
@@ -382,11 +387,12 @@ class ResourceManager:
         pool = view.osdmap.pools.get(self.resources.pool_id)
         if pool is not None and pool.name != self.resources.pool:
             self.drop_user()
-            self.note(pool=pool.name)
+            self.journal(pool=pool.name)
 
     @property
-    def half_way(self) -> bool:
-        """The next call of `remove_pool` belongs to the attempt of the last one."""
+    def pool_delete_allowed(self) -> bool:
+        """The mons allow pools to be deleted for now: the next call of `remove_pool` continues the
+        attempt of the last one."""
         return DELETE_OPTION in self.resources.allowed
 
     def remove_pool(self) -> bool:
@@ -396,43 +402,42 @@ class ResourceManager:
         Mons that do not allow pools to be deleted are configured to do so for one attempt, from
         one call to the next, so that all of them have applied it.
         """
-        allowed, certain = self.half_way, self._certain()
+        allowed, is_final = self.pool_delete_allowed, self._removal_is_final()
         reply = self._sent(remove_pool_command(self.resources))[0]
         if allowed:
-            self.restored()
+            self.restore_settings()
         if reply.retval in (0, -errno.ENOENT):
-            return self._confirm(certain)
+            return self._confirm(is_final)
         if reply.retval != -errno.EPERM:
             self.report_problem('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
             # ceph.conf overrides the database, or the pool has the flag nodelete.
             self.report_problem('osd pool rm: %s; if the configuration database has no effect: '
-                                'ceph tell mon.* config set %s true'
-                                % (reply.error, DELETE_OPTION))
+                                'ceph tell mon.* config set %s true' % (reply.error, DELETE_OPTION))
         else:
             self._allow(DELETE_OPTION)
         return False
 
-    def restored(self) -> bool:
-        """Restore the flags, and the options that the operator has not changed meanwhile; False:
-        not all yet."""
+    def restore_settings(self) -> bool:
+        """Restore the flags, and the options of the mons that others have not changed meanwhile.
+        Returns whether all are restored."""
         if not self.unset_flags():
             return False
         if not self.resources.allowed:
             return True
-        certain = self._certain()
+        is_final = self._removal_is_final()
         entries = self._cluster.config_entries()
         if entries is None:
             self.report_problem('config dump: no answer')
             return False
         for option, before in self.resources.allowed.items():
-            # It was seen: the mons have answered before anything else was done.
-            ours = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
-            if ours and not self._done(config_command('mon', option, before)):
+            # seen: a value that may still arrive makes `is_final` False.
+            must_send = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
+            if must_send and not self._done(config_command('mon', option, before)):
                 return False
-        if not self._confirm(certain):
+        if not self._confirm(is_final):
             return False
-        self.note(allowed={})
+        self.journal(allowed={})
         return True
 
     def _done(self, *commands: Command) -> bool:
@@ -476,26 +481,30 @@ class SweepPart(NamedTuple):
     total: int
 
     @property
-    def whole(self) -> bool:
+    def ends_pass(self) -> bool:
+        """Every name was tried, and no object is left."""
         return not self.left and self.cursor >= self.total
 
 
 class Sweeps:
+    """Decides when the next sweep of a run begins, and when the last one has ended."""
+
     def __init__(self, orphan: bool, cursor: int) -> None:
         """`orphan`: another mgr began the run. `cursor`: the progress of its sweeps."""
         self._orphan = orphan
         self.cursor = cursor
         #: Times of consecutive passes that found nothing.
-        self._empty: List[float] = []
-        self._removed = 0
+        self._empty_passes_at: List[float] = []
+        self._removed_in_pass = 0
         self._next_at = float('-inf')
         self._pause = 0.0
 
     @property
     def done(self) -> bool:
         """Whether no object is left, and none can appear anymore."""
-        return bool(self._empty) and (
-            not self._orphan or self._empty[-1] - self._empty[0] > ORPHAN_SECONDS)
+        return bool(self._empty_passes_at) and (
+            not self._orphan
+            or self._empty_passes_at[-1] - self._empty_passes_at[0] > ORPHAN_SECONDS)
 
     def due(self, now: float) -> bool:
         return now >= self._next_at
@@ -507,15 +516,16 @@ class Sweeps:
 
     def ended(self, part: SweepPart, now: float) -> None:
         """Note the result of a sweep, which decides when the next one begins."""
-        forward = part.removed > 0 or part.cursor > self.cursor
-        self._removed += part.removed
+        made_progress = part.removed > 0 or part.cursor > self.cursor
+        self._removed_in_pass += part.removed
         self.cursor = part.cursor
-        if part.whole:
-            # Operations in flight when the worker died may recreate an object.
-            self._empty = [] if self._removed else [*self._empty, now]
-            self.cursor = self._removed = 0
+        if part.ends_pass:
+            # Not done after a pass that removed objects: operations in flight when the worker died
+            # may recreate one.
+            self._empty_passes_at = [] if self._removed_in_pass else [*self._empty_passes_at, now]
+            self.cursor = self._removed_in_pass = 0
             self._pause, self._next_at = 0.0, now + PAUSE_SECONDS
-        elif forward:
+        elif made_progress:
             self._pause, self._next_at = 0.0, now
         else:
             self.failed(now)

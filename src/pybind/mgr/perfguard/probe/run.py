@@ -67,11 +67,11 @@ class ProbeRun:
         self._pg_num = 0
         #: What determined primaries when they were last read, the job that reads them again, and a
         #: PG that has another one.
-        self._placed_by: object = None
-        self._reading: Optional[ToolJob[Mapping[str, int]]] = None
-        self._moved = ''
+        self._primaries_basis: object = None
+        self._primaries_job: Optional[ToolJob[Mapping[str, int]]] = None
+        self._moved_pg = ''
         self._manager = ResourceManager(cluster, keep, resources, checked is None)
-        self._counts = OpCounters(cluster, checked.counted_osds if checked is not None else ())
+        self._op_counters = OpCounters(cluster, checked.counted_osds if checked is not None else ())
         self._checked = checked
         #: All times are seconds since the run began; only the record and the journal have dates.
         self._began = self._now = now
@@ -81,30 +81,30 @@ class ProbeRun:
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
-        self._clean = checked is not None
-        self._worked = False
+        self._worker_left_nothing = checked is not None
+        self._step_began = False
         #: When the worker was cancelled.
         self._cancelled_at: Optional[float] = None
-        self._cancel = False
+        self._cancel_sent = False
         self._sweeps = Sweeps(checked is None, resources.cursor)
         #: The result of the last sweep.
-        self._part: Optional[SweepPart] = None
+        self._sweep_result: Optional[SweepPart] = None
         #: When it must have ended.
         self._sweep_ends = 0.0
-        #: When the clean-up continues, and the length of its last pause.
-        self._again_at, self._pause = 0.0, 0.0
+        #: When the clean-up continues, and the length of its last pause; 0: none.
+        self._clean_up_at, self._pause = 0.0, 0.0
         # ---- Results
         self.steps: Tuple[JobStep, ...] = ()
         self.results: Dict[int, StepResult] = {}
         self.step, self.step_state = 0, ''
         #: Steps that have begun since the last call of `loads`; its last result, with its basis.
-        self._begun: Set[int] = set()
-        self._loaded: Tuple[object, Touched] = (None, NOTHING)
+        self._steps_begun: Set[int] = set()
+        self._loads_cache: Tuple[object, Touched] = (None, NOTHING)
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
         self.outcome, self.message = ('', '') if checked is not None else (
             FAILED, 'the mgr that began the probe failed or stopped')
-        self.met: Dict[str, None] = {}
+        self.disturbed_by: Dict[str, None] = {}
         self.finished = False
 
     @property
@@ -115,13 +115,14 @@ class ProbeRun:
     # ---- Control
 
     def end(self, outcome: str, message: str) -> None:
-        """Stop and clean up; the first reason is kept."""
+        """Stop the worker, or clean up if none works. `outcome`: the final state; the first one and
+        its message are kept."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         if self._child is not None and not self._sweeping:
-            if not self._cancel:
+            if not self._cancel_sent:
                 self._child.send({'cancel': message})
-            self._cancel = True
+            self._cancel_sent = True
         elif self.resources.stage != RUNNING:
             self._begin_cleaning()
 
@@ -136,12 +137,12 @@ class ProbeRun:
         if self.resources.stage != CLEANING:
             self._manager.follow_flags(view)
         for text in disturbances(signals):
-            self.met[text] = None
+            self.disturbed_by[text] = None
         if self.resources.stage == PREPARING:
             self._prepare(seconds, view, signals, reasons)
         if self.resources.stage == RUNNING:
-            self._follow(seconds)
-        if self.resources.stage == CLEANING and seconds >= self._again_at:
+            self._follow_worker(seconds)
+        if self.resources.stage == CLEANING and seconds >= self._clean_up_at:
             self._try_to_clean_up(seconds, view)
 
     def displaced(self, view: View) -> str:
@@ -162,59 +163,63 @@ class ProbeRun:
         for pgid, _ in () if pool.erasure else overrides:
             place = view.placement(pgid)
             if place is not None and place.acting[:1] != (self._primaries[pgid],):
-                self._moved = pgid
+                self._moved_pg = pgid
         basis = view.crush_version, osdmap.osds, pool, overrides
-        if self._reading is None and basis != self._placed_by:
-            self._placed_by = basis
-            self._reading = self._tools.submit(partial(view.primaries, pool.id), first=True)
-        if self._reading is not None and self._reading.done:
-            reading, self._reading = self._reading, None
-            primaries = reading.result()
-            self._moved = next((pgid for pgid, osd in self._primaries.items()
-                                if primaries.get(pgid) != osd), self._moved)
+        if self._primaries_job is None and basis != self._primaries_basis:
+            self._primaries_basis = basis
+            self._primaries_job = self._tools.submit(partial(view.primaries, pool.id), first=True)
+        if self._primaries_job is not None and self._primaries_job.done:
+            job, self._primaries_job = self._primaries_job, None
+            primaries = job.result()
+            self._moved_pg = next((pgid for pgid, osd in self._primaries.items()
+                                   if primaries.get(pgid) != osd), self._moved_pg)
         return 'PG %s of the pool is no longer led by osd.%d' % (
-            self._moved, self._primaries[self._moved]) if self._moved else ''
+            self._moved_pg, self._primaries[self._moved_pg]) if self._moved_pg else ''
 
     def loads(self, observation: Observation) -> Touched:
         """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
         load in the next step: it does not wait for the loop between two steps."""
-        begun, self._begun = self._begun, set()
+        begun, self._steps_begun = self._steps_begun, set()
         if self.resources.stage == RUNNING:
             begun |= {self.step, self.step + 1}
         pool = observation.osdmap.pools.get(self.resources.pool_id)
         basis = begun, observation.osdmap.epoch
         if not begun or pool is None:
             return NOTHING
-        if self._loaded[0] != basis:
+        if self._loads_cache[0] != basis:
             steps = [step for index, step in enumerate(self.steps) if index in begun]
-            self._loaded = basis, Touched(self._osds_of(steps, pool, observation), {pool.id})
-        return self._loaded[1]
+            self._loads_cache = basis, Touched(self._osds_of(steps, pool, observation), {pool.id})
+        return self._loads_cache[1]
 
     def _osds_of(self, steps: Sequence[JobStep], pool: Pool,
                  observation: Observation) -> AbstractSet[int]:
-        """The OSDs that the steps load. The first repetition of a job writes the objects that it
-        reads. Writes load all OSDs of a PG, and so do reads of an erasure-coded pool."""
-        osds = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
-        shared = pool.erasure or any(step.job.writes or not step.repetition for step in steps)
-        if not osds or shared and len(osds) > FEW_OSDS:
+        """The OSDs that the steps load: the probed ones, or all of the pool if none are chosen.
+        Writes load all OSDs of a PG, and so do reads of an erasure-coded pool. The first repetition
+        of a job writes the objects that it reads."""
+        probed = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
+        loads_whole_pgs = pool.erasure or any(
+            step.job.writes or not step.repetition for step in steps)
+        # To look up the PGs of many OSDs would take too long for the loop.
+        if not probed or loads_whole_pgs and len(probed) > FEW_OSDS:
             return observation.osds_of([pool.id])[pool.id]
         places = [observation.placement(pgid) for pgid, osd in self._primaries.items()
-                  if osd in osds] if shared else []
-        return osds.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
+                  if osd in probed] if loads_whole_pgs else []
+        return probed.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """Continue the clean-up, with growing pauses while something prevents it."""
         pause = min(max(2 * self._pause, LEAST_REFUSED_PAUSE_SECONDS), MOST_REFUSED_PAUSE_SECONDS)
-        # First, in case the attempt raises.
-        self._manager.met_problem, self._again_at = False, now + pause
+        # Set before the attempt, which may raise.
+        self._manager.met_problem, self._clean_up_at = False, now + pause
         self._manager.now = now
         self._clean_up(now, view)
         if self._manager.met_problem:
             self._pause = pause
             return
-        if not self._manager.half_way:
+        # Otherwise the next call continues an attempt, whose outcome is not known yet.
+        if not self._manager.pool_delete_allowed:
             self._pause = 0.0
-        self._again_at = now
+        self._clean_up_at = now
 
     def close(self) -> None:
         """The module stops: leave as little as possible to the next start."""
@@ -248,7 +253,7 @@ class ProbeRun:
                 self._fail('pool %s is not active+clean after %d s'
                            % (self.resources.pool, POOL_SECONDS))
             return
-        if not self._counts.taken(BEFORE, now):
+        if not self._op_counters.collect(BEFORE, now):
             return
         if reasons:
             # Not earlier: PGs of a new pool that are still peering are no stop condition.
@@ -284,9 +289,9 @@ class ProbeRun:
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
                            for osd, pgs in naming.led for pg in pgs}
         limit = limit_seconds(checked.budget)
-        if not self._manager.note(stage=RUNNING, pool_id=pool_id,
-                                  worker_ends=self._now + limit + GRACE_SECONDS,
-                                  naming=None if self.resources.own else naming):
+        if not self._manager.journal(stage=RUNNING, pool_id=pool_id,
+                                     worker_ends=self._now + limit + GRACE_SECONDS,
+                                     naming=None if self.resources.own else naming):
             # The next mgr would not remove what the worker writes.
             self._fail(NOT_KEPT)
             return
@@ -304,7 +309,7 @@ class ProbeRun:
             self._fail('cannot start the worker: %s' % error)
             self._manager.report_problem('cannot start the worker: %s' % error)
             return False
-        self._clean = False
+        self._worker_left_nothing = False
         self._child.send(request_to_json(request))
         return True
 
@@ -318,7 +323,7 @@ class ProbeRun:
             silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval),
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
-    def _follow(self, now: float) -> None:
+    def _follow_worker(self, now: float) -> None:
         """Follow the worker until it has ended; one that is late is killed."""
         child = self._child
         if child is None:
@@ -330,11 +335,12 @@ class ProbeRun:
             if now >= self._alive_at and self._is_active():
                 child.send(ALIVE)
                 self._alive_at = now + ALIVE_SECONDS
-            if self._cancel and self._cancelled_at is None:
+            if self._cancel_sent and self._cancelled_at is None:
                 self._cancelled_at = now
-            cancelled_at = self._ends_at if self._cancelled_at is None \
-                else self._cancelled_at + CANCEL_SECONDS
-            if now > min(self._ends_at, cancelled_at) + GRACE_SECONDS:
+            must_end_at = self._ends_at
+            if self._cancelled_at is not None:
+                must_end_at = min(must_end_at, self._cancelled_at + CANCEL_SECONDS)
+            if now > must_end_at + GRACE_SECONDS:
                 self._fail('the worker did not end in time and was killed')
                 child.kill()
             return
@@ -358,21 +364,21 @@ class ProbeRun:
         """Take in one line of the worker's output."""
         kind = line.get('type')
         if kind == 'step':
-            self._worked = True
+            self._step_began = True
             self.step, self.step_state = self._index(line), str(line['state'])
-            self._begun.add(self.step)
+            self._steps_begun.add(self.step)
         elif kind == 'result':
             self._take_result(self._index(line), line)
-        elif kind == 'end' and not self._worked and not self._sweeping:
+        elif kind == 'end' and not self._step_began and not self._sweeping:
             # It ended regularly before the first step, so it has written nothing.
-            self._clean = True
+            self._worker_left_nothing = True
         elif kind == 'cleaned':
-            self._clean = line['left'] == 0
-            self._manager.problem = '' if self._clean else (
+            self._worker_left_nothing = line['left'] == 0
+            self._manager.problem = '' if self._worker_left_nothing else (
                 'objects not removed yet: %d' % line['left'])
             if self._sweeping:
-                self._part = SweepPart(int(line['removed']), int(line['left']), int(line['cursor']),
-                                       int(line['total']))
+                self._sweep_result = SweepPart(int(line['removed']), int(line['left']),
+                                               int(line['cursor']), int(line['total']))
         elif kind == 'error' and self._sweeping:
             self._manager.problem = str(line['message'])
         elif kind == 'error' and not self.outcome:
@@ -393,56 +399,60 @@ class ProbeRun:
     # ---- Cleaning up
 
     def _clean_up(self, now: float, view: View) -> None:
-        # Before what may take long. Flags that the mons refuse to unset are tried again at the end.
+        """Continue the clean-up, and set `finished` when nothing is left and all is restored."""
+        # First, because the rest may take long; restore_settings() tries again.
         self._manager.unset_flags()
-        if self.results and not self._counts.taken(AFTER, now):
+        if self.results and not self._op_counters.collect(AFTER, now):
             return
-        # It is journalled before anything is created, so without it there is nothing.
-        if self.resources.user and not (self._emptied(now, view) and self._manager.remove_user()):
+        # The user is journalled before anything is created: without it, nothing was.
+        if self.resources.user and not (
+                self._remove_data(now, view) and self._manager.remove_user()):
             return
-        # The record is stored before the journal is removed.
-        self.finished = self._manager.restored()
+        self.finished = self._manager.restore_settings()
 
-    def _emptied(self, now: float, view: View) -> bool:
-        """Whether neither a pool of the run nor an object of it is left."""
+    def _remove_data(self, now: float, view: View) -> bool:
+        """Remove the run's own pool, or its objects from the operator's pool, in several calls.
+        Returns whether they are gone."""
         self._manager.follow_rename(view)
         if self.resources.own:
             return self._manager.remove_pool()
         if pool_named(view, self.resources.pool) is not None:
-            return self._swept_clean(now)
+            return self._sweep_pool(now)
         self._drop_child()
         return True
 
-    def _swept_clean(self, now: float) -> bool:
-        """Whether no object of this run is left in the operator's pool."""
-        if not self.resources.worker_ends or self._clean and self._checked is not None \
-                and not self._sweeping:
+    def _sweep_pool(self, now: float) -> bool:
+        """Remove the objects of this run from the operator's pool, in several calls, if its worker
+        has not done so. Returns whether none is left."""
+        worker_cleaned_up = self._worker_left_nothing and not self._sweeping
+        if worker_cleaned_up or not self.resources.worker_ends:  # 0: no worker was started
             return True
         if self._child is not None:
             self._follow_sweep(now)
         if self._sweeps.done:
             return True
         if self._child is None and self._sweeps.due(now):
-            self._sweep(now)
+            self._start_sweep(now)
         return False
 
-    def _sweep(self, now: float) -> None:
+    def _start_sweep(self, now: float) -> None:
         """Start a worker that only removes objects."""
-        if not self._manager.key and not self._has_user():
+        if not self._manager.key and not self._ensure_user():
             return
         naming = self.resources.naming
         # A sweep whose time ends before it has all names would never remove one.
         limit = SWEEP_SECONDS + (names_seconds(naming) if naming is not None else 0.0)
-        self._sweeping, self._part, self._sweep_ends = True, None, now + limit + 2 * GRACE_SECONDS
+        self._sweeping, self._sweep_result = True, None
+        self._sweep_ends = now + limit + 2 * GRACE_SECONDS
         if not self._start(self._request(SWEEP, limit, naming)):
             self._sweeps.failed(now)
 
-    def _has_user(self) -> bool:
-        """Whether the user of the worker exists; it is created again if it does not."""
+    def _ensure_user(self) -> bool:
+        """Create the user of the worker if it does not exist. Returns whether it exists."""
         try:
             self._manager.make_user()
         except CannotMake as error:
-            # Its capabilities have changed; the next turn creates it again.
+            # The mons refuse it if its capabilities have changed; the next turn creates it again.
             self._manager.report_problem(str(error))
             self._manager.drop_user()
             return False
@@ -458,8 +468,8 @@ class ProbeRun:
             if now > self._sweep_ends:
                 child.kill()
             return
-        if self._part is not None:
-            self._sweeps.ended(self._part, now)
+        if self._sweep_result is not None:
+            self._sweeps.ended(self._sweep_result, now)
         else:
             self._manager.problem = self._manager.problem or child.why()
             log.warning('probe %d: sweep: %s', self.resources.run, self._manager.problem)
@@ -467,19 +477,19 @@ class ProbeRun:
             # An operator may have removed the user.
             self._manager.key = ''
         if self._sweeps.cursor != self.resources.cursor:
-            self._manager.note(cursor=self._sweeps.cursor)
+            self._manager.journal(cursor=self._sweeps.cursor)
         child.close()
         self._child = None
 
     def abandon(self) -> Tuple[str, ...]:
         """Give up the clean-up. Returns what remains on the cluster, as texts."""
-        self._manager.note(abandoned=True)
+        self._manager.journal(abandoned=True)
         self._drop_child()
         removing = []
         if self.resources.own and self._manager.remove_pool():
             removing.append('pool %s' % self.resources.pool)
-        self._manager.restored()
-        if self.resources.user and self._manager.user_removed():
+        self._manager.restore_settings()
+        if self.resources.user and self._manager.try_to_remove_user():
             removing.append(self.resources.entity)
         stays = [leftover for leftover in leftovers(self.resources) if leftover not in removing]
         self.finished = True
@@ -528,7 +538,7 @@ class ProbeRun:
 
     def counted(self) -> Tuple[Counted, ...]:
         """Client operations that the OSDs counted during the run."""
-        return self._counts.counted()
+        return self._op_counters.counted()
 
     def _fail(self, message: str) -> None:
         if not self.outcome:
@@ -538,7 +548,7 @@ class ProbeRun:
 
     def _begin_cleaning(self) -> None:
         if self.resources.stage != CLEANING:
-            self._manager.note(stage=CLEANING)
+            self._manager.journal(stage=CLEANING)
 
 
 # ---- Counters of OSDs
@@ -549,18 +559,19 @@ class OpCounters:
     def __init__(self, cluster: Commander, osds: Sequence[int]) -> None:
         self._cluster = cluster
         self._osds = frozenset(osds)
-        self._known: Dict[str, Dict[int, Counted]] = {BEFORE: {}, AFTER: {}}
+        self._counters: Dict[str, Dict[int, Counted]] = {BEFORE: {}, AFTER: {}}
         self._asked_at: Optional[float] = None
         self._asked: Set[int] = set()
-        self._taken: Set[str] = set()
+        self._collected: Set[str] = set()
 
-    def taken(self, when: str, now: float) -> bool:
-        """Whether the OSDs have answered, or the time to wait is over."""
-        if when in self._taken:
+    def collect(self, when: str, now: float) -> bool:
+        """Ask the OSDs for their counters, and take in the answers. Returns whether all have
+        answered, or the time to wait is over. `when`: BEFORE or AFTER."""
+        if when in self._collected:
             return True
         if self._asked_at is None:
             self._ask(now)
-        counters = self._known[when]
+        counters = self._counters[when]
         for osd, answer in self._cluster.answers(TOPIC).items():
             if osd in self._asked:
                 self._read(osd, answer, counters)
@@ -568,7 +579,7 @@ class OpCounters:
         if not self._asked <= set(counters) and now - self._asked_at <= PROBE_PATIENCE_SECONDS:
             return False
         self._asked_at = None
-        self._taken.add(when)
+        self._collected.add(when)
         return True
 
     def _read(self, osd: int, answer: Any, counters_by_osd: Dict[int, Counted]) -> None:
@@ -589,8 +600,8 @@ class OpCounters:
         self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
 
     def counted(self) -> Tuple[Counted, ...]:
-        """Client operations that the OSDs counted in between."""
-        before, after = self._known[BEFORE], self._known[AFTER]
+        """Client operations of each OSD between the two dumps."""
+        before, after = self._counters[BEFORE], self._counters[AFTER]
         counts = []
         for osd in sorted(set(before) & set(after)):
             differences = [now - then for now, then in zip(after[osd][1:], before[osd][1:])]

@@ -364,7 +364,7 @@ def test_mon_allow_pool_delete(found: Value, later: Value) -> None:
     if later != '':
         mons.value = later
     # Another mgr continues from the journal.
-    assert made(mons, keep, kept[-1]).restored() and not kept[-1].allowed
+    assert made(mons, keep, kept[-1]).restore_settings() and not kept[-1].allowed
     theirs = later not in ('', 'true')
     assert mons.value == (later if theirs else found)
 
