@@ -93,7 +93,7 @@ class RunComparison(NamedTuple):
 
 
 def compare(a: RunRecord, b: RunRecord) -> RunComparison:
-    """The jobs that both runs have; NothingInCommon if there is none."""
+    """Run b compared with run a, in the jobs that both have. Raises NothingInCommon."""
     ours, theirs = measured(a.done), measured(b.done)
     common = [key for key in ours if key in theirs]
     if a.target.key != b.target.key and not _same_osds(common):
@@ -107,10 +107,10 @@ def compare(a: RunRecord, b: RunRecord) -> RunComparison:
     lines = tuple(_line(key, ours[key], theirs[key],
                         (_generator(a.id, key, ours[key]), _generator(b.id, key, theirs[key])),
                         replicates) for key in common)
-    significant = holm([line.p for line in lines], ALARM_LEVEL)
-    sure = [line for line, is_significant in zip(lines, significant) if is_significant]
-    slower = tuple(line for line in sure if line.verdict == SLOWER)
-    return RunComparison(a.id, b.id, lines, _overall(lines, sure), slower,
+    holds = holm([line.p for line in lines], ALARM_LEVEL)
+    significant = [line for line, is_significant in zip(lines, holds) if is_significant]
+    slower = tuple(line for line in significant if line.verdict == SLOWER)
+    return RunComparison(a.id, b.id, lines, _overall(lines, significant), slower,
                          tuple(_notes(a, b, ours, theirs, common)))
 
 
@@ -129,22 +129,21 @@ def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Rand
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
           replicates: int) -> Line:
     """The comparison of one job of two probes: its speed, and its latency if that was measured."""
-    speed = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
-    bandwidth = speed[0]._replace(a=_middle(a, 'bytes_per_second'),
-                                  b=_middle(b, 'bytes_per_second'))
+    speed, speed_p = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
+    bandwidth = speed._replace(a=_middle(a, 'bytes_per_second'), b=_middle(b, 'bytes_per_second'))
     if not all(repetition.latency_ns for repetition in (*a, *b)):
         # No latencies were measured.
-        without_latency = {IOPS: speed[0], BANDWIDTH: bandwidth}
+        without_latency = {IOPS: speed, BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), without_latency,
-                    speed[0].verdict, speed[1], _why(key, without_latency, speed[0].verdict))
-    latency = _estimate(a, b, 'latency_ns', _of_latency, False, rngs, replicates)
-    tail = _tail(a, b, rngs, replicates)
-    main, p = latency if key.job.rate_iops else speed
+                    speed.verdict, speed_p, _why(key, without_latency, speed.verdict))
+    latency, latency_p = _estimate(a, b, 'latency_ns', _of_latency, False, rngs, replicates)
+    tail, tail_p = _tail(a, b, rngs, replicates)
+    main, p = (latency, latency_p) if key.job.rate_iops else (speed, speed_p)
     verdict = main.verdict
-    if _tail_counts(tail[0], verdict):
+    if _tail_counts(tail, verdict):
         # Either of the two would have been reported: Bonferroni.
-        verdict, p = tail[0].verdict, min(1.0, 2.0 * min(p, tail[1]))
-    estimates = {IOPS: speed[0], BANDWIDTH: bandwidth, LATENCY: latency[0], P99: tail[0]}
+        verdict, p = tail.verdict, min(1.0, 2.0 * min(p, tail_p))
+    estimates = {IOPS: speed, BANDWIDTH: bandwidth, LATENCY: latency, P99: tail}
     return Line(label(key, b[-1].name), key, (len(a), len(b)), estimates, verdict, p,
                 _why(key, estimates, main.verdict))
 
@@ -174,10 +173,11 @@ def _middle(side: Sequence[Repetition], quantity: str) -> float:
 
 
 def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
-              of: Callable[[float, int, int], float], more_is_better: bool, rngs: Generators,
-              replicates: int) -> Tuple[Estimate, float]:
-    """The estimate of a quantity that is known for each second, and its p."""
-    ours, theirs = ([resamples(math.log(value), repetition.seconds, of, rng)
+              value_of: Callable[[float, int, int], float], more_is_better: bool,
+              rngs: Generators, replicates: int) -> Tuple[Estimate, float]:
+    """The estimate of a quantity that is known for each second, and its p. `value_of`: as in
+    `resamples`. With enough repetitions, a change must also show in their ranks."""
+    ours, theirs = ([resamples(math.log(value), repetition.seconds, value_of, rng)
                      for value, repetition in zip(_values(side, quantity), side)]
                     for side, rng in zip((a, b), rngs))
     estimate = difference(ours, theirs, PRIOR_SD, rngs, replicates)
@@ -189,8 +189,9 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
           replicates: int) -> Tuple[Estimate, float]:
-    """p99 depends on few operations and has outliers: each repetition of one run must be beyond
-    each of the other, and an alarm requires that the ranks alone prove the difference."""
+    """The estimate of p99, and its p. It depends on few operations and has outliers: each
+    repetition of one run must be beyond each of the other, and an alarm requires that the ranks
+    alone prove the difference."""
     ours, theirs = ([math.log(repetition.p99_ns) for repetition in side] for side in (a, b))
     estimate = difference([[log_p99] for log_p99 in ours], [[log_p99] for log_p99 in theirs],
                           TAIL_PRIOR_SD, rngs, replicates)
@@ -227,17 +228,17 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
     return text
 
 
-def _overall(lines: Sequence[Line], sure: Sequence[Line]) -> str:
-    """The verdict on two probes. `sure`: the lines that chance does not explain."""
-    verdicts = {line.verdict for line in sure}
+def _overall(lines: Sequence[Line], significant: Sequence[Line]) -> str:
+    """The verdict on two probes. `significant`: the lines that chance does not explain."""
+    verdicts = {line.verdict for line in significant}
     if SLOWER in verdicts:
         return SLOWER
     if FASTER in verdicts:
         return FASTER
     # Uncertain lines are attributed to chance while chance alone explains their number.
-    seeming = sum(1 for line in lines if line.verdict in (SLOWER, FASTER))
-    calm = all(line.verdict != UNKNOWN for line in lines) and seeming <= LEVEL * len(lines)
-    return SAME if calm else UNKNOWN
+    differing = sum(1 for line in lines if line.verdict in (SLOWER, FASTER))
+    is_chance = differing <= LEVEL * len(lines)
+    return SAME if is_chance and all(line.verdict != UNKNOWN for line in lines) else UNKNOWN
 
 
 def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
@@ -261,8 +262,7 @@ def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
                           if any(repetition.client_limited for repetition in side[key])})
         if limited:
             notes.append('the CPU of the probe process limited probe %d in %s: the cluster may '
-                         'be faster'
-                         % (record.id, ', '.join(limited)))
+                         'be faster' % (record.id, ', '.join(limited)))
         if record.conditions:
             notes.append('during probe %d: %s' % (record.id, '; '.join(record.conditions)))
         if not record.ended_well:
@@ -351,7 +351,7 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
 
 
 def _median(repetitions: Sequence[Repetition]) -> Repetition:
-    """The last repetition with the medians of all."""
+    """The last repetition, with the medians of all repetitions as its figures."""
     def middle(quantity: str) -> float:
         return median(sorted(_values(repetitions, quantity)))
 
@@ -364,29 +364,30 @@ def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[in
           place: Optional[OsdPlace]) -> Rank:
     """How fast an OSD is, compared with its peers."""
     result = osds[osd]
-    against = _against(_log_speed(key, result), [_log_speed(key, osds[peer]) for peer in peers])
+    compared = _compared_with_peers(
+        _log_speed(key, result), [_log_speed(key, osds[peer]) for peer in peers])
     return Rank(result.name, key.direction, osd, place.host if place else '',
                 place.device_class if place else '', result.iops, result.bytes_per_second,
-                result.latency_ns, result.p99_ns, against.ratio, against.deviations, len(peers),
-                against.outlier)
+                result.latency_ns, result.p99_ns, compared.ratio, compared.deviations, len(peers),
+                compared.outlier)
 
 
-class _Against(NamedTuple):
-    """An OSD against its peers, as in Rank."""
+class _PeerComparison(NamedTuple):
+    """An OSD compared with its peers, as in Rank."""
     ratio: Optional[float]
     deviations: float
     outlier: bool
 
 
-def _against(log_speed: float, peers: Sequence[float]) -> _Against:
+def _compared_with_peers(log_speed: float, peers: Sequence[float]) -> _PeerComparison:
     """How much slower an OSD is than its peers; all are logarithms of speeds."""
     if len(peers) < MIN_PEERS:
-        return _Against(None, 0.0, False)
+        return _PeerComparison(None, 0.0, False)
     speeds = sorted(peers)
     below = median(speeds) - log_speed
-    deviations = below / _spread(speeds)
-    return _Against(math.exp(-below), deviations, deviations >= OUTLIER_DEVIATIONS
-                    and below >= math.log(OUTLIER_FACTOR))
+    deviations = below / _robust_sd(speeds)
+    return _PeerComparison(math.exp(-below), deviations, deviations >= OUTLIER_DEVIATIONS
+                           and below >= math.log(OUTLIER_FACTOR))
 
 
 def _log_speed(key: Key, repetition: Repetition) -> float:
@@ -394,12 +395,14 @@ def _log_speed(key: Key, repetition: Repetition) -> float:
     return -math.log(repetition.latency_ns) if key.job.rate_iops else math.log(repetition.iops)
 
 
-def _spread(ordered: Sequence[float]) -> float:
-    """Robust standard deviation, at least MIN_RESULT_SPREAD, also mixed in for few peers."""
+def _robust_sd(ordered: Sequence[float]) -> float:
+    """The standard deviation of the speeds of peers, from their median absolute deviation. That of
+    few peers is uncertain, so MIN_RESULT_SPREAD counts as SPREAD_WEIGHT more of them; it is also
+    the minimum."""
     center = median(list(ordered))
-    middle = MAD_SIGMA * median(sorted(abs(value - center) for value in ordered))
+    sd = MAD_SIGMA * median(sorted(abs(value - center) for value in ordered))
     count = len(ordered)
-    variance = (count * middle ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (
+    variance = (count * sd ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (
         count + SPREAD_WEIGHT)
     return max(MIN_RESULT_SPREAD, math.sqrt(variance))
 
@@ -422,22 +425,25 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
     """Texts on the OSDs that were slower than their peers in a probe of a pool or the cluster, by
     the mean latency of all client operations that they led during the probe."""
     texts: List[str] = []
+    if record.target.osds:
+        return texts  # OSDs that are probed one by one have ranks
     for ops, total_ns in (('reads', 'read_ns'), ('writes', 'write_ns')):
         means = {row.osd: getattr(row, total_ns) / getattr(row, ops)
                  for row in record.counted if row.osd in places
                  and getattr(row, ops) >= LEAST_COUNTED and getattr(row, total_ns)}
         numbers = {row.osd: getattr(row, ops) for row in record.counted}
         groups, _ = groups_of({osd: places[osd] for osd in means})
-        for osd, mean in sorted(means.items()) if not record.target.osds else ():
+        for osd, mean in sorted(means.items()):
             peers = [-math.log(means[peer]) for peer in means
                      if peer != osd and groups[peer] == groups[osd]]
-            against = _against(-math.log(mean), peers)
-            noise = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(numbers[osd]))
-            if against.outlier and against.ratio is not None and against.ratio <= noise:
+            compared = _compared_with_peers(-math.log(mean), peers)
+            # Chance may make the mean of so many operations as slow as that.
+            chance_ratio = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(numbers[osd]))
+            if compared.outlier and compared.ratio is not None and compared.ratio <= chance_ratio:
                 texts.append(
                     'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
-                    '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / against.ratio,
-                                                    len(peers), against.deviations))
+                    '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / compared.ratio,
+                                                    len(peers), compared.deviations))
     return texts
 
 

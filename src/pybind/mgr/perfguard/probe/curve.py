@@ -114,7 +114,8 @@ def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], fl
 
 
 def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
-    """A curve of points with more and more operations at a time."""
+    """The curve of one job, from its points in the order of their depths. Its knee is the point of
+    the highest power, its peak the lowest depth of which a repetition reaches the best median."""
     best = max(points, key=lambda point: point.iops.median)
     peak = next(point for point in points if point.iops.high >= best.iops.median)
     words = family.job
@@ -125,15 +126,16 @@ def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
 
 
 def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
-    """Assumes that latency is linear in throughput between points."""
-    tenth_below = (1.0 - LAST_SHARE) * peak.iops.median
+    """How much latency rises with the last LAST_SHARE of the throughput of the peak; None: the
+    curve begins above that. Latency is assumed to be linear in throughput between two points."""
+    from_iops = (1.0 - LAST_SHARE) * peak.iops.median
     rising = [point for point in points if point.depth <= peak.depth]
     for below, above in zip(rising, rising[1:]):
-        if below.iops.median <= tenth_below < above.iops.median:
-            share = (tenth_below - below.iops.median) / (above.iops.median - below.iops.median)
+        if below.iops.median <= from_iops < above.iops.median:
+            share = (from_iops - below.iops.median) / (above.iops.median - below.iops.median)
             latency = below.latency_ns.median + share * (
                 above.latency_ns.median - below.latency_ns.median)
-            return Price(tenth_below, peak.iops.median, latency, peak.latency_ns.median)
+            return Price(from_iops, peak.iops.median, latency, peak.latency_ns.median)
     return None
 
 
@@ -219,9 +221,10 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
     for key, repetitions in measured(record.done).items():
         family = families.setdefault(key._replace(osd=None, part=''), {})
         family.setdefault(int(key.part), []).append(repetitions)
-    # A number of which an OSD has done nothing is no sum.
+    # Number of OSDs -> number of their hosts.
     hosts = dict(zip(scale_counts(record.target), doubled(len(record.target.hosts)))) \
         if record.target.hosts else {}
+    # Without results of one of its OSDs, a number of OSDs has no total.
     scaled = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
                                          if len(rows) == osds}) for key, family in families.items())
     return tuple(scaling for scaling in scaled if len(scaling.points) > 1)
@@ -230,10 +233,11 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
 def _scaling(key: Key, hosts: Mapping[int, int],
              family: Dict[int, List[List[Repetition]]]) -> Scaling:
     """The throughput in one direction with more and more OSDs; each is compared with the first.
-    `hosts`: their number, by the number of OSDs."""
-    sums = {osds: _sums(rows) for osds, rows in sorted(family.items())}
+    `hosts`: number of OSDs -> number of their hosts. `family`: number of OSDs -> repetitions of
+    each OSD."""
+    totals = {osds: _totals(rows) for osds, rows in sorted(family.items())}
     points: List[ScalePoint] = []
-    for osds, repetitions in sums.items():
+    for osds, repetitions in totals.items():
         iops = measure_of(repetitions, lambda repetition: repetition.iops)
         first = points[0] if points else None
         linear = 1.0 if first is None else (
@@ -246,17 +250,18 @@ def _scaling(key: Key, hosts: Mapping[int, int],
                    tuple(_scaling_notes(points)))
 
 
-def _sums(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
-    """All OSDs of a repetition together; latency by operation."""
-    sums: List[Repetition] = []
+def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
+    """For each repetition, the total of all OSDs: mean latency of their operations, highest p99.
+    `rows`: the repetitions of each OSD."""
+    totals: List[Repetition] = []
     for together in zip(*rows):
         iops = sum(repetition.iops for repetition in together)
-        sums.append(Repetition(
+        totals.append(Repetition(
             together[0].name, iops, sum(repetition.bytes_per_second for repetition in together),
             sum(repetition.iops * repetition.latency_ns for repetition in together) / iops,
             max(repetition.p99_ns for repetition in together), (),
             any(repetition.client_limited for repetition in together)))
-    return sums
+    return totals
 
 
 def _scaling_notes(points: Sequence[ScalePoint]) -> List[str]:

@@ -193,9 +193,9 @@ class Expectation(NamedTuple):
 
 
 def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
-    """Medians of the repetitions against the class. `layout` is that of a pool or the cluster;
-    OSDs that are probed one by one are judged separately. Empty for a run of several clients: the
-    figures are those of one."""
+    """Whether the jobs of a run, by the medians of their repetitions, reach what is expected of the
+    device class. `layout` is that of a pool or the cluster; OSDs that are probed one by one are
+    judged separately. Empty for a run of several clients: the figures are those of one."""
     expectations: List[Expectation] = []
     if CLIENTS in record.setting:
         return ()

@@ -153,7 +153,7 @@ def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
 
 
 def share_below(latency: Quantiles, ns: int) -> float:
-    """Share (0 to 1) of the operations that took less; linear between the percentiles."""
+    """The share (0 to 1) of the operations that took less than `ns`; linear between percentiles."""
     points = [(latency.min, 0.0), *sorted((value, float(key) / 100)
                                           for key, value in latency.percentile.items()),
               (latency.max, 1.0)]

@@ -146,9 +146,9 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float)
     blank = Headroom(use.pool, use.p99_ms, use.now.ops, use.others)
     by_direction: Dict[str, Tuple[ProbedCurve, ServedOps]] = {}
     remarks: Dict[str, Remark] = {}
-    for direction, rate, total in ((READ, use.now.reads, use.now.read_bytes),
-                                   (WRITE, use.now.writes, use.now.write_bytes)):
-        mean_bytes = total / rate if rate else 0.0
+    for direction, ops, byte_rate in ((READ, use.now.reads, use.now.read_bytes),
+                                      (WRITE, use.now.writes, use.now.write_bytes)):
+        mean_bytes = byte_rate / ops if ops else 0.0
         best = _fitting(curves, direction, mean_bytes)
         if best is None:
             continue
@@ -157,7 +157,7 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float)
             return replace(blank, remarks=(Remark('OVER_AT_ONCE', {
                 'p99_ms': best.curve.points[0].p99_ns.median / 1e6, 'probe': best.probe}),))
         by_direction[direction] = best, served
-        if rate >= COUNTED_SHARE * use.now.ops:
+        if ops >= COUNTED_SHARE * use.now.ops:
             remarks.update((remark.code, remark)
                            for remark in _doubts(use.pg_num, osds, best, served, mean_bytes, now))
     if not by_direction:
@@ -169,6 +169,7 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float)
     if use.growth.days < LEAST_DAYS:
         remarks['SHORT_HISTORY'] = Remark('SHORT_HISTORY', {'least': LEAST_DAYS,
                                                             'days': use.growth.days})
+    # A direction without a curve counts as the other one.
     either = next(iter(by_direction.values()))
     return _computed(blank, use, {READ: either, WRITE: either, **by_direction},
                      tuple(remarks.values()))
@@ -207,25 +208,27 @@ def _computed(blank: Headroom, use: PoolUse,
               by_direction: Mapping[str, Tuple[ProbedCurve, ServedOps]],
               remarks: Sequence[Remark]) -> Headroom:
     """The headroom of a pool from its use, and the curves of its reads and writes."""
-    (read, reads), (write, writes) = by_direction[READ], by_direction[WRITE]
+    (read_curve, reads), (write_curve, writes) = by_direction[READ], by_direction[WRITE]
 
-    def mixed(rates: Rates) -> Measure:
-        """Operations per second of this mix that the pool serves; without operations, writes."""
-        share = rates.reads / rates.ops if rates.ops else 0.0
-        return Measure(*(1.0 / (share / (read_ops + read.beside)
-                                + (1.0 - share) / (write_ops + write.beside))
+    def served(rates: Rates) -> Measure:
+        """Operations per second that the pool serves in this mix of reads and writes; without
+        operations, of writes. Clients beside a probe were served in addition to it."""
+        read_share = rates.reads / rates.ops if rates.ops else 0.0
+        return Measure(*(1.0 / (read_share / (read_ops + read_curve.beside)
+                                + (1.0 - read_share) / (write_ops + write_curve.beside))
                          for read_ops, write_ops in zip(reads.ops, writes.ops)))
 
-    serves, at_peak = mixed(use.now), mixed(use.busiest).median
-    total, peak = use.now.ops + use.others, use.busiest.ops + use.others
-    full = None
+    serves, serves_at_peak = served(use.now), served(use.busiest).median
+    ops, ops_at_peak = use.now.ops + use.others, use.busiest.ops + use.others
+    full_seconds = None
     if use.growth.per_day is not None:
-        days = max(0.0, at_peak - peak) / use.growth.per_day
-        full = 86400.0 * days if days <= MOST_EXTENDED * use.growth.days else None
+        days = max(0.0, serves_at_peak - ops_at_peak) / use.growth.per_day
+        full_seconds = 86400.0 * days if days <= MOST_EXTENDED * use.growth.days else None
     return replace(
-        blank, remarks=tuple(remarks), probe=max(read.probe, write.probe), capacity=serves,
-        used=Measure(total / serves.median, total / serves.high, total / serves.low),
-        alone=use.now.ops / serves.median, busiest=peak / at_peak, full_seconds=full)
+        blank, remarks=tuple(remarks), probe=max(read_curve.probe, write_curve.probe),
+        capacity=serves, used=Measure(ops / serves.median, ops / serves.high, ops / serves.low),
+        alone=use.now.ops / serves.median, busiest=ops_at_peak / serves_at_peak,
+        full_seconds=full_seconds)
 
 
 # ---- JSON

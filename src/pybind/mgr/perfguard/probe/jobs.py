@@ -195,8 +195,7 @@ def sections(text: str) -> List[Section]:
             parsed.append((name, words))
             continue
         if words is None:
-            raise BadJob('line %d of the job file: %s is not in a [section]'
-                         % (number, line))
+            raise BadJob('line %d of the job file: %s is not in a [section]' % (number, line))
         words.update(_setting(line, name, number))
     if not parsed:
         raise BadJob('the job file has no job: add a [section] other than [global]')
@@ -342,7 +341,7 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def _of_profile(profile: str, words: Words) -> List[Job]:
-    """Jobs that become equal by `words` count once."""
+    """The jobs of a profile with the options `words`; jobs that become equal count once."""
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
@@ -356,7 +355,7 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
 
 
 def job_of(name: str, words: Words) -> Job:
-    """BadJob if options contradict each other."""
+    """A job from its options as texts. Raises BadJob if they contradict each other."""
     try:
         if 'rw' not in words:
             raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
@@ -378,8 +377,8 @@ def _check(job: Job) -> None:
     """Raise BadJob if a job contradicts itself or is too large."""
     objects = 'size=%s in %d objects' % (size_text(job.size), job.nrfiles)
     if job.nrfiles > MAX_OBJECTS:
-        raise BadJob('%s: limit is %d objects; set '
-                     'nrfiles for larger objects' % (objects, MAX_OBJECTS))
+        raise BadJob('%s: limit is %d objects; set nrfiles for larger objects'
+                     % (objects, MAX_OBJECTS))
     if job.size % job.nrfiles:
         raise BadJob('%s: the objects would differ in size' % objects)
     if job.object_bytes > MAX_OBJECT:

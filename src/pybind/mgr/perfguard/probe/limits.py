@@ -69,7 +69,9 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
 
 
 def _transfer(job: Job, streams: int) -> Optional[int]:
-    """Of this number of streams; None if only time limits it. io_size is without the ramp."""
+    """Maximum number of bytes that this number of streams of a job reads and writes; None: only
+    time limits it."""
+    # io_size counts from the end of the ramp; a ramp without a rate transfers any number of bytes.
     bounds = []
     if job.rate_iops:
         bounds.append(_at_rate(job, job.ramp_time + job.runtime))
@@ -267,13 +269,13 @@ def affected(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[
 def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
     """Clients that a probe would affect and whose latency is over its limit, as texts: both in the
     last reading and in the last minute, so that neither a stall nor a slow OSD counts."""
-    rates: Dict[Kind, float] = {}
-    for (number, kind), ops in affected(clients, loaded, slow).items():
-        pool = clients.pools.get(number)
+    latency_ms: Dict[Kind, float] = {}
+    for (pool_id, kind), ops in affected(clients, loaded, slow).items():
+        pool = clients.pools.get(pool_id)
         if pool is not None and ops.number >= LEAST_PROBE_OPS:
             minute = pool.read_minute if kind == 'reads' else pool.write_minute
-            rates[number, kind] = min(_mean_ms(ops), minute.median_ms)
-    return _over(clients, rates)
+            latency_ms[pool_id, kind] = min(_mean_ms(ops), minute.median_ms)
+    return _over(clients, latency_ms)
 
 
 class AffectedClients:
@@ -291,13 +293,13 @@ class AffectedClients:
 
     def over_limit(self, clients: Clients) -> List[str]:
         """The clients whose latency is over its limit, as texts."""
-        rates: Dict[Kind, float] = {}
+        latency_ms: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
             readings = [reading[kind] for reading in self._readings if kind in reading]
-            if len(readings) >= LEAST_READINGS and sum(ops.number
-                                                       for ops in readings) >= LEAST_PROBE_OPS:
-                rates[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in readings)
-        return _over(clients, rates)
+            number = sum(ops.number for ops in readings)
+            if len(readings) >= LEAST_READINGS and number >= LEAST_PROBE_OPS:
+                latency_ms[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in readings)
+        return _over(clients, latency_ms)
 
 
 def _mean_ms(ops: Ops) -> float:
@@ -307,8 +309,8 @@ def _mean_ms(ops: Ops) -> float:
 def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
     """The client latencies that are over the limit of their pool, as texts."""
     texts = []
-    for (number, kind), ms in sorted(latency_ms.items()):
-        pool = clients.pools.get(number)
+    for (pool_id, kind), ms in sorted(latency_ms.items()):
+        pool = clients.pools.get(pool_id)
         limit = None if pool is None else (
             pool.read_target_ms if kind == 'reads' else pool.write_target_ms)
         if pool is not None and limit is not None and ms > limit:

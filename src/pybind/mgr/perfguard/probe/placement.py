@@ -294,6 +294,6 @@ def _named(step: JobStep, names: Names) -> JobStep:
     for stream in step.streams:
         begin = used_by_osd.get(stream.osd, 0)
         used_by_osd[stream.osd] = begin + job.nrfiles
-        mine = names[stream.osd, job.object_bytes][begin:begin + job.nrfiles]
-        streams.append(Stream(stream.name, mine, stream.osd))
+        objects = names[stream.osd, job.object_bytes][begin:begin + job.nrfiles]
+        streams.append(Stream(stream.name, objects, stream.osd))
     return JobStep(job, tuple(streams), step.repetition, step.part)

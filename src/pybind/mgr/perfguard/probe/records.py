@@ -124,7 +124,7 @@ class RunHistory:
 
     def outlived(self, keep: int, baselines: AbstractSet[int]) -> List[int]:
         """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
-        over: List[int] = []
+        outlived: List[int] = []
         runs, steps = 0, sum(len(record.steps) for record in self._records.values()
                              if record.id in baselines or record.state not in ENDED_STATES)
         for record in reversed(self.all()):
@@ -133,8 +133,8 @@ class RunHistory:
             runs, steps = runs + 1, steps + len(record.steps)
             # The newest one is always kept.
             if runs > 1 and (runs > keep or steps > MOST_STEPS):
-                over.append(record.id)
-        return over[::-1]
+                outlived.append(record.id)
+        return outlived[::-1]
 
 
 # ---- Conditions of a run other than jobs and target: runs that differ in them are not comparable

@@ -32,24 +32,24 @@ class Results(Generic[Result]):
     on 200 OSDs almost one. For any thread."""
 
     def __init__(self, limit: int) -> None:
-        self._most = limit
+        self._limit = limit
         #: Ids -> records, what else the result depends on, and the result.
-        self._known: Dict[Tuple[int, ...], Tuple[Tuple[RunRecord, ...], Hashable, Result]] = {}
+        self._cached: Dict[Tuple[int, ...], Tuple[Tuple[RunRecord, ...], Hashable, Result]] = {}
 
     def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
            compute: Callable[[], Result]) -> Result:
         """The cached result, unless one of the records, or what else it depends on (`basis`), has
         changed since: then it is computed, and the oldest one is forgotten."""
         ids = tuple(record.id for record in records)
-        cached = self._known.get(ids)
+        cached = self._cached.get(ids)
         if cached is None or cached[1] != basis or any(
                 old is not new for old, new in zip(cached[0], records)):
             cached = records, basis, compute()
             # Other threads may do the same meanwhile.
-            self._known.pop(ids, None)
-            for oldest in list(self._known)[:max(0, len(self._known) - self._most + 1)]:
-                self._known.pop(oldest, None)
-            self._known[ids] = cached
+            self._cached.pop(ids, None)
+            for oldest in list(self._cached)[:max(0, len(self._cached) - self._limit + 1)]:
+                self._cached.pop(oldest, None)
+            self._cached[ids] = cached
         return cached[2]
 
 
@@ -84,15 +84,15 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
               places: Mapping[int, OsdPlace]) -> Measured:
     """What "probe show" derives from the results of a run."""
     ranks = rank(record, places) if len(record.target.osds) > 1 else ()
-    apart = interference(record)
+    interferences = interference(record)
     return Measured({
         **fio_json(record.started, record.steps, record.results),
         'expected': [expectation._asdict() for expectation in expect(record, device_class, layout)],
         'osds': [osd_rank._asdict() for osd_rank in ranks],
-        'interference': [row._asdict() for row in apart],
+        'interference': [row._asdict() for row in interferences],
         'curves': [_curve_json(curve) for curve in curves(record)],
         'scalings': [_scaling_json(scaling) for scaling in scalings(record)],
-        'counted': [counters._asdict() for counters in record.counted]}, ranks, apart,
+        'counted': [counters._asdict() for counters in record.counted]}, ranks, interferences,
         slow_in_pool(record, places))
 
 
@@ -205,7 +205,8 @@ class Probed:
                 'baseline' % (baseline.id, conditions, record.id)] if conditions else []
 
     def _verdict(self, record: RunRecord) -> str:
-        """Why it was not completed; else compared with the baseline or the device class."""
+        """The verdict in a list of probes: why the run was not completed, or how it compares with
+        its baseline or, without a regression, with its device class."""
         if record.state in (ABORTED, CANCELLED, FAILED):
             return ': '.join((record.state, *record.messages[:1]))
         if any(regression.run == record.id for regression in self.regressions):
@@ -338,7 +339,8 @@ def _described(name: str, layout: Layout) -> Json:
 
 
 def _capacity(layout: Layout) -> Json:
-    """Ranges are null where no figures of the device class are known."""
+    """What a pool is expected to serve to all clients, and for how many VMs that suffices. Ranges
+    are null if no figures of the device class are known."""
     capacity, tib = capacity_of(layout), layout.usable_tib
     ranges: Dict[str, Optional[Range]] = dict.fromkeys(
         ('read_iops', 'write_iops', 'write_iops_per_tib', 'linux_vms', 'windows_vms'))

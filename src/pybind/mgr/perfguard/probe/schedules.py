@@ -81,6 +81,7 @@ def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: f
     names: List[Tuple[float, str]] = []
     for schedule in schedules:
         last = last_started.get(schedule.name)
+        # Negative days, since the clock of another mgr was ahead, do not delay it.
         if is_open(schedule.window, now + clock_set) and (
                 last is None or _days_between(schedule.window, last + clock_set, now + clock_set)
                 not in range(schedule.every_days)):
@@ -111,8 +112,9 @@ class Attempts:
         self.reasons: Dict[str, str] = {}
 
     def next_ones(self, due_names: Iterable[str], now: float) -> Iterator[str]:
-        """The schedules of `due_names` that are tried now."""
+        """The schedules of `due_names` to try now: each once per SCHEDULE_AGAIN_SECONDS."""
         names = list(due_names)
+        # The windows of the others have closed: a refusal in the next one is reported again.
         self._reported &= set(names)
         for name in names:
             if now - self._tried.get(name, float('-inf')) >= SCHEDULE_AGAIN_SECONDS:
@@ -202,7 +204,8 @@ class ProbeSettings:
 
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
-    """What is slower, corrected for the number of lines compared; None: nothing is."""
+    """What is slower than in the baseline, corrected for the number of lines compared; None:
+    nothing is, or they are not comparable."""
     if baseline is None or differences(baseline, record):
         return None
     try:
@@ -224,9 +227,7 @@ def health_check(regressions: Sequence[Regression]) -> HealthChecks:
     if not regressions:
         return {}
     targets = ', '.join(row.target for row in regressions)
-    lines = ['%s (probe %d '
-             'compared with probe %d): %s' % (row.target, row.run,
-                                              row.baseline, line)
+    lines = ['%s (probe %d compared with probe %d): %s' % (row.target, row.run, row.baseline, line)
              for row in regressions for line in row.lines]
     return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
 
@@ -282,8 +283,7 @@ class StoredSettings:
         self.check()
         schedules = tuple(row for row in self.now.schedules if row.name != name)
         if len(schedules) == len(self.now.schedules):
-            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")'
-                          % name)
+            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")' % name)
         begun = {other: when for other, when in self.now.begun.items() if other != name}
         self._set(schedules=schedules, begun=begun)
 
@@ -296,18 +296,15 @@ class StoredSettings:
     def set_baseline(self, record: RunRecord) -> None:
         self.check()
         baselines = self.now.baselines.with_run(record)
-        regressions = tuple(row for row in self.now.regressions
-                            if row.baseline in baselines.ids)
+        regressions = tuple(row for row in self.now.regressions if row.baseline in baselines.ids)
         self._set(baselines=baselines, regressions=regressions)
 
     def drop_baseline(self, run: int) -> None:
         """Remove a baseline, even one whose record is unreadable."""
         self.check()
         if run not in self.now.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")'
-                          % run)
-        regressions = tuple(row for row in self.now.regressions
-                            if row.baseline != run)
+            raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")' % run)
+        regressions = tuple(row for row in self.now.regressions if row.baseline != run)
         self._set(baselines=self.now.baselines.without(run), regressions=regressions)
 
     def forget_run(self, run: int) -> None:

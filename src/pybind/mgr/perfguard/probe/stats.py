@@ -113,10 +113,10 @@ def _shift(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def resamples(value: float, seconds: Sequence[Second],
-              of: Callable[[float, int, int], float], rng: random.Random) -> List[float]:
+              value_of: Callable[[float, int, int], float], rng: random.Random) -> List[float]:
     """The value of a repetition, and values with resampled seconds.
 
-    `of` gives the value of (seconds, operations, sum of latencies). Blocks of neighbours are
+    `value_of` gives the value of (seconds, operations, sum of latencies). Blocks of neighbours are
     drawn, since seconds are correlated: the circular block bootstrap (Politis and Romano, in
     Exploring the Limits of Bootstrap, 1992) with blocks of the cube root of the length (Hall,
     Horowitz and Jing, Biometrika 82, 1995).
@@ -126,9 +126,9 @@ def resamples(value: float, seconds: Sequence[Second],
         return [value]
     length = math.ceil(count ** (1 / 3))
     blocks = _blocks(seconds, length)
-    middle = of(*_sum(blocks))
+    middle = value_of(*_sum(blocks))
     blocks_per_sample = math.ceil(count / length)
-    return [value] + [value - middle + of(*_sum(rng.choices(blocks, k=blocks_per_sample)))
+    return [value] + [value - middle + value_of(*_sum(rng.choices(blocks, k=blocks_per_sample)))
                       for _ in range(WITHIN)]
 
 
@@ -157,8 +157,8 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     total = sum(ranks)
 
     def away(rank_sum: int) -> int:
-        """From the expected sum, times the number of ranks: exact, so that a and b may change
-        places."""
+        """The distance from the expected sum, times the number of ranks: an integer, so that a and
+        b may change places."""
         return abs(rank_sum * len(ranks) - total * len(a))
 
     observed = away(sum(ranks[:len(a)]))
@@ -193,7 +193,7 @@ def _ways(ranks: Sequence[int], chosen: int) -> List[int]:
 
 
 def holm(p_values: Sequence[float], level: float) -> List[bool]:
-    """Which of several tests hold together, so that the chance of any false one is `level`
+    """Which of several differences are significant if the chance of any false one is `level`
     (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     rejected = [False] * len(p_values)
     for tried, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):

@@ -24,7 +24,7 @@ class _Row(NamedTuple):
 
 
 def show(document: Json) -> str:
-    """`fio_json`'s document."""
+    """The measurements of a probe as text, from the document of `fio_json`."""
     lines = ['probe %s: %s' % (document['id'], ', '.join(filter(None, (
         str(document['state']), document.get('profile', ''), document.get('target', ''),
         time_text(document['timestamp'])))))]
@@ -42,17 +42,18 @@ def show(document: Json) -> str:
 
 
 def _rows(jobs: Sequence[Json]) -> Dict[_Row, List[Tuple[Json, Json]]]:
-    """Entry and direction of each stream that belongs to a row."""
+    """Row of the table -> fio's entry of each of its streams, and its direction there. A direction
+    in which all operations failed has a row, too."""
     rows: Dict[_Row, List[Tuple[Json, Json]]] = {}
     for job in jobs:
         for name in ('read', 'write'):
-            if job[name]['total_ios'] or (job['errors'] and _asked(job, name)):
+            if job[name]['total_ios'] or (job['errors'] and _has_direction(job, name)):
                 row = _Row(job['jobname'], job['osd'], job['part'], name)
                 rows.setdefault(row, []).append((job, job[name]))
     return rows
 
 
-def _asked(job: Json, name: str) -> bool:
+def _has_direction(job: Json, name: str) -> bool:
     return job['job options']['rw'] in (READING if name == 'read' else WRITING)
 
 
@@ -96,8 +97,8 @@ def _ms(value_ns: float) -> str:
 
 
 def runs(data: Json) -> str:
-    """{"probes": [{"id", "state", "profile", "target", "trigger", "started", "ended",
-    "verdict"}]}; times in seconds since the epoch, 0 for not yet."""
+    """All probes as a table. `data`: {"probes": [{"id", "state", "profile", "target", "trigger",
+    "started", "ended", "verdict"}]}; times in seconds since the epoch, 0: not yet."""
     if not data['probes']:
         return 'no probes'
     columns = ('id', 'state', 'profile', 'measured', 'by', 'started', 'took', 'verdict')
@@ -161,7 +162,7 @@ def details(data: Json) -> str:
 
 
 def _ranks(data: Json) -> str:
-    """The slowest first."""
+    """The OSDs of a probe as a table, the slowest first."""
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], row['job'],
              row['direction'], '%.0f' % row['iops'],
              '%.3f' % (row['latency_ns'] / 1e6) if row['latency_ns'] else '-',
@@ -175,9 +176,8 @@ def _ranks(data: Json) -> str:
 def comparison(data: Json) -> str:
     rows = [(line['job'], line['verdict'], line['why']) for line in data['lines']]
     return '\n'.join([
-        'probe %d '
-        'compared with probe %d: %s' % (data['after'], data['before'], data['verdict']), '',
-        table(('job', 'verdict', 'why'), rows, left=('job', 'verdict', 'why')),
+        'probe %d compared with probe %d: %s' % (data['after'], data['before'], data['verdict']),
+        '', table(('job', 'verdict', 'why'), rows, left=('job', 'verdict', 'why')),
         *('- ' + note for note in data['notes'])])
 
 
@@ -250,7 +250,7 @@ def schedules(data: Json) -> str:
 
 
 def capacity(data: Json) -> str:
-    """As Probed.capacity_json."""
+    """How much of its capacity each pool uses, as a table. `data`: as Probed.capacity_json."""
     if not data['pools']:
         return 'no pools'
     return table(('pool', 'p99 ms', 'serves ops/s', 'now ops/s', 'others', 'used', 'busiest hour',

@@ -181,7 +181,7 @@ def test_results_take_no_more_memory() -> None:
     results: Results[int] = Results(3)
     for run in range(10):
         assert results.of((record(run),), None, lambda: run) == run
-    assert len(results._known) <= 3
+    assert len(results._cached) <= 3
 
 
 def test_one_more_result_replaces_only_the_oldest() -> None:
@@ -201,7 +201,7 @@ def test_one_more_result_replaces_only_the_oldest() -> None:
     assert computed == [0, 1, 2, 3, 4, 5]
     # Another result of the same run takes the place of the earlier one.
     of(2, 'other')
-    assert set(results._known) == {(1,), (2,), (3,), (4,), (5,)}
+    assert set(results._cached) == {(1,), (2,), (3,), (4,), (5,)}
 
 
 def test_two_runs_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
