@@ -138,7 +138,9 @@ class _Lines:
         self._pipe = pipe
         self._changed = threading.Condition()
         self._lines: List[bytes] = []
+        #: Bytes of these lines: at HELD_BYTES, the child must wait for the reader.
         self._held = 0
+        #: After `drop`: further lines are discarded, so that the child does not block.
         self._dropping = False
         self._thread = threading.Thread(target=self._read, name='perfguard-child', daemon=True)
         self._thread.start()
@@ -163,9 +165,9 @@ class _Lines:
             self._changed.notify()
 
     def _read(self) -> None:
-        """In the thread, until the pipe ends: keep whole lines. The beginning of a line that is too
+        """The thread: keep whole lines until the pipe ends. The beginning of a line that is too
         long is dropped."""
-        #: Parts of the line that is not complete yet.
+        # Of the line that is not complete yet.
         parts: List[bytes] = []
         with self._pipe:
             for part in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):

@@ -74,7 +74,8 @@ class Measuring:
         self._meeting = meeting
         #: The step that the worker is ready to begin, and the last one that it has begun.
         self._ready = self._begun = -1
-        self._attended = time.monotonic()
+        #: When it last followed the meeting.
+        self._attended_at = time.monotonic()
         self._child = Child(worker_argv())
         self._child.send(request_to_json(request))
         self._limit_seconds = request.limit_seconds + CLIENT_GRACE_SECONDS
@@ -94,7 +95,7 @@ class Measuring:
             self._child.send({'cancel': 'interrupted'})
 
     def wait(self) -> str:
-        """Until the worker has removed its objects; returns the state of the run."""
+        """Wait until the worker has removed its objects. Returns the state of the run."""
         end = time.monotonic() + self._limit_seconds
         while True:
             status = self._child.ended(time.monotonic())
@@ -109,13 +110,14 @@ class Measuring:
             time.sleep(self._attend() if self._meeting is not None else POLL_SECONDS)
 
     def _attend(self) -> float:
-        """Follow the other hosts. Returns the seconds until this is due again."""
+        """Begin the next measurement when all hosts are ready for it, and end when one of them has
+        ended. Returns the seconds until this is due again."""
         assert self._meeting is not None
         if self._cancelled or self.messages:
             return POLL_SECONDS
-        before, self._attended = self._attended, time.monotonic()
+        attended_before, self._attended_at = self._attended_at, time.monotonic()
         try:
-            go = self._meeting.attend(self._attended, self._ready)
+            go = self._meeting.attend(self._attended_at, self._ready)
         except Failed as error:
             go = Go(end=str(error))
         if go.end:
@@ -124,8 +126,8 @@ class Measuring:
         elif go.step > self._begun:
             self._child.send({'begin': go.step})
             self._begun = go.step
-            # The first host has written it just now.
-            self._meeting.began(self._attended if self._meeting.leads else before,
+            # Others may have begun since the call before this one; the first host decides it now.
+            self._meeting.began(self._attended_at if self._meeting.leads else attended_before,
                                 time.monotonic())
         return BEGIN_SECONDS if self._ready > self._begun else POLL_SECONDS
 
@@ -152,8 +154,8 @@ class Measuring:
             return CANCELLED
         if status and not self.messages:
             self.messages.append(self._child.why())
-        whole = len(self.results) == len(self.steps)
-        return DONE if whole and not status and not self.messages else FAILED
+        is_complete = len(self.results) == len(self.steps)
+        return DONE if is_complete and not status and not self.messages else FAILED
 
 
 def say(text: str) -> None:
@@ -274,7 +276,8 @@ def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequ
 
 
 def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
-    """The record of all hosts, when all have delivered their results, or why there is none."""
+    """The record of all hosts once they have delivered their results, or one that has failed.
+    Leaves the meeting."""
     if record.ended_well:
         try:
             record = _gathered(meeting, record)

@@ -123,17 +123,16 @@ class Meeting:
     """One host's part. `now` is a monotonic time in seconds."""
 
     def __init__(self, board: Board, plan: MeetingPlan, host: str, run: int, now: float) -> None:
-        self._board, self._plan, self._run, self._began = board, plan, run, now
+        self._board, self._plan, self._run, self._joined_at = board, plan, run, now
         self._entry = HostEntry(host)
+        #: FIRST, or the run of this host in hexadecimal digits.
         self._name = ''
-        #: The content of the object; '': not joined.
+        #: The content of the object, which is the run of its first host; '': not joined.
         self._content = ''
-        self._written = float('-inf')
-        #: Entry -> its last change, and when that was read.
+        self._written_at = float('-inf')
+        #: Name of a host -> its entry, and when a change of it was last read.
         self._entries: Dict[str, HostEntry] = {}
-        self._changed: Dict[str, float] = {}
-        #: When this host has read GO, with the previous measurement.
-        self._read_at = now
+        self._changed_at: Dict[str, float] = {}
         self.go = Go()
         #: Seconds by which this host may have begun later than another.
         self.tolerance = 0.0
@@ -152,23 +151,23 @@ class Meeting:
     # ---- Joining
 
     def join(self, now: float) -> bool:
-        """Call it until it returns True: a meeting whose first host has died is removed. Raises
-        CannotJoin."""
+        """Join the meeting; to be called until it returns True. If its first host has died, the
+        meeting is removed and begins anew. Raises CannotJoin."""
         if not self._content:
             return self._enter(now)
         xattrs = self._board.read()
         if xattrs is None or not self._belongs(xattrs):
             self._content = ''
             return False
-        self._note(xattrs, now)
-        if now - self._written >= BEAT_SECONDS:
+        self._take_entries(xattrs, now)
+        if now - self._written_at >= BEAT_SECONDS:
             self._write(now)
         if self._silence(FIRST, now) > SILENT_SECONDS:
             self._remove_all(now)
             self._content = ''
             return False
-        if self._changed[FIRST] <= self._began:
-            return False  # not known yet to be alive
+        if self._changed_at[FIRST] <= self._joined_at:
+            return False  # only a change shows that the first host is alive
         self.go = _go_of(xattrs)
         if self.go.end or self.go.step >= 0 and self._name not in self.go.hosts:
             self._leave('too late', now)
@@ -180,11 +179,11 @@ class Meeting:
         """Join the meeting, or begin it as the first host. Returns whether this host is the first.
         Raises CannotJoin."""
         content = '%d' % self._run
-        self._entries, self._changed = {}, {}
+        self._entries, self._changed_at = {}, {}
         if self._board.create(content, {
                 PLAN: json.dumps([content, encode(self._plan)]), GO: json.dumps(encode(Go())),
                 HOST_ENTRY + FIRST: json.dumps(encode(self._entry))}):
-            self._name, self._content, self._written = FIRST, content, now
+            self._name, self._content, self._written_at = FIRST, content, now
             return True
         xattrs = self._board.read()
         if xattrs is None or PLAN not in xattrs:
@@ -196,26 +195,27 @@ class Meeting:
                 'the first host has given --hosts %d' % plan.hosts
                 if plan.hosts != self._plan.hosts else
                 'the first host measures other jobs, or has another version of perfguard')
-        self._name, self._content, self._began = '%x' % self._run, content, now
-        self._note(xattrs, now)
+        self._name, self._content, self._joined_at = '%x' % self._run, content, now
+        self._take_entries(xattrs, now)
         self._write(now)
         return False
 
     # ---- Measuring
 
     def attend(self, now: float, ready: int) -> Go:
-        """What to do now; `ready`: as in HostEntry."""
-        if ready != self._entry.ready or now - self._written >= BEAT_SECONDS:
+        """Show the other hosts that this one is alive, and which measurement it is `ready` to begin
+        (-1: none yet). Returns what to do now, which the first host decides."""
+        if ready != self._entry.ready or now - self._written_at >= BEAT_SECONDS:
             self._entry = self._entry._replace(ready=ready)
             self._write(now)
         xattrs = self._board.read()
         if xattrs is None or not self._belongs(xattrs):
             return self._ended('%s has ended the probe' % self.first_host)
-        self._note(xattrs, now)
+        self._take_entries(xattrs, now)
         if self.leads:
             go = judge(self.go, self._entries, {
                 name: self._silence(name, now) for name in self._entries}, self._plan,
-                now - self._began)
+                now - self._joined_at)
             if go != self.go:
                 self._board.write(self._content, GO, json.dumps(encode(go)))
         else:
@@ -265,13 +265,13 @@ class Meeting:
         return tolerance, tuple(self._entries[name].host for name in self.go.hosts), tuple(results)
 
     def leave(self, why: str, now: float) -> bool:
-        """Call it until it returns True: the first host removes the object when the others have
-        read that the probe has ended. `why`: '' after its regular end."""
+        """Leave the meeting; to be called until it returns True. The first host removes the object
+        when the others have read that the probe has ended. `why`: '' after its regular end."""
         if not self._content:
             return True
         if not self.leads:
-            # After the regular end, the first host may still have to read the results of this one.
             if why:
+                # After the regular end, the first host still reads these results.
                 self._board.drop(self._name)
             self._leave(why or DELIVERED, now)
             return True
@@ -280,7 +280,7 @@ class Meeting:
             self._board.write(self._content, GO, json.dumps(encode(self.go)))
         xattrs = self._board.read()
         if xattrs is not None and self._belongs(xattrs):
-            self._note(xattrs, now)
+            self._take_entries(xattrs, now)
             if any(name != FIRST and not entry.end and self._silence(name, now) <= FAREWELL_SECONDS
                    for name, entry in self._entries.items()):
                 return False
@@ -305,12 +305,12 @@ class Meeting:
     def _write(self, now: float) -> None:
         self._entry = self._entry._replace(beat=self._entry.beat + 1)
         self._board.write(self._content, HOST_ENTRY + self._name, json.dumps(encode(self._entry)))
-        self._written = now
+        self._written_at = now
 
     def _belongs(self, xattrs: Mapping[str, str]) -> bool:
         return PLAN in xattrs and json.loads(xattrs[PLAN])[0] == self._content
 
-    def _note(self, xattrs: Mapping[str, str], now: float) -> None:
+    def _take_entries(self, xattrs: Mapping[str, str], now: float) -> None:
         """Take in the entries of the hosts. Those that have changed show that their host is
         alive."""
         for key, value in xattrs.items():
@@ -322,10 +322,10 @@ class Meeting:
                 int(name, 16)
                 entry: HostEntry = decode(HostEntry, json.loads(value))
                 if self._entries.get(name) != entry:
-                    self._entries[name], self._changed[name] = entry, now
+                    self._entries[name], self._changed_at[name] = entry, now
 
     def _silence(self, name: str, now: float) -> float:
-        return now - self._changed.get(name, self._began)
+        return now - self._changed_at.get(name, self._joined_at)
 
 
 def _go_of(xattrs: Mapping[str, str]) -> Go:

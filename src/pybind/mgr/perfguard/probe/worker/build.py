@@ -15,7 +15,8 @@ COMPILE_SECONDS_MAX = 60
 
 
 def build(folder: str) -> Optional[str]:
-    """Put the core into a folder (of an installed worker); None, or why there is none."""
+    """Compile the core of the native engine into a folder (of an installed worker). Returns None,
+    or why that failed."""
     compiler = _compiler()
     if not compiler:
         return 'no C compiler found'

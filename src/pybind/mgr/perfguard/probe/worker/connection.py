@@ -113,13 +113,14 @@ class ObjectBoard:
         self._ioctx, self._name = ioctx, name
 
     def create(self, content: str, xattrs: Mapping[str, str]) -> bool:
+        """Create the object unless it exists. Returns whether this has created it."""
         def fill(operation: Any) -> None:
             operation.new(rados.LIBRADOS_CREATE_EXCLUSIVE)
             operation.write_full(content.encode())
             for key, value in xattrs.items():
                 operation.set_xattr(key, value.encode())
 
-        return self._sent(fill)
+        return self._write_if(fill)
 
     def read(self) -> Optional[Mapping[str, str]]:
         """The attributes of the object of a meeting; None: it does not exist. Raises Failed."""
@@ -132,18 +133,19 @@ class ObjectBoard:
             raise self._failed(e)
 
     def write(self, content: str, key: str, value: str) -> bool:
+        """Set an attribute if the object has this content. Returns whether it has."""
         def fill(operation: Any) -> None:
             operation.cmpext(content.encode(), 0)
             operation.set_xattr(key, value.encode())
 
-        return self._sent(fill)
+        return self._write_if(fill)
 
     def remove(self, content: str) -> None:
         def fill(operation: Any) -> None:
             operation.cmpext(content.encode(), 0)
             operation.remove()
 
-        self._sent(fill)
+        self._write_if(fill)
 
     def put(self, suffix: str, data: bytes) -> None:
         try:
@@ -170,8 +172,9 @@ class ObjectBoard:
         except rados.Error as e:
             raise self._failed(e)
 
-    def _sent(self, fill: Callable[[Any], None]) -> bool:
-        """Send a write of several steps; False: a condition of it does not hold."""
+    def _write_if(self, fill: Callable[[Any], None]) -> bool:
+        """Send the operations that `fill` adds, as one. Returns False, and changes nothing, if a
+        condition among them does not hold: the object exists, or has another content."""
         try:
             with rados.WriteOpCtx() as operation:
                 fill(operation)

@@ -23,7 +23,7 @@ class Tally:
     def __init__(self) -> None:
         self.ios = 0
         self.bytes = 0
-        #: Latencies.
+        #: Of latencies in ns: minimum, maximum, sum, sum of squares, histogram.
         self.least = 0
         self.most = 0
         self.total: float = 0
@@ -49,7 +49,7 @@ class Tally:
         row[2] += latency_ns
 
     def direction(self, ended_ns: int) -> Direction:
-        """`ended_ns`: when the stream sent its last operation.
+        """What was measured. `ended_ns`: when the stream sent its last operation.
 
         The time until then counts even without answers: a cluster that does not answer is slow.
         """
@@ -90,23 +90,23 @@ class Offsets:
 
     def __init__(self, job: Job, objects: int, seed: int) -> None:
         self._bs = job.bs
-        self._blocks = job.object_bytes // job.bs
-        self._all = self._blocks * objects
+        self._blocks_per_object = job.object_bytes // job.bs
+        self._blocks_in_all = self._blocks_per_object * objects
         self._random = random.Random(seed)
         self._is_random = job.rw in RANDOM
         self._read_share = (job.rwmixread / 100 if job.reads and job.writes
                             else 1.0 if job.reads else 0.0)
-        self._next = 0
+        self._next_block = 0
 
     def next(self) -> Operation:
-        number, block = divmod(self._block(), self._blocks)
+        number, block = divmod(self._block(), self._blocks_per_object)
         return Operation(self._reads(), number, block * self._bs)
 
     def _block(self) -> int:
         if self._is_random:
-            return int(self._random.random() * self._all)
-        block = self._next
-        self._next = (block + 1) % self._all
+            return int(self._random.random() * self._blocks_in_all)
+        block = self._next_block
+        self._next_block = (block + 1) % self._blocks_in_all
         return block
 
     def _reads(self) -> bool:
@@ -137,10 +137,12 @@ class PythonStream:
                  seed: int) -> None:
         self._ioctx, self._job, self._stream, self._timing = ioctx, job, stream, timing
         self._offsets = Offsets(job, len(stream.objects), seed)
+        #: The contents of all objects, and where those of each begin.
         self._base = payload.base
         self._starts = [payload.start(name) for name in stream.objects]
         self._lock = threading.Lock()
         self.in_flight = 0
+        #: Operations sent, and those of them after the ramp.
         self._sent = self._counted = 0
         self._ended_ns: Optional[int] = None
         self.errors = self._corrupt = 0
@@ -184,10 +186,10 @@ class PythonStream:
     def _send_next(self) -> bool:
         now_ns = time.monotonic_ns()
         with self._lock:
-            operation = self._take(now_ns)
+            operation = self._next_operation(now_ns)
         return operation is not None and self._send(operation)
 
-    def _take(self, now_ns: int) -> Optional[Operation]:
+    def _next_operation(self, now_ns: int) -> Optional[Operation]:
         """The next operation, if one may be sent now. The caller holds the lock."""
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
@@ -240,15 +242,15 @@ class PythonStream:
         """The callback of a read: check its data, and count it."""
         end_ns = time.monotonic_ns()
         returned = completion.get_return_value()
-        error, good = '', True
+        error, is_intact = '', True
         if returned < 0:
             error = 'read: %s' % words(returned)
         elif returned != self._job.bs:
             error = 'read: %d bytes instead of %d' % (returned, self._job.bs)
         else:
             # Compares in place.
-            good = self._base.startswith(data, begin)
-        self._done(self.read, start_ns, end_ns, error, good)
+            is_intact = self._base.startswith(data, begin)
+        self._done(self.read, start_ns, end_ns, error, is_intact)
 
     def _write_done(self, start_ns: int, completion: Any) -> None:
         end_ns = time.monotonic_ns()
@@ -256,17 +258,18 @@ class PythonStream:
         self._done(self.write, start_ns, end_ns,
                    'write: %s' % words(returned) if returned < 0 else '', True)
 
-    def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str, good: bool) -> None:
+    def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str,
+              is_intact: bool) -> None:
         """Count a completed operation, and send the next one."""
         measure_ns = self._timing.measure_ns
         with self._lock:
             self.in_flight -= 1
-            self._corrupt += not good
+            self._corrupt += not is_intact
             if error:
                 self._note_error(error)
             elif start_ns >= measure_ns:
                 tally.add(end_ns - start_ns, end_ns - measure_ns, self._job.bs)
-            operation = self._take(time.monotonic_ns())
+            operation = self._next_operation(time.monotonic_ns())
         if operation is not None:
             self._send(operation)
 

@@ -105,14 +105,14 @@ def _load(path: str) -> Any:
 def _check_layout(library: Any) -> None:
     """A core of another version would corrupt memory."""
     expected = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
-    offsets = (c_uint64 * len(expected))()
+    actual = (c_uint64 * len(expected))()
     try:
-        library.core_layout(offsets)
+        library.core_layout(actual)
     except AttributeError:
         pass  # older than the version check
-    if list(offsets) != expected:
+    if list(actual) != expected:
         raise Failed(2, 'no native engine: %s has version %s, not %s' % (
-            CORE, list(offsets), expected))
+            CORE, list(actual), expected))
 
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:
@@ -144,21 +144,21 @@ class _NativeStream:
             raise Failed(12, 'no memory for %d operations in flight' % job.iodepth)
 
     @property
-    def seen(self) -> Any:
+    def counters(self) -> Any:
         """The counters of the core, which may change at any time."""
         return self._stream.contents
 
     @property
     def ended(self) -> bool:
-        return bool(self.seen.ended)
+        return bool(self.counters.ended)
 
     @property
     def in_flight(self) -> int:
-        return int(self.seen.in_flight)
+        return int(self.counters.in_flight)
 
     @property
     def errors(self) -> int:
-        return int(self.seen.errors)
+        return int(self.counters.errors)
 
     def pace(self) -> Optional[int]:
         return int(self._library.core_pace(self._stream))
@@ -173,7 +173,7 @@ class _NativeStream:
     @property
     def first_error(self) -> str:
         """The first error as text; '': there was none."""
-        state = self.seen
+        state = self.counters
         if not state.errors:
             return ''
         direction = 'read' if state.first_error_is_read else 'write'
@@ -185,7 +185,7 @@ class _NativeStream:
         """What the stream has measured so far."""
         self._library.core_lock(self._stream)
         try:
-            state, nothing = self.seen, StreamResult('')
+            state, nothing = self.counters, StreamResult('')
             ended_ns = state.ended_ns - self._measure_ns
             return StreamResult(
                 self._name,
@@ -196,7 +196,7 @@ class _NativeStream:
             self._library.core_unlock(self._stream)
 
     def _tally(self, is_read: bool) -> Tally:
-        counted, tally = self.seen.tally[is_read], Tally()
+        counted, tally = self.counters.tally[is_read], Tally()
         for name in ('ios', 'bytes', 'least', 'most', 'last_ns', 'total', 'squares'):
             setattr(tally, name, getattr(counted, name))
         tally.counts = list(counted.counts)

@@ -253,9 +253,8 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
         if time.monotonic() >= deadline:
             skipped += len(group)
             continue
-        # The rest of the time is for late answers.
-        until = min(deadline, time.monotonic() + OBJECT_BATCH_SECONDS)
-        batch = Batch(BATCH, until)
+        # The next batch does not wait for late answers; they are awaited below.
+        batch = Batch(BATCH, min(deadline, time.monotonic() + OBJECT_BATCH_SECONDS))
         batches.append((batch, group))
         for name in group:
             batch.submit(name, functools.partial(ioctx.aio_remove, name))
@@ -263,6 +262,7 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     while time.monotonic() < deadline and any(len(batch.returned) < len(group)
                                               for batch, group in batches):
         time.sleep(0.05)
+    # In the order of the names; None: no answer.
     returned: List[Optional[int]] = []
     for batch, group in batches:
         answers = dict(batch.returned)
@@ -348,7 +348,7 @@ def names_with(ioctx: Any, prefix: str) -> List[str]:
             last = time.monotonic()
     except rados.Error as e:
         raise failed(e, 'could not list the objects')
-    # The binding of librados takes an operation that has failed for the end.
+    # The binding of librados treats a failed operation as the end of the listing.
     if time.monotonic() - last >= LISTING_SECONDS:
         raise Failed(errno.ETIMEDOUT, 'could not list the objects: no answer for %d s'
                      % LISTING_SECONDS)

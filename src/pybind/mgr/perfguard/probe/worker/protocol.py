@@ -85,7 +85,8 @@ def request_to_json(request: WorkerRequest) -> Json:
 
 
 def request_from_json(data: Json) -> WorkerRequest:
-    """Raises BadJob if a field is missing, unknown or invalid, or another version sent it."""
+    """The request of a document. Raises BadJob if a field is missing, unknown or invalid, or
+    another version sent it."""
     version = data.get('version', 'of another version')
     if version != VERSION:
         raise BadJob(other_version(version, VERSION))

@@ -51,14 +51,15 @@ def used() -> Used:
     return Used(time.monotonic(), times.user, times.system, _threads())
 
 
-def between(before: Used, after: Used, one_lock: bool) -> Cpu:
-    """`one_lock`: only one thread runs at a time, so all threads share the limit of one core."""
+def cpu_between(before: Used, after: Used, one_lock: bool) -> Cpu:
+    """The CPU time of the worker between two readings. `one_lock`: only one thread runs at a time,
+    so all threads share the limit of one core."""
     seconds = max(after.at - before.at, 1e-9)
     user, system = after.user - before.user, after.system - before.system
     busiest = max((spent - before.threads.get(thread, 0.0)
                    for thread, spent in after.threads.items()), default=0.0)
-    spent = user + system if one_lock else busiest
-    return Cpu(user, system, min(1.0, spent / seconds))
+    limiting = user + system if one_lock else busiest
+    return Cpu(user, system, min(1.0, limiting / seconds))
 
 
 def _threads() -> Dict[str, float]:
@@ -98,7 +99,7 @@ class Stepping:
         measured()
         self._until(self._timing.end_ns)
         self._streams.stop()
-        busy = between(before, used(), self._streams.engine == PYTHON_ENGINE)
+        busy = cpu_between(before, used(), self._streams.engine == PYTHON_ENGINE)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())
@@ -122,8 +123,8 @@ class Stepping:
             self._input.cancelled.wait(min(pause, OBJECTS_LOOK_SECONDS))
 
     def _drain(self) -> None:
-        """Wait for operations in flight: not beyond the time limit of the probe, but at least for a
-        moment."""
+        """Wait for the answers to operations in flight: not beyond the time limit of the probe, but
+        at least for a moment."""
         cancelled = self._input.cancelled.is_set()
         seconds = CANCELLED_DRAIN_SECONDS if cancelled else DRAIN_SECONDS
         until = min(time.monotonic() + seconds, max(self._stop_at, time.monotonic() + 0.2))
@@ -154,7 +155,7 @@ SECOND_PASS_SECONDS = 0.5
 
 
 class Work:
-    """`began`: time.monotonic() at the start of the process."""
+    """Carries out one request. `began`: time.monotonic() at the start of the process."""
 
     def __init__(self, request: WorkerRequest, output: Output, commands: Input,
                  began: float) -> None:
@@ -168,10 +169,10 @@ class Work:
         self._written: Dict[str, int] = {}
         self._core: Optional[Core] = None
         #: Streams of completed steps.
-        self._over: List[Streams] = []
+        self._ended_streams: List[Streams] = []
         self._image: Optional[Image] = None
         #: The last call of _unless_cancelled, which may continue after a cancellation.
-        self._calling: 'Future[Any]' = Future()
+        self._librados_call: 'Future[Any]' = Future()
 
     def run(self) -> str:
         """Measure all steps, and remove what was written. Returns the final state. Raises Failed or
@@ -182,7 +183,7 @@ class Work:
         if sweeps:
             return self._sweep(connection.ioctx)
         if _on_image(self._request):
-            librbd()
+            librbd()  # raises Failed if it is missing
         self._core = self._unless_cancelled(lambda: _core(self._request))
         state = 'done'
         try:
@@ -194,18 +195,19 @@ class Work:
             state = 'failed'
         finally:
             if self._request.leads and self._input.reason == GONE:
+                # The process that would remove the object of the meeting has died.
                 self._touched[self._request.meeting] = None
             self._clean(connection.ioctx, self._touched)
         return state
 
     def _unless_cancelled(self, call: Callable[[], T]) -> T:
         """Call librados, which blocks if the cluster does not answer. Raises Cancelled."""
-        self._calling = calling = ThreadPoolExecutor().submit(call)
-        while not calling.done():
+        self._librados_call = future = ThreadPoolExecutor().submit(call)
+        while not future.done():
             if self._input.cancelled.is_set():
                 raise Cancelled()
-            wait([calling], OBJECTS_LOOK_SECONDS)
-        return calling.result()
+            wait([future], OBJECTS_LOOK_SECONDS)
+        return future.result()
 
     def _sweep(self, ioctx: Any) -> str:
         """Remove the objects that a killed worker has left."""
@@ -247,10 +249,10 @@ class Work:
 
     def _remove_images(self, ioctx: Any, until: float) -> Cleaned:
         """Remove the images of the run, unless operations on one are still open."""
-        wait([self._calling], max(0.0, until - time.monotonic()))
-        if self._open_operations() or not self._calling.done():
+        wait([self._librados_call], max(0.0, until - time.monotonic()))
+        if self._open_operations() or not self._librados_call.done():
             # To close the image would wait for these.
-            return Cleaned(0, 1)
+            return Cleaned(removed=0, left=1)
         if self._core is not None:
             self._core.close_image()
         if self._image is not None:
@@ -258,7 +260,7 @@ class Work:
         return remove_images(ioctx, self._request.prefix, until)
 
     def _open_operations(self) -> int:
-        return sum(streams.in_flight() for streams in self._over)
+        return sum(streams.in_flight() for streams in self._ended_streams)
 
     def _steps(self, connection: Connection) -> None:
         """Measure the steps one after the other, each with its objects written before."""
@@ -325,11 +327,11 @@ class Work:
         steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
-        for streams in self._over:
+        for streams in self._ended_streams:
             streams.free()
         timing = _timing(step)
         streams = self._streams(ioctx, step, payload, timing, index)
-        self._over = [streams]
+        self._ended_streams = [streams]
         if step.job.ramp_time:
             self._output.say('step', index=index, state='ramp')
         stepping = Stepping(streams, timing, self._stop_at, self._input)
@@ -395,7 +397,7 @@ def main() -> None:
     state = 'failed'
     try:
         request = request_from_json(commands.request())
-        _bound(output, request.limit_seconds)
+        _limit_lifetime(output, request.limit_seconds)
         if request.silence_seconds:
             commands.watch(request.silence_seconds, output)
         state = Work(request, output, commands, began).run()
@@ -433,8 +435,8 @@ def _signals(commands: Input) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _bound(output: Output, limit_seconds: float) -> None:
-    """The process ends in time, by a thread and, if that hangs, by the kernel."""
+def _limit_lifetime(output: Output, limit_seconds: float) -> None:
+    """End the process in time, by a thread and, if that hangs, by the kernel."""
     def late() -> None:
         output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
         finish(output, 'failed')

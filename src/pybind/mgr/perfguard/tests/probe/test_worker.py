@@ -22,7 +22,7 @@ from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_st
 from perfguard.probe.worker.objects import Batch, Cleaned, Payload, names_with, prefill, remove
 from perfguard.probe.worker.protocol import (Cancelled, Failed, Input, WorkerRequest,
                                              request_from_json, request_to_json, step_result)
-from perfguard.probe.worker.work import Stepping, Used, between
+from perfguard.probe.worker.work import Stepping, Used, cpu_between
 
 SECOND_NS = 10 ** 9
 PREFIX = 'perfguard-probe-7-'
@@ -494,6 +494,6 @@ def test_it_is_killed_before_the_mgr_where_memory_runs_out():
 @pytest.mark.parametrize('one_lock, share', [(True, 0.95), (False, 0.8)])
 def test_the_share_of_the_limiting_core_in_a_short_step(one_lock: bool, share: float) -> None:
     """Half a second: one thread used 0.4 s of its core, all together 0.475 s."""
-    cpu = between(Used(10.0, 1.0, 0.5, {'1': 1.0}),
-                  Used(10.5, 1.4, 0.575, {'1': 1.4, '2': 0.075}), one_lock)
+    cpu = cpu_between(Used(10.0, 1.0, 0.5, {'1': 1.0}),
+                      Used(10.5, 1.4, 0.575, {'1': 1.4, '2': 0.075}), one_lock)
     assert cpu.share == pytest.approx(share) and cpu.limited == one_lock

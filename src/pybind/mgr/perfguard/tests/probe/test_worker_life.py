@@ -519,7 +519,7 @@ def test_a_process_that_is_late_says_so_and_ends(
     monkeypatch.setattr(worker.work.threading, 'Timer', timer)
     codes: List[int] = []
     monkeypatch.setattr('os._exit', codes.append)
-    worker.work._bound(said, 5.0)
+    worker.work._limit_lifetime(said, 5.0)
     late[0]()
     assert said.of('error')[0]['errno'] == -errno.ETIMEDOUT and codes == [1]
     assert said.lines[-1] == {'type': 'end', 'state': 'failed'}
