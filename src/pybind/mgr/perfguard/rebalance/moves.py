@@ -258,7 +258,7 @@ class MoveIndex(Mapping[str, Move]):
 
 def _assumed_seconds(pgs: int, total_bytes: int, osds: Tuple[OsdLoad, ...], parallel: int,
                      per_target: int) -> float:
-    """Time of the busiest target, or of all PGs at `parallel` at a time, at the assumed speed."""
+    """The longer of two times at the assumed speed: of the busiest target, and of all PGs."""
     def seconds(count: int, size: int, at_a_time: int) -> float:
         return (count * RELEASE_OVERHEAD_SECONDS / at_a_time
                 + size / (ASSUMED_BACKFILL_BYTES_PER_SECOND * at_a_time))

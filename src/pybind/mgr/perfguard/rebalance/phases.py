@@ -833,8 +833,8 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     pinned = {pgid for pgid in (*draft.pins, *draft.new_pins) if pgid not in draft.unpins}
     draft = draft.set(left=draft.pin_count)
     return _borrow_settings(draft, norebalance=bool(unpinned) and not _yields_to_evacuation(draft),
-                   quiet=_is_open(draft, unpinned),
-                   pools={*map(pool_of, pinned), *_begun_pools(draft)})
+                            quiet=_is_open(draft, unpinned),
+                            pools={*map(pool_of, pinned), *_begun_pools(draft)})
 
 
 def _aborted(draft: Draft) -> Draft:
