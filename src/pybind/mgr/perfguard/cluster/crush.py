@@ -41,8 +41,8 @@ class CrushRules:
     _dumped_rules: Mapping[int, DumpedRule]
     #: OSD -> device class, if it has one.
     _classes: Mapping[int, str] = field(default_factory=dict)
-    #: Checksum of everything except trees and rules: tunables, weight sets.
-    _rest: int = 0
+    #: Checksum of tunables and weight sets.
+    _other_parameters: int = 0
     #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
     tunables: int = 0
     #: Checksum of what else places PGs: ids, names and algorithms of all buckets, and the order of
@@ -59,7 +59,7 @@ class CrushRules:
     #: By type: OSD -> name of its bucket. Turns ask for thousands of them.
     _domains: Dict[str, Dict[int, Optional[str]]] = field(
         init=False, default_factory=dict, compare=False)
-    #: By `kept`: campaigns ask for the same ones in each turn.
+    #: By `proven_rules`: campaigns ask for the same ones in each turn.
     _by_proven_rules: Dict[FrozenSet[int], 'CrushRules'] = field(
         init=False, default_factory=dict, compare=False)
 
@@ -94,8 +94,8 @@ class CrushRules:
                   out: Container[int] = ()) -> Optional[str]:
         """Why the mon would cancel an upmap entry that leads to ``osds``; None if it would not.
 
-        ``out``: OSDs with reweight 0. The mon does not know the choose steps of MSR rules, so this
-        only checks that the OSDs are in the tree and have a weight. `crowding` checks the rest.
+        ``out``: OSDs with reweight 0. The mon does not know the choose steps of MSR rules, so for
+        these only the OSDs' place in the tree and their weight are checked; see `crowding`.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -104,13 +104,14 @@ class CrushRules:
             if not rule.weights.get(osd) or osd in out:
                 return weight_reason(rule, osd)
         for choice in rule.choices:
-            if rule.kept and not choice.leaf:
+            # Mons that keep upmaps under such a rule do not count all its takes against each step.
+            if rule.is_proven and not choice.leaf:
                 continue
             reason = self._choice_violation(choice, pool_size, osds)
             if reason:
                 return reason
         return emit_violation(rule, pool_size, osds) \
-            or (self.crowding(rule_id, pool_size, osds) if rule.kept else None)
+            or (self.crowding(rule_id, pool_size, osds) if rule.is_proven else None)
 
     def in_order(self, rule_id: int, pool_size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set in an order that a rule with several emit steps allows: for each of them OSDs below
@@ -126,8 +127,9 @@ class CrushRules:
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
         """How a set, in the order of the rule, has more OSDs in one bucket than it allows, or None.
 
-        One failure would then affect more shards than the rule allows. Mons do not check this: for
-        steps that choose several OSDs in a bucket they check only the buckets. MSR rules have none.
+        One failure would then affect more shards than the rule allows. Mons do not check this: of
+        steps that choose several OSDs in a bucket they check only the buckets, and they check no
+        step of MSR rules.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -150,7 +152,7 @@ class CrushRules:
 
     def keeps_upmaps(self, rule_id: int, pool_size: int) -> bool:
         """Whether the mons keep upmaps under the rule. They cancel all under hybrid rules with a
-        choose step for each device class, unless the rule is one of `kept`."""
+        choose step for each device class, unless the rule is one of `proven_rules`."""
         rule = self._rule(rule_id)
         return rule is None or rule.allows_upmaps(pool_size)
 
@@ -158,9 +160,9 @@ class CrushRules:
         """The same map where the mons are known to keep upmaps under these rules (checksums of
         their steps), as pins have shown (campaign.Pinning.trials).
 
-        Mons of today count the buckets of all takes against each choose step, and so cancel every
-        upmap under rules of several takes or levels; these compare a step with its own buckets.
-        Cached, as it is asked for in each turn.
+        Today's mons count the buckets of all takes against each choose step, and so cancel every
+        upmap under rules of several takes or levels. Mons that keep them compare a step with its
+        own buckets. Cached, as it is asked for in each turn.
         """
         if rules == self.proven_rules:
             return self
@@ -183,10 +185,8 @@ class CrushRules:
         return -(-pool_size // inner)
 
     def places(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
-        """How many OSDs the rule finds at least for a PG, if it may only use these.
-
-        Of more buckets than it chooses, it may choose those with the fewest OSDs for a PG.
-        """
+        """The least number of OSDs that the rule finds for a PG if it may only use these: of more
+        buckets than it chooses, it may choose those with the fewest OSDs."""
         rule = self._rule(rule_id)
         return 0 if rule is None else min(
             pool_size, sum(emit.places(osds, pool_size) for emit in rule.emits))
@@ -289,12 +289,12 @@ class CrushRules:
     def whole_subtrees(self, type_name: str, osds: AbstractSet[int]) -> Sequence[Tuple[str, str]]:
         """Type and name of the buckets of that type, or of one with a larger number, that have
         OSDs and no others than these; the smallest types first."""
-        least = self._type_ids.get(type_name)
-        if least is None:
+        smallest_type_id = self._type_ids.get(type_name)
+        if smallest_type_id is None:
             return []
         return [(self._type_name(bucket), bucket.name) for bucket in sorted(
             self._buckets.values(), key=lambda bucket: (bucket.type_id, bucket.name))
-            if bucket.type_id >= least and '~' not in bucket.name
+            if bucket.type_id >= smallest_type_id and '~' not in bucket.name
             for below in (weights_below(self._buckets, bucket.id).keys(),)
             if below and below <= osds]
 
@@ -351,7 +351,7 @@ class CrushRules:
     def identity(self) -> int:
         """A checksum of all that places PGs. The map version is not such a checksum: the mons give
         the same map a new version when an OSD starts and names its device class."""
-        return _checksum([self.fingerprint(), sorted(self._classes.items()), self._rest,
+        return _checksum([self.fingerprint(), sorted(self._classes.items()), self._other_parameters,
                           self._hashing])
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
@@ -370,10 +370,11 @@ class CrushRules:
         return {osd: weights[osd] for osd in changed}
 
     def _shape(self) -> Tuple[object, ...]:
+        """All that places PGs, except the weights of OSDs."""
         return ({bucket.id: (bucket.name, bucket.type_id, tuple(item for item, _ in bucket.items))
                  for bucket in self._buckets.values()},
                 {rule: described['steps'] for rule, described in self._dumped_rules.items()},
-                dict(self._classes), self._rest, self._hashing)
+                dict(self._classes), self._other_parameters, self._hashing)
 
     @cached_property
     def digest(self) -> Mapping[str, int]:
@@ -488,7 +489,7 @@ class CrushRules:
                 return None
             rule = compiled(self._dumped_rules[rule_id], self._buckets, self._type_ids)
             self._compiled[rule_id] = replace(
-                rule, kept=self.checksum(rule_id) in self.proven_rules)
+                rule, is_proven=self.checksum(rule_id) in self.proven_rules)
         return self._compiled[rule_id]
 
     def _name(self, item: int) -> str:

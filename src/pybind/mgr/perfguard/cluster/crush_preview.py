@@ -76,13 +76,13 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             return _outlook_of_pgs(tools, osdmap, source, setting)
         return _outlook(tools, osdmap, source, weights, crush_map, whole, setting)
 
-    return _foreseen(work, stopping)
+    return _with_tools(work, stopping)
 
 
 def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
            stopping: Stopping) -> Outlook:
-    """The mapping of all PGs while some OSDs are out. OSDs that are down and in are up, as above.
-    """
+    """The mapping of all PGs while the OSDs `lost` are out. OSDs that are down and in count as up:
+    they keep their data."""
     def work(tools: '_Tools') -> Future:
         present = _with_absent(osdmap, source)(osdmap.epoch)
         now = _mapping(tools, 'now', present, osdmap.pg_count)
@@ -91,43 +91,43 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
         return Future(changed, _rules(tools, tools.path('crush')),
                       others=dict(_others(changed, later, None)))
 
-    return _foreseen(work, stopping)
+    return _with_tools(work, stopping)
 
 
 def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
           stopping: Stopping) -> Union[Grown, NoFuture]:
-    """The mapping of all PGs with hosts that are not there.
+    """The mapping of all PGs with hosts that do not exist.
 
-    Their OSDs are not in the OSDMap, for which osdmaptool has no option. So they are added to
-    CRUSH, and crushtool places the PGs.
+    Their OSDs are not in the OSDMap, and osdmaptool has no option to add them. So they are added to
+    CRUSH, and crushtool places the PGs: up sets are not known.
     """
     def work(tools: '_Tools') -> Grown:
         now = _mapping(tools, 'now', _with_absent(osdmap, source)(osdmap.epoch), osdmap.pg_count)
         present = tools.path('crush')
         enlarged = _with_hosts(tools, present, new)
         rules = _rules(tools, enlarged)
-        pgs: Dict[str, FuturePg] = {}
+        moved_or_upmapped: Dict[str, FuturePg] = {}
         others: Dict[str, FuturePg] = {}
-        gone = rules.weights().keys() - osdmap.osds.keys() - set(new.osds)
-        places = {pool.id: _Places(tools, osdmap, pool, present, enlarged, gone)
+        removed_osds = rules.weights().keys() - osdmap.osds.keys() - set(new.osds)
+        places = {pool.id: _Places(tools, osdmap, pool, present, enlarged, removed_osds)
                   for pool in osdmap.pools.values()}
         for line in _lines(now):
             pgid = line.split(None, 1)[0]
             pg = _parsed(line, pgid)
             raw = places[pool_of(pgid)].later(pgid, pg.raw)
-            changed = osdmap.entry(pgid) or raw != pg.raw
-            (pgs if changed else others)[pgid] = pg._replace(raw=raw, up=(), present=pg.raw)
-        return Grown(Future(pgs, rules, others=others),
-                     rules.with_weights(dict.fromkeys(new.osds, 0.0)))
+            pgs = moved_or_upmapped if osdmap.entry(pgid) or raw != pg.raw else others
+            pgs[pgid] = pg._replace(raw=raw, up=(), present=pg.raw)
+        without_weight = rules.with_weights(dict.fromkeys(new.osds, 0.0))
+        return Grown(Future(moved_or_upmapped, rules, others=others), without_weight)
 
-    return _foreseen(work, stopping)
+    return _with_tools(work, stopping)
 
 
 Foreseen = TypeVar('Foreseen')
 
 
-def _foreseen(work: Callable[['_Tools'], Foreseen],
-              stopping: Stopping) -> Union[Foreseen, NoFuture]:
+def _with_tools(work: Callable[['_Tools'], Foreseen],
+                stopping: Stopping) -> Union[Foreseen, NoFuture]:
     """The result of `work` with the tools of Ceph; NoFuture: they failed, or their output cannot be
     read."""
     try:
@@ -202,9 +202,9 @@ class _Places:
     """
 
     def __init__(self, tools: '_Tools', osdmap: OsdMap, pool: Pool, present: Path,
-                 enlarged: Path, gone: AbstractSet[int]) -> None:
-        """`gone`: OSDs that CRUSH still contains, and the OSDMap does not."""
-        self._tools, self._osdmap, self._pool, self._gone = tools, osdmap, pool, gone
+                 enlarged: Path, removed: AbstractSet[int]) -> None:
+        """`removed`: OSDs that CRUSH still contains, and the OSDMap does not."""
+        self._tools, self._osdmap, self._pool, self._removed = tools, osdmap, pool, removed
         self._pgp_num = pool.pgp_num or pool.pg_num
         self._now = self._placed(present, min(SAMPLE, self._pgp_num))
         self._later = self._placed(enlarged, self._pgp_num)
@@ -235,12 +235,12 @@ class _Places:
         return places
 
     def _reweights(self) -> Iterator[str]:
-        """Of OSDs that are out, or have another reweight than 1. crushtool takes 1 for all others
-        in CRUSH, and cuts the fraction off after it has multiplied by 65536."""
+        """Arguments of crushtool: the reweights of OSDs that are out, or have another one than 1,
+        which it assumes. It multiplies by 65536 and cuts the fraction off, so all digits count."""
         for osd in self._osdmap.osds.values():
             if osd.reweight != 1.0:
                 yield from ('--weight', str(osd.id), repr(osd.reweight))
-        for number in sorted(self._gone):
+        for number in sorted(self._removed):
             yield from ('--weight', str(number), '0')
 
 
@@ -265,9 +265,9 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
         later = _mapped(tools, 'osdmap', '--export-crush', pgs)
     changed = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
                if rule is None or pool_of(pgid) == rule.pool}
-    affected = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
+    pools = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
     return Future(changed, _rules(tools, crush_path), crush_map,
-                  dict(_others(changed, later, affected)) if whole else {})
+                  dict(_others(changed, later, pools)) if whole else {})
 
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -275,22 +275,24 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     """The PGs of the pool that CRUSH places elsewhere once it has these numbers, and those with an
     upmap that will be merged: ceph-mgr removes their upmaps before that.
 
-    PGs that splits have yet to make are where their parents are. They, and PGs that will be merged,
-    are among the others if CRUSH places them where they are.
+    The others are only those of the remaining PGs that splits have yet to make or that will be
+    merged.
     """
     encoded, pgs = source(osdmap.epoch), osdmap.pg_count + numbers.pg_num
+    # PGs that splits have yet to make are placed with their parents by the present pgp_num.
     present_numbers = numbers._replace(pgp_num=pg_nums(encoded, numbers.pool).pgp_num)
     now = _mapping(tools, 'now', with_pg_nums(encoded, present_numbers), pgs)
     later = _mapping(tools, 'later', with_pg_nums(encoded, numbers), pgs)
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     present = dict(_pgs_of(numbers.pool, now))
-    every = {pgid: pg._replace(acting=present[pgid].acting)
-             for pgid, pg in _pgs_of(numbers.pool, later)}
-    affected = {pgid: pg for pgid, pg in every.items()
+    later_pgs = {pgid: pg._replace(acting=present[pgid].acting)
+                 for pgid, pg in _pgs_of(numbers.pool, later)}
+    affected = {pgid: pg for pgid, pg in later_pgs.items()
                 if pg.raw != present[pgid].raw or seed_of(pgid) in merging and osdmap.entry(pgid)}
-    fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
+    lasting_pg_num = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
     return Future(affected, _rules(tools, tools.path('crush')), others={
-        pgid: pg for pgid, pg in every.items() if pgid not in affected and seed_of(pgid) >= fewest})
+        pgid: pg for pgid, pg in later_pgs.items()
+        if pgid not in affected and seed_of(pgid) >= lasting_pg_num})
 
 
 def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
@@ -310,6 +312,7 @@ def _others(known_pgs: Mapping[str, FuturePg], later: Path,
 
 
 def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
+    """Arguments of osdmaptool for these CRUSH weights."""
     rows = ['%d:%r' % (osd, weight) for osd, weight in weights.items()]
     for begin in range(0, len(rows), WEIGHTS_AT_ONCE):
         yield ','.join(rows[begin:begin + WEIGHTS_AT_ONCE])
@@ -500,6 +503,7 @@ class _Tools:
 
 
 def _last_words(path: Path) -> str:
+    """The last line that a tool printed."""
     with path.open('rb') as text:
         text.seek(max(0, path.stat().st_size - 4096))
         lines = text.read().decode(errors='replace').strip().splitlines()

@@ -121,19 +121,20 @@ class Level:
 
 @dataclass(frozen=True)
 class Emit:
-    """An emit step: the OSDs below the take, and the numbers of the choose steps."""
+    """An emit step: the OSDs below the take, and the numbers of its choose steps."""
     taken: str
     #: None: the take is an OSD, which the mon does not check.
     osds: Optional[FrozenSet[int]]
+    #: Those that the mon considers, one for each type.
     nums: Tuple[int, ...]
     #: The choices above the OSD level between the take and this step.
     levels: Tuple[Level, ...] = ()
-    #: The numbers of all choose steps, with which CRUSH fills the positions of this step.
-    steps: Tuple[int, ...] = ()
+    #: Those of all choose steps, with which CRUSH fills the positions of this step.
+    all_nums: Tuple[int, ...] = ()
 
     def places(self, osds: AbstractSet[int], pool_size: int) -> int:
-        """How many of these OSDs the step finds at least for a PG."""
-        if self.osds is None:
+        """The least number of these OSDs that the step finds for a PG."""
+        if self.osds is None:  # the take is an OSD
             return 1
         below = self.osds & osds
         if self.levels:
@@ -152,14 +153,14 @@ class CrushRule:
     levels: Tuple[Level, ...]
     #: `Spread` describes all steps.
     modelled: bool
-    #: The mons are known to keep upmaps under it.
-    kept: bool = False
+    #: The mons are known to keep upmaps under it (CrushRules.proven_rules).
+    is_proven: bool = False
 
     def allows_upmaps(self, pool_size: int) -> bool:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
         choose step with the buckets of all OSDs of a PG, also below several buckets or takes."""
-        return self.kept or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
-            product(emit.steps[:number + 1], pool_size) for emit in self.emits
+        return self.is_proven or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
+            product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
             for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
             for choice in self.choices)
 
@@ -209,32 +210,32 @@ def steps_of(dumped: DumpedRule) -> List[DumpedStep]:
 
 
 def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
-    """A rule of ``ceph osd crush dump``."""
+    """A rule of ``ceph osd crush dump``, as what its steps require of the OSDs of a PG."""
     steps = steps_of(dumped)
     takes = [step['item'] for step in steps if step['op'] == 'take']
     choices: List[Choice] = []
     emits: List[Emit] = []
     levels: List[Level] = []
     root: Optional[int] = None
-    nums: Dict[str, int] = {}
-    block: List[DumpedStep] = []
+    num_by_type: Dict[str, int] = {}
+    choose_steps: List[DumpedStep] = []
     for step in steps:
         if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
-            block.append(step)
+            choose_steps.append(step)
         if step['op'] == 'take':
-            root, block = step['item'], []
+            root, choose_steps = step['item'], []
         elif step['op'] in _CHOOSELEAF + _CHOOSE:
             # Of two steps of the same type, the mon considers the first.
-            nums.setdefault(step['type'], step['num'])
+            num_by_type.setdefault(step['type'], step['num'])
             if type_ids[step['type']] != 0:
                 choices.append(Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
                                       _bucket_of(buckets, takes, type_ids[step['type']])))
         elif step['op'] == 'emit' and root is not None:
-            emits.append(_emit(buckets, root, tuple(nums.values()),
-                               _levels(buckets, type_ids, root, block),
-                               tuple(step['num'] for step in block)))
+            emits.append(_emit(buckets, root, tuple(num_by_type.values()),
+                               _levels(buckets, type_ids, root, choose_steps),
+                               tuple(step['num'] for step in choose_steps)))
             levels += emits[-1].levels
-            root, nums = None, {}
+            root, num_by_type = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
                      tuple(levels), all(step['op'] in _MODELLED for step in steps)
                      and all(emit.osds is not None for emit in emits))
@@ -260,14 +261,15 @@ def _levels(buckets: Buckets, type_ids: Mapping[str, int], root: int,
 
 
 def _emit(buckets: Buckets, root: int, nums: Tuple[int, ...], levels: Sequence[Level],
-          steps: Tuple[int, ...]) -> Emit:
+          all_nums: Tuple[int, ...]) -> Emit:
     if root >= 0:
-        return Emit('osd.%d' % root, None, nums, steps=steps)
+        return Emit('osd.%d' % root, None, nums, all_nums=all_nums)
     return Emit(buckets[root].name, frozenset(weights_below(buckets, root)), nums, tuple(levels),
-                steps)
+                all_nums)
 
 
 def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
+    """OSD -> CRUSH weight, summed over the takes of a rule."""
     weights: Dict[int, int] = {}
     for take in takes:
         below = {take: 0x10000} if take >= 0 else weights_below(buckets, take)
@@ -301,7 +303,8 @@ def _bucket_of(buckets: Buckets, takes: Sequence[int], type_id: int) -> Mapping[
 
 
 def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
-    """The buckets of a type in the tree of `root`, with `root` itself."""
+    """The buckets of a type in the tree of `root`, with `root` itself, as the mon finds them: it
+    does not look below buckets whose type has a lower id (CrushWrapper::get_children_of_type)."""
     matching: Set[int] = set()
     visited: Set[int] = set()
     todo = [root]
@@ -318,19 +321,20 @@ def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
 
 
 def spread_of(rule: CrushRule, pool_size: int) -> Spread:
-    """Empty if the rule places nothing."""
+    """How a rule spreads the shards of a PG of a pool of this size; without takes if it places
+    nothing."""
     domain = {osd: osd for osd in sorted(rule.weights)}
     takes: List[Take] = []
     remaining = pool_size
     for emit in rule.emits:
-        shards = min(remaining, product(emit.steps, pool_size))
+        shards = min(remaining, product(emit.all_nums, pool_size))
         remaining -= shards
-        rooms = [(min(shards, product(level.inner, pool_size)), level.bucket_of)
-                 for level in emit.levels]
-        groups = tuple(Group(*room) for room in rooms if room[0] > 1)
-        # Below a bucket with one shard, further choices do not matter.
-        for _, bucket_of in rooms[len(groups):len(groups) + 1]:
-            domain.update(bucket_of)
+        all_groups = [Group(min(shards, product(level.inner, pool_size)), level.bucket_of)
+                      for level in emit.levels]
+        groups = tuple(group for group in all_groups if group.shards > 1)
+        # The first level with one shard in a bucket: choices below it do not matter.
+        for group in all_groups[len(groups):len(groups) + 1]:
+            domain.update(group.bucket_of)
         takes.append(Take(shards, frozenset(
             osd for osd in emit.osds or () if all(osd in group.bucket_of for group in groups)),
             groups))
@@ -343,6 +347,7 @@ def wanted(num: int, pool_size: int) -> int:
 
 
 def product(nums: Iterable[int], pool_size: int) -> int:
+    """How many items choose steps with these numbers choose in all."""
     result = 1
     for num in nums:
         result *= max(0, wanted(num, pool_size))
@@ -350,15 +355,16 @@ def product(nums: Iterable[int], pool_size: int) -> int:
 
 
 def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
-    """How many shards of a PG the rule can place on these OSDs, by its levels from the top."""
+    """The least number of shards of a PG that the rule places on these OSDs, by its levels from the
+    top: it may choose the buckets with the fewest."""
     level, *below = levels
-    buckets: Dict[int, Set[int]] = {}
+    osds_by_bucket: Dict[int, Set[int]] = {}
     for osd in osds:
         if osd in level.bucket_of:
-            buckets.setdefault(level.bucket_of[osd], set()).add(osd)
+            osds_by_bucket.setdefault(level.bucket_of[osd], set()).add(osd)
     places = sorted(filter(None, (
         min(_places(below, members, pool_size) if below else len(members),
-            product(level.inner, pool_size)) for members in buckets.values())))
+            product(level.inner, pool_size)) for members in osds_by_bucket.values())))
     return sum(places if level.retries else places[:max(0, wanted(level.num, pool_size))])
 
 
@@ -399,7 +405,7 @@ def emitted(rule: CrushRule, pool_size: int, osds: OsdSet) -> Iterator[Tuple[Emi
         return
     position = 0
     for emit in rule.emits:
-        end = position + product(emit.steps, pool_size)
+        end = position + product(emit.all_nums, pool_size)
         yield emit, osds[position:end]
         position = end
 

@@ -173,13 +173,13 @@ class Drives:
     def __init__(self, source: DriveSource, tools: ToolThread) -> None:
         self._source = source
         self._tools = tools
-        self._due: Optional[float] = None
+        self._next_reading_at: Optional[float] = None
         #: Device -> id of its drive, of this reading, and the ids that are yet to be read.
         self._device_ids: Mapping[str, str] = {}
-        self._waiting: List[str] = []
+        self._unread_ids: List[str] = []
         self._job: Optional[ToolJob[Dict[str, DriveHealth]]] = None
-        #: What this reading has found so far, by the id of the drive.
-        self._read: Dict[str, DriveHealth] = {}
+        #: What this reading has got so far, by the id of the drive.
+        self._health_by_id: Dict[str, DriveHealth] = {}
         #: Device, as in "h1:nvme0n1" -> its data, if there is any; None: not read yet.
         self.known: Optional[Mapping[str, DriveHealth]] = None
 
@@ -189,36 +189,37 @@ class Drives:
             self._turn(now, available)
         except Exception as error:  # of another module
             log.info('could not read SMART data: %r', error)
-            self._waiting = []
-            self._due = now + FAILED_READ_SECONDS
+            self._unread_ids = []
+            self._next_reading_at = now + FAILED_READ_SECONDS
             self.known = self.known or {}
 
     def _turn(self, now: float, available: bool) -> None:
-        """Read the drives, a few in each job of the tool thread, and publish when all are read."""
-        if self._due is None:
-            self._due = now + FIRST_READ_SECONDS
+        """Read the drives, a few in each job of the tool thread, and publish when all are read.
+        `available`: the pool with the data is likely to answer."""
+        if self._next_reading_at is None:
+            self._next_reading_at = now + FIRST_READ_SECONDS
         if self._job is not None and self._job.done:
             job, self._job = self._job, None
-            self._read.update(job.result())
-            if not self._waiting:
+            self._health_by_id.update(job.result())
+            if not self._unread_ids:
                 self._publish()
-        if self._job is None and not self._waiting and now >= self._due:
-            self._due = now + READ_SECONDS
-            # Costly on large clusters, and drives are rarely exchanged meanwhile.
-            self._device_ids, self._read = self._source.device_ids(), {}
-            self._waiting = sorted(set(self._device_ids.values()))
-            if not self._waiting:
+        if self._job is None and not self._unread_ids and now >= self._next_reading_at:
+            self._next_reading_at = now + READ_SECONDS
+            # Once per reading: costly on large clusters, and drives are rarely exchanged meanwhile.
+            self._device_ids, self._health_by_id = self._source.device_ids(), {}
+            self._unread_ids = sorted(set(self._device_ids.values()))
+            if not self._unread_ids:
                 self._publish()
-        if self._job is None and self._waiting and available:
+        if self._job is None and self._unread_ids and available:
             self._job = self._tools.submit(
-                partial(read_drives, self._source, self._waiting[:DRIVES_PER_JOB]))
+                partial(read_drives, self._source, self._unread_ids[:DRIVES_PER_JOB]))
             if self._job is not None:
-                del self._waiting[:DRIVES_PER_JOB]
+                del self._unread_ids[:DRIVES_PER_JOB]
 
     def _publish(self) -> None:
-        self.known = {device: self._read[device_id]
+        self.known = {device: self._health_by_id[device_id]
                       for device, device_id in self._device_ids.items()
-                      if device_id in self._read}
+                      if device_id in self._health_by_id}
 
     def close(self) -> None:
         self._tools.close()

@@ -40,7 +40,7 @@ class KnownItems(Dict[Pair, Items]):
         return items
 
     def read(self, dumped: Sequence[Mapping[str, Any]]) -> Dict[str, Items]:
-        """By PG, from the `pg_upmap_items` of an OSDMap."""
+        """PG -> its items, from the `pg_upmap_items` of an OSDMap; equal ones are one object."""
         if len(self) + len(self._longer) > 2 * len(dumped) + MOST_KNOWN:
             self.clear()
             self._longer.clear()
@@ -106,8 +106,8 @@ def _osd(dumped: Mapping[str, Any]) -> Osd:
 
 
 def _data_shards(profile: Mapping[str, str]) -> int:
-    """A profile of the plugin lrc with layers has a mapping instead of k, which the mons store as
-    -1: a letter for each shard, D for those with data."""
+    """Number of data shards. A profile of the plugin lrc with layers has a mapping instead of k,
+    which the mons store as -1: a letter for each shard, D for those with data."""
     shards = int(profile.get('k', 0))
     return shards if shards > 0 else max(1, profile.get('mapping', '').count('D'))
 
@@ -180,8 +180,8 @@ class PgSummary:
         #: Counts of PGs in trouble by pool, and in total (WHOLE).
         self._trouble: Dict[int, Tuple[int, ...]] = {}
         self._serving: FrozenSet[int] = frozenset()
-        #: Since the last reading, more or other PGs may be in trouble.
-        self._news = False
+        #: More or other PGs may be in trouble than at the last reading.
+        self._may_be_outdated = False
 
     def note(self, counts: PgCounts, pools: Mapping[int, PgCounts],
              serving: FrozenSet[int]) -> None:
@@ -195,14 +195,15 @@ class PgSummary:
         if serving != self._serving or any(
                 now > before for pool, counts_now in trouble.items()
                 for now, before in zip(counts_now, self._trouble.get(pool, NONE))):
-            self._news = True
+            self._may_be_outdated = True
         self._trouble, self._serving = trouble, serving
 
     def by_osd(self, period: float) -> ByOsd:
-        """The summary, at most `period` old if there were changes, else older."""
-        most_seconds = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
-        valid_seconds = period if self._news else max(
-            period, min(self.cost_seconds / TROUBLE_SHARE, most_seconds))
+        """The summary, at most `period` old if there were changes; else older, so that readings
+        take a limited share of CPU time."""
+        oldest_seconds = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
+        valid_seconds = period if self._may_be_outdated else max(
+            period, min(self.cost_seconds / TROUBLE_SHARE, oldest_seconds))
         age = None if self._read_at is None else self._clock() - self._read_at
         if age is None or age >= valid_seconds:
             self._read()
@@ -222,7 +223,7 @@ class PgSummary:
             # The summary counts a hole in the acting set of an erasure-coded PG like an OSD.
             if int(osd) != NO_OSD}
         self.cost_seconds = self._cpu() - begin
-        self._by_osd, self._read_at, self._news = counts_by_osd, self._clock(), False
+        self._by_osd, self._read_at, self._may_be_outdated = counts_by_osd, self._clock(), False
         self._degraded = frozenset(osd for osd, states in counts_by_osd.items() if any(
             'degraded' in state.split('+') for state in states))
 
@@ -241,7 +242,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = empty = waiting = copying = staying = 0
+    inactive = transition = clean = deep = total = empty = waiting = recovering = staying = 0
     for state, count in rows:
         words = set(state.split('+'))
         total += count
@@ -260,7 +261,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
         if {'degraded', 'backfill_wait'} <= words and 'backfill_toofull' not in words:
             waiting += count
         if 'degraded' in words and words & {'backfilling', 'recovering'}:
-            copying += count
+            recovering += count
         for word in words:
             sums[word] = sums.get(word, 0) + count
     missing = max(0, expected - total)
@@ -268,7 +269,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
                     undersized_empty=empty, degraded_waiting=waiting,
-                    degraded_recovering=copying,
+                    degraded_recovering=recovering,
                     remapped_clean=staying,
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',

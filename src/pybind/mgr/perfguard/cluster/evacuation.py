@@ -17,23 +17,24 @@ Evacuation = Mapping[str, OsdSet]
 
 def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], crush: CrushRules,
               emptied: Container[int] = (), released: Container[str] = ()) -> Dict[str, OsdSet]:
-    """The remapped PGs that leave such OSDs and have another place to go to.
+    """Remapped PG -> the OSDs that it leaves because these are out, were reweighted, or have no
+    CRUSH weight. PGs that have no other place to go to are left out.
 
     `emptied`: OSDs whose CRUSH weight 0 is the change of a campaign; `released`: PGs that a
     campaign has released, which may have been on a reweighted OSD by an upmap.
     """
     weights = crush.weights() if osdmap.pg_temp else {}
-    ended = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
-             or not weights.get(osd.id) and osd.id not in emptied}
+    unusable = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
+                or not weights.get(osd.id) and osd.id not in emptied}
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
-    suspects, leaving = ended | reweighted, {}
+    candidates, leaving = unusable | reweighted, {}
     for pgid, acting in osdmap.pg_temp.items():
-        if suspects.isdisjoint(acting):
+        if candidates.isdisjoint(acting):
             continue
         pool, place = osdmap.pools.get(pool_of(pgid)), placement(pgid)
         if pool is None or place is None:
             continue
-        left_osds = tuple([osd for osd in _left(pool, place, suspects) if osd in ended
+        left_osds = tuple([osd for osd in _left(pool, place, candidates) if osd in unusable
                            or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
@@ -41,15 +42,15 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
     return leaving
 
 
-def _left(pool: Pool, place: Placement, suspects: AbstractSet[int]) -> OsdSet:
-    """Those of the OSDs that the PG leaves for others. Where CRUSH finds too few OSDs, data stays
+def _left(pool: Pool, place: Placement, candidates: AbstractSet[int]) -> OsdSet:
+    """The candidates that the PG leaves for other OSDs. Where CRUSH finds too few OSDs, data stays
     where it is."""
     if pool.erasure:
         return tuple([old for old, new in zip(place.acting, place.up)
-                      if old in suspects and old not in place.up and new != NO_OSD])
+                      if old in candidates and old not in place.up and new != NO_OSD])
     if set(place.up) <= {*place.acting, NO_OSD}:
         return ()
-    return tuple([osd for osd in place.acting if osd in suspects and osd not in place.up])
+    return tuple([osd for osd in place.acting if osd in candidates and osd not in place.up])
 
 
 def by_osd(evacuation: Evacuation) -> Dict[int, List[str]]:

@@ -35,7 +35,7 @@ class FlagOrders:
         self._set: Dict[str, float] = {}
         self._cleared: Dict[str, float] = {}
         #: Flags of the OSDMap, and since when they are set; None: no OSDMap was seen yet.
-        self._since: Optional[Dict[str, float]] = None
+        self._set_since: Optional[Dict[str, float]] = None
 
     def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
         """`entries`: earlier ones, as "log last" reports them."""
@@ -59,14 +59,15 @@ class FlagOrders:
                 times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
 
     def see(self, flags: AbstractSet[str], now: float) -> None:
-        """The flags of the present OSDMap, for the thread that calls `standing`: an entry of the
-        log may be lost, and an order does not outlive an OSDMap without its flag."""
-        since = dict.fromkeys(flags, 0.0) if self._since is None else self._since
-        self._since = {flag: since.get(flag, now) for flag in flags}
+        """Note the flags of the present OSDMap, for the thread that calls `standing`: an entry of
+        the log may be lost, and an order does not outlive an OSDMap without its flag."""
+        since = dict.fromkeys(flags, 0.0) if self._set_since is None else self._set_since
+        self._set_since = {flag: since.get(flag, now) for flag in flags}
 
     def standing(self) -> FrozenSet[str]:
         """Flags that others have ordered to set, and that were not cleared since."""
-        since = self._since or {}
+        since = self._set_since or {}
+        # If the OSDMap shows the flag only long after the order, another order has set it.
         with self._lock:
             return frozenset(
                 flag for flag, when in self._set.items()

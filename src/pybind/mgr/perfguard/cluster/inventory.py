@@ -152,7 +152,7 @@ class Inventory:
     pools: Tuple[PoolFacts, ...] = ()
     #: The configuration database; None: the mons did not answer.
     config: Optional[Tuple[ConfigEntry, ...]] = ()
-    #: Defaults of this release of the options in DEFAULTS.
+    #: Defaults of this release of the options in DEFAULTS_READ.
     defaults: Mapping[str, str] = field(default_factory=dict)
     #: Option of the balancer -> value in force; unknown ones are left out.
     balancer: Mapping[str, str] = field(default_factory=dict)
@@ -225,7 +225,7 @@ def balancer_options(mgr: Any) -> Dict[str, str]:
 
 
 def balancer_option(mgr: Any, name: str) -> Optional[str]:
-    """None: it is not set, or invalid.
+    """The value of an option of the balancer; None: it is not set, or invalid.
 
     ceph-mgr raises ValueError for a number that it cannot read. Up to Nautilus, upmap_max_deviation
     was a share such as 0.01, and what was set then is still stored.
@@ -280,8 +280,9 @@ def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], 
 
 
 def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
-    """Those of which a rule has the fewest to spare: its failure domains, or what it chooses above
-    them."""
+    """(type, how many a PG needs, how many exist) of the kind of bucket of which a rule has the
+    fewest to spare: its failure domains, or what it chooses above them. ('', 0, 0): the rule takes
+    several trees."""
     if len(crush.spread(rule, size).takes) != 1:
         return '', 0, 0
     osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]

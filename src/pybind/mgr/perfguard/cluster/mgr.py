@@ -121,7 +121,7 @@ class MgrCluster:
             lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
             time.monotonic)
         #: Commands that were not answered in time.
-        self._late: List[Tuple[Command, CommandResult]] = []
+        self._unanswered: List[Tuple[Command, CommandResult]] = []
 
     # ---- Reading
 
@@ -260,8 +260,8 @@ class MgrCluster:
         self._flag_orders.hear(entry, self._clock())
 
     def ordered_flags(self) -> FrozenSet[str]:
-        """The flags that an operator has set while they were set already. The audit log is read
-        once, and entries as they come."""
+        """Flags that others have ordered to set, even if perfguard had set them already. The audit
+        log is read once, and its new entries arrive by `hear`."""
         if self._clock() >= self._audit_due:
             reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
                                 'channel': 'audit', 'format': 'json'}])[0]
@@ -463,7 +463,7 @@ class MgrCluster:
             sent = commands[len(replies):len(replies) + MOST_COMMANDS]
             results = [self._send(command) for command in sent]
             replies += self._wait(results, deadline)
-            self._late += [row for row in zip(sent, results) if not row[1].ev.is_set()]
+            self._unanswered += [row for row in zip(sent, results) if not row[1].ev.is_set()]
         return replies + [Reply(None, error=NO_ANSWER)] * (len(commands) - len(replies))
 
     def _ask(self, questions: Sequence[Command], timeout: Optional[float] = None) -> List[Reply]:
@@ -475,7 +475,7 @@ class MgrCluster:
         wait for the same mons again and again. A late answer is out of date, and not used.
         """
         if self.unanswered():
-            late = [command for command, _ in self._late]
+            late = [command for command, _ in self._unanswered]
             if any(question in late for question in questions):
                 return [Reply(None, error=NO_ANSWER)] * len(questions)
         return self.run(questions, CONFIG_TIMEOUT if timeout is None else timeout)
@@ -492,8 +492,8 @@ class MgrCluster:
 
         The mgr resends it when it connects to a mon (MonClient::_resend_mon_commands).
         """
-        self._late = [row for row in self._late if not row[1].ev.is_set()]
-        return bool(self._late)
+        self._unanswered = [row for row in self._unanswered if not row[1].ev.is_set()]
+        return bool(self._unanswered)
 
     def mons_alike(self) -> bool:
         """Whether all mons are known to run the same version of Ceph."""
@@ -557,7 +557,7 @@ class MgrCluster:
         return int(retval), str(out), str(error)
 
     def _wait(self, results: Sequence[CommandResult], deadline: float) -> List[Reply]:
-        """The answers; without them all until the deadline, of those that were given."""
+        """The replies of the mons, in order; NO_ANSWER for those missing at the deadline."""
         replies = []
         for result in results:
             # Short steps: a module that is being disabled must not wait for mons without quorum.

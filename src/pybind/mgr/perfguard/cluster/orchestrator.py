@@ -62,7 +62,7 @@ class Orchestrating:
                 'which stops perfguard if this image does not contain it; "ceph orch upgrade '
                 'stop", then "ceph perfguard shutdown", gives back what it has borrowed')))
         if self.removing:
-            # The mons drop pins to an OSD of CRUSH weight 0, which may be failing.
+            # Pins cannot delay it: the mons drop those to an OSD of CRUSH weight 0.
             texts.append('the orchestrator is emptying %s to remove %s ("ceph orch osd rm '
                          'status"): perfguard does not delay this; "ceph perfguard drain", before '
                          'a removal is ordered, goes at the pace of clients' % (
@@ -78,7 +78,7 @@ def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
     another form is ignored."""
     upgrade = _parsed(stored, UPGRADE)
     kinds = _get(upgrade, 'daemon_types')
-    # None of them: all.
+    # Without a list of types: all.
     kinds = kinds if kinds and isinstance(kinds, list) else ['mgr', 'osd']
     hosts = _parsed(stored, HOSTS)
     args = _get(_get(_parsed(stored, MGRS), 'spec'), 'extra_container_args')
@@ -122,13 +122,13 @@ class OrchestratorReader:
         """`stored`: values of keys, without those that the mons did not answer for."""
         self._is_cephadm, self._stored, self._clock = is_cephadm, stored, clock
         self._known: Orchestrating = Orchestrating()
-        self._read: Optional[float] = None
+        self._read_at: Optional[float] = None
 
     def __call__(self) -> Orchestrating:
         """What the orchestrator is doing, read at most every ORCHESTRATOR_SECONDS."""
         now = self._clock()
-        if self._read is None or now - self._read >= ORCHESTRATOR_SECONDS:
-            self._read = now
+        if self._read_at is None or now - self._read_at >= ORCHESTRATOR_SECONDS:
+            self._read_at = now
             present = self._is_cephadm()
             stored = self._stored(KEYS) if present else dict.fromkeys(KEYS)
             if len(stored) == len(KEYS):

@@ -69,8 +69,7 @@ class OsdCommands:
                     parsed.append(OsdAnswer(key[1], asked_at, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
-                    log.warning('osd.%d: cannot read %s: %r', key[1], topic,
-                                error)
+                    log.warning('osd.%d: cannot read %s: %r', key[1], topic, error)
             elif now > until:
                 del self._open[key]
         return parsed
@@ -218,59 +217,61 @@ class HistogramSampler:
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> (time, histograms) of its last dump.
-        self._dumped: Dict[int, Tuple[float, Histograms]] = {}
+        self._last_dumps: Dict[int, Tuple[float, Histograms]] = {}
         #: OSDs whose last dump is the first one of a sample.
-        self._begun: Set[int] = set()
+        self._sampling: Set[int] = set()
         #: What the last `take` has counted; see Readings.counted.
         self.counted: Tuple[LatencyCounts, ...] = ()
         self._in_turn = InTurn()
 
     def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
-        """Sample the latency of operations, a few OSDs at a time. Returns completed samples and
-        requests further dumps. `alive`: sorted OSDs."""
-        done = self._collect(now)
-        self._begun.intersection_update(alive)
+        """Sample the latency of operations, a few OSDs at a time: a sample is what two dumps of an
+        OSD differ by. Returns completed samples and requests further dumps. `alive`: sorted OSDs
+        that report."""
+        samples = self._collect(now)
+        self._sampling.intersection_update(alive)
         # An OSD that hangs is not alive, and its slow operations must count later.
-        self._dumped = {osd: dumped for osd, dumped in self._dumped.items()
-                        if osd in self._begun or now - dumped[0] <= MOST_COUNTED_SECONDS}
-        ended = [osd for osd in sorted(self._begun)
-                 if now - self._dumped[osd][0] >= SAMPLE_SECONDS]
-        self._asking.ask(LATENCY_TOPIC, ended + self._next(alive), LATENCY_COMMAND)
-        return tuple(done)
+        self._last_dumps = {osd: dumped for osd, dumped in self._last_dumps.items()
+                            if osd in self._sampling or now - dumped[0] <= MOST_COUNTED_SECONDS}
+        ending = [osd for osd in sorted(self._sampling)
+                  if now - self._last_dumps[osd][0] >= SAMPLE_SECONDS]
+        self._asking.ask(LATENCY_TOPIC, ending + self._beginning(alive), LATENCY_COMMAND)
+        return tuple(samples)
 
     def sampling(self) -> FrozenSet[int]:
         """OSDs whose sample is in progress."""
-        return frozenset(self._begun)
+        return frozenset(self._sampling)
 
     def _collect(self, now: float) -> List[LatencyCounts]:
         """The samples that the dumps received now complete. `counted` becomes what each dump adds
         to the one before."""
-        done: List[LatencyCounts] = []
+        samples: List[LatencyCounts] = []
         counted: List[LatencyCounts] = []
         for answer in self._asking.answers(LATENCY_TOPIC, histograms):
             counts = self._since_last(answer.osd, answer.asked, answer.parsed)
             if counts is not None:
                 counted.append(counts._replace(age=now - answer.asked))
-            if answer.osd in self._begun and counts is not None:
-                done.append(counts)
+            if answer.osd in self._sampling and counts is not None:
+                samples.append(counts)
             # The second dump of a sample ends it; any other one begins the next.
-            self._begun ^= {answer.osd}
-            self._dumped[answer.osd] = (answer.asked, answer.parsed)
+            self._sampling ^= {answer.osd}
+            self._last_dumps[answer.osd] = (answer.asked, answer.parsed)
         self.counted = tuple(counted)
-        return done
+        return samples
 
     def _since_last(self, osd: int, end: float, dump: Histograms) -> Optional[LatencyCounts]:
         """The operations since the last dump of an OSD; None: there is none, or the OSD was
         restarted."""
-        if osd not in self._dumped or end <= self._dumped[osd][0]:
+        if osd not in self._last_dumps or end <= self._last_dumps[osd][0]:
             return None
-        begin, before = self._dumped[osd]
+        begin, before = self._last_dumps[osd]
         counts = dump.since(before)
         return None if counts is None else LatencyCounts(osd, end - begin, tuple(dump.bounds),
                                                          *counts)
 
-    def _next(self, alive: Sequence[int]) -> List[int]:
-        busy = self._begun | self._asking.asked(LATENCY_TOPIC)
+    def _beginning(self, alive: Sequence[int]) -> List[int]:
+        """OSDs whose next sample begins now."""
+        busy = self._sampling | self._asking.asked(LATENCY_TOPIC)
         at_once = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
         return self._in_turn.choose([osd for osd in alive if osd not in busy],
                                     at_once - len(busy))
@@ -392,21 +393,21 @@ class PressureSampler:
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> (time, counters) of its last dump.
-        self._dumped: Dict[int, Tuple[float, WorkTimes]] = {}
+        self._last_dumps: Dict[int, Tuple[float, WorkTimes]] = {}
 
     def take(self, now: float, laggy: Sequence[int]) -> Dict[int, Pressure]:
         """Sample how busy the messenger threads of OSDs are. `laggy`: OSDs with laggy PGs, the most
         first."""
         pressures: Dict[int, Pressure] = {}
         for answer in self._asking.answers(PRESSURE_TOPIC, work_times):
-            asked_before, before = self._dumped.get(answer.osd, (math.inf, None))
-            self._dumped[answer.osd] = answer.asked, answer.parsed
+            asked_before, before = self._last_dumps.get(answer.osd, (math.inf, None))
+            self._last_dumps[answer.osd] = answer.asked, answer.parsed
             pressure = answer.parsed.since(before, answer.asked - asked_before) if before else None
             if pressure is not None:
                 pressures[answer.osd] = pressure
         due = [osd for osd in laggy[:ASKED_OSDS]
-               if now - self._dumped.get(osd, (-math.inf,))[0] >= PRESSURE_SECONDS]
+               if now - self._last_dumps.get(osd, (-math.inf,))[0] >= PRESSURE_SECONDS]
         self._asking.ask(PRESSURE_TOPIC, due, PRESSURE_COMMAND)
-        self._dumped = {osd: dumped for osd, dumped in self._dumped.items()
-                        if now - dumped[0] <= PRESSURE_SECONDS_MAX}
+        self._last_dumps = {osd: dumped for osd, dumped in self._last_dumps.items()
+                            if now - dumped[0] <= PRESSURE_SECONDS_MAX}
         return pressures

@@ -73,15 +73,15 @@ class LoadSampling:
 
     def __init__(self) -> None:
         self._saved_seconds = LOADS_FIRST_SECONDS
-        self._decided = -math.inf
+        self._decided_at = -math.inf
         self._counting = False
 
     def decide(self, now: float, standing: bool) -> bool:
-        """Whether loads are read now. They are costly, so only for LOADS_SHARE of the time, and
-        `standing`: only while something is slow."""
-        passed = now - self._decided
+        """Whether loads are read now. They are costly, so only while a check stands (`standing`),
+        and then for LOADS_SHARE of the time."""
+        passed = now - self._decided_at
         spent = passed if self._counting else 0.0
-        self._decided = now
+        self._decided_at = now
         self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,
                                   LOADS_FIRST_SECONDS)
         threshold = 0.0 if self._counting else LOADS_LEAST_SECONDS
@@ -95,8 +95,8 @@ class Sensors:
         self._mgr = mgr
         self._clock = clock
         self._summary = summary
-        #: The one that the last counts were made of, unless there is nothing to count now.
-        self._counted: Optional[ByOsd] = None
+        #: The summary that the last counts were made of, unless there is nothing to count now.
+        self._counted_summary: Optional[ByOsd] = None
         self._latest = latest_counter(mgr)
         self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
@@ -106,14 +106,14 @@ class Sensors:
         self._pressures = PressureSampler(asking)
         self._places: Dict[int, OsdPlace] = {}
         self._software: Dict[int, Tuple[str, str]] = {}
-        self._places_of = -1
+        self._places_crush_version = -1
         self._places_pace = Paced(PLACES_SECONDS)
         self._counts_pace = Paced(COUNTS_SECONDS)
         self._epochs_pace = Paced(EPOCHS_SECONDS)
         #: OSD -> (stamp of its last report, when that was first seen).
         self._reported: Dict[int, Tuple[float, float]] = {}
         #: OSDs that report invalid values, so that each is logged once.
-        self._odd: Set[int] = set()
+        self._logged_as_invalid: Set[int] = set()
         #: OSD -> when it was last asked for waiting operations.
         self._ops_asked: Dict[int, float] = {}
         #: Until when loads are read without a health check.
@@ -181,8 +181,8 @@ class Sensors:
             try:
                 counters = self._counters_of(str(osd))
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if osd not in self._odd:
-                    self._odd.add(osd)
+                if osd not in self._logged_as_invalid:
+                    self._logged_as_invalid.add(osd)
                     log.warning('osd.%d: cannot read counters: %r', osd, error)
                 continue
             if counters is not None:
@@ -259,12 +259,12 @@ class Sensors:
 
     def _osd_places(self, now: float, up: List[int], view: View,
                     crush: CrushRules) -> Mapping[int, OsdPlace]:
-        """The places of OSDs that are up, and of those that have been and are still in: what is
-        known of an OSD must survive its restart, and OSDs without a place are forgotten."""
+        """The places of OSDs that are up, and of OSDs that were up and are still in: the watch
+        forgets OSDs without a place, and what it knows must survive their restart."""
         before: Mapping[int, OsdPlace] = {}
-        if view.crush_version != self._places_of or self._places_pace.due(now):
+        if view.crush_version != self._places_crush_version or self._places_pace.due(now):
             before, self._places, self._software = self._places, {}, {}
-            self._places_of = view.crush_version
+            self._places_crush_version = view.crush_version
             self._places_pace.done(now)
         down = [osd.id for osd in view.osdmap.osds.values()
                 if osd.id in before and osd.is_down_but_in and not osd.destroyed]
@@ -289,18 +289,19 @@ class Sensors:
 
     def _osd_counts(self, now: float, signals: Signals,
                     period: float) -> Optional[Mapping[int, PgCounts]]:
-        """PG counts by OSD. ceph-mgr iterates over all PGs for them, so only after changes."""
+        """PG counts by OSD; {} while all PGs are active+clean, None if there is no newer reading:
+        ceph-mgr iterates over all PGs for it."""
         whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (
                 whole.deep_scrubbing or whole.snaptrim or urgent):
-            self._counted = None
+            self._counted_summary = None
             return {}
         if not self._counts_pace.due(now, urgent):
             return None
         summary = self._summary.by_osd(period)
-        if summary is self._counted:
+        if summary is self._counted_summary:
             return None
-        self._counted = summary
+        self._counted_summary = summary
         counts = {osd: count_states(states.items()) for osd, states in summary.items()}
         self._counts_pace.done(now, self._summary.cost_seconds)
         return counts
@@ -510,6 +511,7 @@ class PerfQueries:
         """
         pgs_per_osd = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_READ_PGS // max(1, osds)))
         if not pgs_per_osd / 2 <= self._pgs_per_osd <= 2 * pgs_per_osd:
+            # A query with another limit, which has no reading of all PGs yet.
             self._pgs_per_osd, self._parts = pgs_per_osd, _Parts()
         elif now - self._pgs_read_at < PG_PERIODS * period:
             return 0.0, None
@@ -520,7 +522,7 @@ class PerfQueries:
         if not self._parts.complete:
             return 0.0, None
         parts, self._parts = self._parts, _Parts()
-        return parts.seconds / parts.read, tuple(parts.found)
+        return parts.seconds / parts.readings, tuple(parts.writes)
 
     def pg_reads(self, osds: Tuple[int, ...], placement: Callable[[str], Optional[Placement]]
                  ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
@@ -563,16 +565,16 @@ class _Parts:
     """The writes by PG from as many readings as there are parts."""
 
     def __init__(self) -> None:
-        self.found: List[PgWrites] = []
+        self.writes: List[PgWrites] = []
         #: Seconds that all readings together cover.
         self.seconds = 0.0
         #: Number of readings taken in, and of the next part.
-        self.read = 0
+        self.readings = 0
         self._parts = 1
 
     @property
     def complete(self) -> bool:
-        return self.read >= self._parts
+        return self.readings >= self._parts
 
     def add(self, seconds: float, rows: Sequence[Mapping[str, Any]],
             placement: Callable[[str], Optional[Placement]]) -> None:
@@ -580,13 +582,13 @@ class _Parts:
 
         The first reading decides how many parts there are; a PG is always in the same one.
         """
-        if not self.read:
+        if not self.readings:
             self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
 
-        def writes(row: Mapping[str, Any]) -> Optional[PgWrites]:
+        def parsed(row: Mapping[str, Any]) -> Optional[PgWrites]:
             # The name of a PG of an erasure-coded pool ends in the shard of its primary.
             pgid = row['k'][0][0].partition('s')[0]
-            if zlib.crc32(pgid.encode()) % self._parts != self.read:
+            if zlib.crc32(pgid.encode()) % self._parts != self.readings:
                 return None
             placed = placement(pgid)
             if placed is None or placed.primary < 0:
@@ -595,9 +597,9 @@ class _Parts:
             return PgWrites(pgid, (primary, *(osd for osd in placed.acting if osd != primary)),
                             Ops(*row['c'][0]))
 
-        self.found += _parsed(rows, writes)
+        self.writes += _parsed(rows, parsed)
         self.seconds += seconds
-        self.read += 1
+        self.readings += 1
 
 
 def _pg_query(pgs_per_osd: int) -> Dict[str, Any]:

@@ -591,7 +591,7 @@ def test_a_crush_map_does_not_bring_back_the_old_name_of_a_rule() -> None:
         rules: Any = {number: {**rule, 'rule_name': 'new'}
                       for number, rule in dump['_dumped_rules'].items()}
         return CrushRules(dump['_buckets'], dump['_type_ids'], rules, dump['_classes'],
-                          dump['_rest'], dump['tunables'], dump['_hashing'])
+                          dump['_other_parameters'], dump['tunables'], dump['_hashing'])
 
     setattr(cluster, 'crush', renamed)
     cluster.restart_osd()
