@@ -78,21 +78,21 @@ class Mitigating:
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._kept = is_kept
+        self._is_kept = is_kept
         self._may_write = may_write
         self._state = MitigationState()
-        self._saved: object = None
-        self._config_read: Optional[float] = None
+        self._stored_gist: object = None
+        self._config_read_at: Optional[float] = None
         #: Since when answers are waited for.
-        self._waiting: Dict[Need, float] = {}
+        self._waiting_since: Dict[Need, float] = {}
         #: Steps whose options were compared with those in force on OSDs.
-        self._checked: Dict[int, None] = {}
+        self._checked_steps: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
         self._hold_since = 0.0
         #: The OSD that most likely causes laggy PGs.
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
-        self._blind = False
+        self._suspect_unknown = False
         #: As in Watched.
         self._osd_versions: FrozenSet[str] = frozenset()
         #: The judgement of the throttle on clients, without a campaign, and what follows from it,
@@ -119,14 +119,14 @@ class Mitigating:
     def load(self, now: float) -> None:
         """Load the state of an earlier mgr from the store. More than once where another mgr may
         have been active for a while."""
-        self._checked = {}
+        self._checked_steps = {}
         state, errors = self._store.load(MITIGATION_DOCUMENT, MitigationState, MitigationState())
         state = no_later_than(MitigationState, state, now)
         # This mgr does not know how long there has been evidence, or none.
         self._state = replace(_gist(state), degraded=state.degraded)
         for error in errors:
             self._note(Event('store', 'cannot read the mitigations in force: %s' % error))
-        self._saved = _gist(self._state)
+        self._stored_gist = _gist(self._state)
 
     @property
     def held(self) -> List[Row]:
@@ -150,7 +150,7 @@ class Mitigating:
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
-        self._blind = signals.counts.laggy > 0 and not self._suspects
+        self._suspect_unknown = signals.counts.laggy > 0 and not self._suspects
         self._osd_versions = watched.osd_versions
         unmuted = {osd for check, osds in watched.reported_osds.items()
                    if check not in signals.muted for osd in osds}
@@ -163,16 +163,16 @@ class Mitigating:
             campaign.orders.acknowledged)
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity, options.mitigation_backfills)
-        # All operations of all OSDs are looked at, so only where it matters.
+        # Costly: client operations of all OSDs are judged. As for a campaign with one PG in flight.
         if present_evidence.recovering:
             self._pace = judge(self._pace, observed.clients, frozenset(), 0.0, 1, options)
             self._room = recovery.room(self._room, self._pace, observed.clients, now)
         else:
             self._pace, self._room = Pace(), ClientRoom()
         if osdmap.osds:
-            self._carry_out(self._decided(
-                now, present_evidence, view, policy,
-                replace(self._seen(observed, watched, campaign, policy), taken=taken)), observed)
+            ladder_view = self._ladder_view(observed, watched, campaign, policy)
+            self._carry_out(self._decided(now, present_evidence, view, policy,
+                                          replace(ladder_view, taken=taken)), observed)
         else:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
@@ -182,8 +182,8 @@ class Mitigating:
                  ladder_view: LadderView) -> LadderDecision:
         """The decision of the ladder, with the data that it needs for that."""
         decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
-        self._waiting = {need: since for need, since in self._waiting.items()
-                         if need in decision.needs}
+        self._waiting_since = {need: since for need, since in self._waiting_since.items()
+                               if need in decision.needs}
         for _ in Need:
             # With the new data, the decision may need more.
             if decision.needs:
@@ -196,7 +196,7 @@ class Mitigating:
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
-            if not decision.actions or self._kept():
+            if not decision.actions or self._is_kept():
                 self._act(decision.actions)
             self._check(observed)
 
@@ -211,8 +211,8 @@ class Mitigating:
             self._unknown_since = now
         return now - self._unknown_since < UNKNOWN_SECONDS
 
-    def _seen(self, observed: Observation, watched: Watched, campaign: Campaign,
-              policy: Policy) -> LadderView:
+    def _ladder_view(self, observed: Observation, watched: Watched, campaign: Campaign,
+                     policy: Policy) -> LadderView:
         """What the ladder judges by, besides the evidence. The configuration is read at intervals
         while options of it are borrowed."""
         now, osdmap = observed.now, observed.osdmap
@@ -235,20 +235,20 @@ class Mitigating:
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         borrows_options = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
                               for setting in step.settings)
-        is_read = self._config_read is not None and now - self._config_read < CONFIG_SECONDS
+        is_read = self._config_read_at is not None and now - self._config_read_at < CONFIG_SECONDS
         if borrows_options and not is_read:
             ladder_view = self._with_config(now, ladder_view)
         return ladder_view
 
     def _with_config(self, now: float, ladder_view: LadderView) -> LadderView:
-        self._config_read = now
+        self._config_read_at = now
         return replace(ladder_view, config=self._cluster.config_entries(),
                        degraded_sleep=self._cluster.degraded_sleep(self._osd_versions))
 
     def _look_up(self, now: float, ladder_view: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:
         """Read the data that the decision needs; answers of OSDs arrive in a later turn."""
-        if Need.CONFIG in decision.needs and self._config_read != now:
+        if Need.CONFIG in decision.needs and self._config_read_at != now:
             # Once per turn, even if the mons do not answer.
             ladder_view = self._with_config(now, ladder_view)
         if Need.SCHEDULERS in decision.needs:
@@ -256,8 +256,9 @@ class Mitigating:
                 Question(osd, option=QUEUE) for osd in some_osds(view.osdmap)])
             if answers:
                 ladder_view = replace(ladder_view, schedulers=frozenset(answers.values()))
-        if Need.PG_STATES in decision.needs and self._blind:
-            # Repeated in the next interval; until then, the other rungs are considered.
+        if Need.PG_STATES in decision.needs and self._suspect_unknown:
+            # No PG is pinned back, since it may have to peer with the OSD that is the cause. That
+            # is repeated in the next interval; until then, the other rungs are considered.
             ladder_view = replace(ladder_view, pg_states={})
         elif Need.PG_STATES in decision.needs:
             answers = self._asked(now, Need.PG_STATES, [
@@ -272,7 +273,7 @@ class Mitigating:
                questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
         """The answers of OSDs; None: they are awaited."""
         answers = self._cluster.inquire(questions)
-        since = self._waiting.setdefault(need, now)
+        since = self._waiting_since.setdefault(need, now)
         if len(answers) < len(questions) and now - since < PATIENCE_SECONDS:
             return None
         return answers
@@ -280,11 +281,11 @@ class Mitigating:
     def _save(self, state: MitigationState) -> bool:
         """Store the state, before any command is sent. Returns False, and keeps the earlier one, if
         this mgr does not own the journal."""
-        if _gist(state) != self._saved:
+        if _gist(state) != self._stored_gist:
             if not self._may_write():
                 return False
             self._store.put(MITIGATION_DOCUMENT, encode(state))
-            self._saved = _gist(state)
+            self._stored_gist = _gist(state)
         self._state = state
         return True
 
@@ -307,33 +308,34 @@ class Mitigating:
         now, osdmap = observed.now, observed.osdmap
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
-            if step.rung not in (Rung.SLOW, Rung.FASTER) or not names \
-                    or step.stage is not StepStage.HELD \
-                    or step.id in self._checked or now - step.since < APPLIED_SECONDS \
-                    or not all(setting.held.seen for setting in step.settings):
+            sets_options = step.rung in (Rung.SLOW, Rung.FASTER) and names
+            is_in_database = step.stage is StepStage.HELD and all(
+                setting.held.seen for setting in step.settings)
+            if not sets_options or not is_in_database or step.id in self._checked_steps \
+                    or now - step.since < APPLIED_SECONDS:
                 continue
             questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
             answers = self._cluster.inquire(questions)
             if len(answers) < len(questions) and now - step.since < 3 * APPLIED_SECONDS:
                 continue
-            self._checked[step.id] = None
+            self._checked_steps[step.id] = None
             self._note_differences(step, answers, observed.crush)
 
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str],
                           crush: CrushRules) -> None:
         """Note once which OSDs answered that they have other values than the mitigation has set,
         and what precedes these."""
-        differing = {question: value for question, value in sorted(answers.items())
-                     if not any(same_value(value, setting.held.put) for setting in step.settings
-                                if setting.name == question.option)}
+        other_values = {question: value for question, value in sorted(answers.items())
+                        if not any(same_value(value, setting.held.put) for setting in step.settings
+                                   if setting.name == question.option)}
         texts = ['osd.%d shows %s %s' % (question.osd, question.option, value)
-                 for question, value in differing.items()]
-        if not texts or texts[0] in step.note:
+                 for question, value in other_values.items()]
+        if not texts or texts[0] in step.note:  # or noted already
             return
         entries = self._cluster.config_entries()
         note = 'not in force on all OSDs: ' + ', '.join(
             text + _source(question, value, entries, crush)
-            for text, (question, value) in zip(texts, differing.items()))
+            for text, (question, value) in zip(texts, other_values.items()))
         self._note(Event(ladder.MITIGATION, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
             replace(any_step, note='; '.join(text for text in (any_step.note, note) if text))

@@ -43,6 +43,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                        frozenset({pool})) for text, pool in late]
     trouble = [reason for reason in trouble
                if not is_muted(reason, signals) and not is_waived(reason, waived)]
+    # Degraded PGs may wait for the reservations of PGs without objects, which norebalance defers.
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     waiting = counts.degraded_waiting + counts.recovery_wait
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
@@ -76,7 +77,7 @@ _SAME = {Code.LAGGY_LATELY: Code.LAGGY, Code.LEASES: Code.LAGGY}
 
 
 def trouble_keys(reason: Reason) -> List[str]:
-    """Of all reasons that are about the same trouble: "LAGGY", "SLOW_POOL 7".
+    """Keys of the troubles that a reason is about, as in "LAGGY" and "SLOW_POOL 7".
 
     Each doubling of the OSDs or PGs concerned is a trouble of its own, "LAGGY 2", "LAGGY 4": one
     operation that never ends on a failing disk says nothing about slow operations of a hundred
@@ -94,11 +95,16 @@ def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
 
 def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: float,
              now: float) -> Tuple[Trouble, ...]:
-    """The troubles after a turn. `stopped`: norebalance is in force; `seconds`: of an interval."""
+    """The troubles after a turn: present ones, and those that may only pause. One is `in_vain` once
+    it has lasted long enough while norebalance stopped PGs: movement is not its cause.
+
+    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds).
+    """
     troubles_before = {trouble.key: trouble for trouble in state.troubles}
     present = {key for reason in signs.trouble for key in trouble_keys(reason)}
     passed = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if signs.degraded else 1.0)
+    # Where nothing would be rebalanced, the flag stops nothing.
     stopped = stopped and (signs.rebalancing or signs.unknown)
     current: List[Trouble] = []
     for key in sorted(present | troubles_before.keys()):
@@ -109,8 +115,8 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
             trouble = Trouble(key, now, still, trouble.in_vain or lasted)
         else:
             trouble = trouble._replace(last=trouble.last or now)
-        breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
-        if signs.unknown or now - trouble.last < breaks:
+        pause = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
+        if signs.unknown or now - trouble.last < pause:
             current.append(trouble)
     return tuple(current)
 
@@ -126,12 +132,12 @@ def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> Frozen
     temp, counts = observation.osdmap.pg_temp, observation.signals.pool_counts
     moving = {*map(pool_of, temp)} | {pool for pool in observation.osdmap.pools
                                       if pool not in counts or _moves(counts[pool])}
-    where = observation.osds_of(moving | pools)
-    # Most pools have the OSDs of another one.
-    osds: Set[int] = set().union(*temp.values(), *{where[pool] for pool in moving})
-    busy = {*map(observation.host_of, osds)}
-    return frozenset(pool for pool in pools if where[pool]
-                     and busy.isdisjoint(map(observation.host_of, where[pool])))
+    osds_of = observation.osds_of(moving | pools)
+    # The inner set: most pools have the same OSDs as another one.
+    moving_osds: Set[int] = set().union(*temp.values(), *{osds_of[pool] for pool in moving})
+    moving_hosts = {*map(observation.host_of, moving_osds)}
+    return frozenset(pool for pool in pools if osds_of[pool]
+                     and moving_hosts.isdisjoint(map(observation.host_of, osds_of[pool])))
 
 
 # ---- Slow OSDs whose primary affinity is not lowered
@@ -166,6 +172,7 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
         and row.erasure + row.replica > FUTILE_SHARE * sum(row)}
     for osd, codes in causes.items():
         if _OF_OSD.isdisjoint(codes):
+            # The most significant cause is written last.
             for code in codes[::-1]:
                 if code in _FUTILE:
                     why[osd] = _FUTILE[code]

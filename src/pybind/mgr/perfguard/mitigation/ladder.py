@@ -69,9 +69,9 @@ def decide(state: MitigationState, evidence: Evidence, ladder_view: LadderView, 
         draft = _exclude(draft, step)
     for step in draft.state.steps:
         draft = _follow(draft, step)
-    if draft.free:
+    if draft.may_step:
         draft = _down(draft)
-    if draft.free:
+    if draft.may_step:
         draft = _up(draft)
     draft = _accelerate(draft)
     return LadderDecision(draft.state, draft.actions, draft.events, draft.needs)
@@ -89,7 +89,7 @@ def revert(state: MitigationState, step_id: int) -> MitigationState:
 class _Draft:
     """A LadderDecision in the making, after what it is based on."""
     evidence: Evidence
-    seen: LadderView
+    view: LadderView
     policy: Policy
     now: float
     state: MitigationState
@@ -153,17 +153,18 @@ class _Draft:
     # ---- what predicates read
 
     @property
-    def free(self) -> bool:
+    def may_step(self) -> bool:
         """Whether no rung was applied or undone in this interval."""
         return self.now - self.state.stepped >= self.policy.seconds
 
-    def has(self, rung: Rung) -> bool:
-        """Whether the rung has settings of the cluster, or may have."""
+    def has_applied(self, rung: Rung) -> bool:
+        """Whether the rung is in force or being undone."""
         return any(step.rung is rung and step.stage in (StepStage.HELD, StepStage.UNDOING)
                    for step in self.state.steps)
 
     @property
-    def bad(self) -> bool:
+    def is_bad(self) -> bool:
+        """Whether movement may cause trouble now."""
         return bool(self.causes) and self.evidence.moving
 
     @property
@@ -187,31 +188,34 @@ class _Draft:
         return AFFINITY_REST_INTERVALS * self.policy.seconds
 
     @property
-    def lasting(self) -> bool:
+    def bad_lasts(self) -> bool:
+        """Whether it has been so for long enough to take a rung."""
         since = self.state.bad_since
         return bool(since) and self.now - since >= self.policy.seconds
 
     @property
     def is_clear(self) -> bool:
+        """Whether there has been no evidence for long enough to undo a rung."""
         since = self.state.clear_since
         return bool(since) and self.now - since >= CLEAR_INTERVALS * self.policy.seconds
 
 
 def _keep_time(draft: _Draft) -> _Draft:
     """Note since when there has been evidence, or none."""
-    now, evidence, stopped = draft.now, draft.evidence, NOREBALANCE in draft.seen.flags
-    # An operator who changes the mode and back has it judged anew.
+    now, evidence, stopped = draft.now, draft.evidence, NOREBALANCE in draft.view.flags
+    # An operator who changes the mode and back has all troubles judged anew.
     present = troubles(draft.state, evidence, stopped, draft.policy.seconds, now) \
         if draft.policy.mode == 'act' else ()
     draft = replace(draft, state=replace(draft.state, turned=now, troubles=present))
     state = draft.state
     bad, clear = state.bad_since, state.clear_since
-    if draft.bad:
+    if draft.is_bad:
         bad, clear = bad or now, 0.0
     elif not evidence.unknown:
         # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
         bad, clear = 0.0, clear or now
     elif draft.in_vain:
+        # The evidence is incomplete: what is known is not bad, and what is not known not clear.
         bad, clear = 0.0, 0.0
     remembered = max(RETURNED_SECONDS, draft.rest_seconds)
     returned = tuple((osd, when) for osd, when in state.returned if now - when < remembered)
@@ -223,6 +227,7 @@ def _keep_time(draft: _Draft) -> _Draft:
 # ---- Rungs in force, and rungs that are being undone
 
 def _follow(draft: _Draft, step: LadderStep) -> _Draft:
+    """Continue with a step that is in force or being undone."""
     if step.stage is StepStage.HELD:
         return _hold(draft, step)
     return _undo(draft, step) if step.stage is StepStage.UNDOING else draft
@@ -235,7 +240,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     actions: List[Put] = []
     theirs: List[str] = []
     for setting in step.settings:
-        can_tell, value = present(setting, draft.seen)
+        can_tell, value = present(setting, draft.view)
         if can_tell:
             hold_step = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
             if hold_step.theirs:
@@ -251,18 +256,18 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
                            '%s; perfguard leaves it alone' % ', '.join(theirs)) \
             .put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
                          then=StepStage.GIVEN_UP, note=', '.join(theirs)))
-    if actions and draft.now - max(step.since, draft.seen.unanswered_at) > READBACK_SECONDS:
+    if actions and draft.now - max(step.since, draft.view.unanswered_at) > READBACK_SECONDS:
         return draft.event('%s: given up' % step_name(step), 'the cluster does not show it after '
                            '%d s' % READBACK_SECONDS) \
             .put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                          note='the cluster did not accept it'))
-    moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
+    moving = tuple(pgid for pgid in step.pgs if pgid in draft.view.in_flight)
     return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=moving))
 
 
 def _is_ordered(setting: Setting, draft: _Draft) -> bool:
     """Whether others have set the flag as well: that changes nothing, but it is an order."""
-    return setting.kind is SettingKind.FLAG and setting.name in draft.seen.ordered_flags
+    return setting.kind is SettingKind.FLAG and setting.name in draft.view.ordered_flags
 
 
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
@@ -271,8 +276,8 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 def _undo(draft: _Draft, step: LadderStep) -> _Draft:
     """Give the settings of a rung back, as far as that is possible now."""
-    if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still
-            and step.then in (None, StepStage.IN_VAIN)
+    is_only_unneeded = step.then in (None, StepStage.IN_VAIN)
+    if (step.rung is Rung.NOREBALANCE and draft.view.campaign_still and is_only_unneeded
             and not draft.evidence.against_norebalance):
         # Data would move until the campaign has set the flag itself.
         return draft.put(replace(step, note='kept as long as the campaign also needs it'))
@@ -287,7 +292,7 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
 
 def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
     """One step towards the value from before; a setting that others have changed stays."""
-    can_tell, value = present(setting, draft.seen)
+    can_tell, value = present(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
     back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
@@ -309,7 +314,7 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
     if step.then is not StepStage.GIVEN_UP:
         draft = draft.event(step_text(UNDONE_TEXT, step), _WHY_UNDONE.get(step.then, ''))
     if step.rung is Rung.AFFINITY:
-        # An operator who changes an option and back has it judged anew.
+        # An operator who changes an option and back has the OSD judged anew.
         osd, allowed = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
         earlier = [row for row in draft.state.returned if allowed or row[0] != osd]
         draft = replace(draft, state=replace(
@@ -319,22 +324,22 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
-    """Undo at once what the options exclude, and what would delay recovery. Steps that are not in
-    force are dropped."""
+    """Undo at once what the options exclude, and what would delay recovery. Steps that only inform
+    operators are dropped once the options no longer lead to them."""
     mode, stage = draft.policy.mode, step.stage
     urgent = ''
     if step.rung is Rung.NOREBALANCE:
         urgent = draft.evidence.against_norebalance
     elif step.rung is Rung.SLOW and draft.evidence.degraded:
         urgent = '%s degraded' % pgs_are(draft.evidence.degraded)
-    faster, bound = step.rung is Rung.FASTER, draft.policy.backfills > 0
+    faster, may_accelerate = step.rung is Rung.FASTER, draft.policy.backfills > 0
     is_dropped = False
     if stage is StepStage.WOULD:
-        is_dropped = mode != 'observe' or bool(urgent) or faster and not bound
+        is_dropped = mode != 'observe' or bool(urgent) or faster and not may_accelerate
     elif stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN):
         is_dropped = mode != 'act'
     elif stage is StepStage.LIMITED:
-        # By the bound of backfills, or because of the OSD.
+        # The step records that mitigation_backfills, or the state of an OSD, is the limit.
         may_be_limited = draft.state.recovery.bound == draft.policy.backfills if faster \
             else draft.policy.affinity
         is_dropped = mode == 'off' or not may_be_limited
@@ -348,7 +353,7 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
         return _begin_undo(draft, step, urgent).stepped()
     if step.rung is Rung.AFFINITY and not draft.policy.affinity:
         return _begin_undo(draft, step, 'mitigation_affinity is off')
-    if faster and not bound:
+    if faster and not may_accelerate:
         return _begin_undo(draft, step, recovery.NO_BOUND)
     return draft
 
@@ -364,18 +369,18 @@ def _begin_undo(draft: _Draft, step: LadderStep, why: str,
 def _down(draft: _Draft) -> _Draft:
     """Undo the highest rung whose evidence has cleared, or the lowest one that is in vain:
     norebalance may keep data on the OSD that is the cause."""
-    vain = [step for step in draft.state.steps
-            if draft.in_vain and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
-    if vain:
+    steps_in_vain = [step for step in draft.state.steps if draft.in_vain
+                     and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
+    if steps_in_vain:
         return _begin_undo(
-            draft, min(vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
+            draft, min(steps_in_vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
             'in vain: %s, although norebalance has stopped all movement that it can stop'
             % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN).stepped()
-    over = [step for step in draft.state.steps if _over(draft, step)]
-    for step in over:
+    cleared = [step for step in draft.state.steps if _has_cleared(draft, step)]
+    for step in cleared:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
             draft = draft.drop(step)
-    in_force = [step for step in over if step.stage is StepStage.HELD]
+    in_force = [step for step in cleared if step.stage is StepStage.HELD]
     if not in_force:
         return draft
     order = list(Rung)
@@ -383,7 +388,8 @@ def _down(draft: _Draft) -> _Draft:
     return _begin_undo(draft, highest, 'the cause has cleared').stepped()
 
 
-def _over(draft: _Draft, step: LadderStep) -> bool:
+def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
+    """Whether the evidence for a step has cleared."""
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
     if step.stage is StepStage.IN_VAIN:
@@ -398,18 +404,19 @@ def _up(draft: _Draft) -> _Draft:
     if draft.policy.mode not in ('observe', 'act'):
         return draft
     rungs = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
-    if draft.lasting and draft.bad:
+    if draft.bad_lasts and draft.is_bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
             if rung not in rungs:
                 draft = _TAKE[rung](draft, why)
-            if draft.needs or not draft.free:
+            if draft.needs or not draft.may_step:
                 return draft
     return _take_affinity(draft) if draft.policy.affinity else draft
 
 
 def _take_norebalance(draft: _Draft, why: str) -> _Draft:
-    ladder_view = draft.seen
+    """Set norebalance, unless it would stop nothing, must not be set, or is set already."""
+    ladder_view = draft.view
     if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
             or NOREBALANCE in ladder_view.flags | ladder_view.taken):
         return draft
@@ -419,14 +426,14 @@ def _take_norebalance(draft: _Draft, why: str) -> _Draft:
 
 def _take_pin_back(draft: _Draft, why: str) -> _Draft:
     """Pin PGs in flight that only wait for backfill back to where their data is."""
-    if not draft.seen.in_flight:
+    if not draft.view.in_flight:
         return draft
-    if draft.seen.pg_states is None:
+    if draft.view.pg_states is None:
         return draft.need(Need.PG_STATES)
     # Degraded PGs need their copies, so they are not pinned back.
-    waiting = tuple(sorted(pgid for pgid, state in draft.seen.pg_states.items()
+    waiting = tuple(sorted(pgid for pgid, state in draft.view.pg_states.items()
                            if 'backfill_wait' in state and 'degraded' not in state
-                           and 'undersized' not in state and pgid in draft.seen.in_flight))
+                           and 'undersized' not in state and pgid in draft.view.in_flight))
     if not waiting:
         return draft
     return draft.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
@@ -435,8 +442,8 @@ def _take_pin_back(draft: _Draft, why: str) -> _Draft:
 
 def _take_slow(draft: _Draft, why: str) -> _Draft:
     """Slow the recovery, unless PGs have been degraded lately."""
-    ladder_view = draft.seen
-    if draft.now - draft.state.degraded < draft.policy.seconds or draft.has(Rung.FASTER):
+    ladder_view = draft.view
+    if draft.now - draft.state.degraded < draft.policy.seconds or draft.has_applied(Rung.FASTER):
         # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
         # remain unreported, and clients wait for that OSD. Once they are reported as degraded, the
         # rung is undone at once.
@@ -457,11 +464,11 @@ def _take_affinity(draft: _Draft) -> _Draft:
     """Lower the primary affinity of one slow OSD, or record why it is not."""
     limited = {step.subject: step for step in draft.state.steps if step.stage is StepStage.LIMITED}
     subjects = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
-    affinities = draft.seen.affinities
+    affinities = draft.view.affinities
     for osd, why in sorted(draft.evidence.slow_osds.items()):
         name = str(osd)
         if affinities.get(osd, 0.0) <= 0.0 or name in subjects - limited.keys() \
-                or osd in draft.seen.unread:
+                or osd in draft.view.unread:
             continue
         limit = _affinity_limit(draft, osd)
         if not limit:
@@ -480,7 +487,7 @@ def _take_affinity(draft: _Draft) -> _Draft:
 def _affinity_limit(draft: _Draft, osd: int) -> str:
     """Why the primary affinity of a slow OSD must not be lowered; '': it may. A host is the
     smallest failure domain, so OSDs of one host are in one failure domain of any type."""
-    ladder_view = draft.seen
+    ladder_view = draft.view
     if osd in ladder_view.mixed:
         return 'clients would read from OSDs of another device class'
     if osd in ladder_view.futile:
@@ -514,7 +521,8 @@ def _accelerate(draft: _Draft) -> _Draft:
     step = next((step for step in draft.state.steps if step.rung is Rung.FASTER), None)
     has_ended = step is not None and step.stage in (
         StepStage.UNDOING, StepStage.GIVEN_UP, StepStage.REVERTED)
-    if has_ended or draft.has(Rung.SLOW):
+    if has_ended or draft.has_applied(Rung.SLOW):
+        # A step that has ended is not repeated until all PGs have recovered.
         recovery_is_over = not signs.recovering and not signs.unknown
         if step is not None and step.stage is not StepStage.UNDOING and recovery_is_over:
             draft = draft.drop(step)
@@ -524,29 +532,31 @@ def _accelerate(draft: _Draft) -> _Draft:
         level_limit = 0
     else:
         level_limit = recovery.MOST_LEVELS if in_force else 1
-    pace, why = recovery.next_pace(draft.state.recovery, signs, draft.seen.room, draft.seen.flags,
+    pace, why = recovery.next_pace(draft.state.recovery, signs, draft.view.room, draft.view.flags,
                                    level_limit, policy.seconds, draft.now)
-    why = why or recovery.waits(signs, draft.seen.room)
+    why = why or recovery.waits(signs, draft.view.room)
     if not pace.level:
         draft = draft.with_pace(pace)
         if step is None:
             return draft
         return _begin_undo(draft, step, why) if in_force else draft.drop(step)
-    if step is not None and (not in_force or pace.level == draft.state.recovery.level):
+    is_unchanged = not in_force or pace.level == draft.state.recovery.level
+    if step is not None and is_unchanged:
         return draft.with_pace(pace)
     if step is None:
-        # The level may be that of mode observe.
+        # The level may be one of mode observe, which had no effect: it takes effect now.
         pace = replace(pace, changed=draft.now, bound=policy.backfills)
     if policy.mode != 'off' and not policy.backfills:
         return draft.with_pace(pace).limit(Rung.FASTER, why, '', recovery.NO_BOUND)
-    if draft.seen.schedulers is None or draft.seen.config is None:
-        return draft.need(Need.SCHEDULERS if draft.seen.schedulers is None else Need.CONFIG)
+    if draft.view.schedulers is None or draft.view.config is None:
+        return draft.need(Need.SCHEDULERS if draft.view.schedulers is None else Need.CONFIG)
     return _take_faster(draft.with_pace(pace), step, why)
 
 
 def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
-    """The options of the present level."""
-    ladder_view, policy, level = draft.seen, draft.policy, draft.state.recovery.level
+    """Set the options of the present level: by a new step, or by other values of the one in
+    force."""
+    ladder_view, policy, level = draft.view, draft.policy, draft.state.recovery.level
     assert ladder_view.config is not None and ladder_view.schedulers is not None
     options = recovery.fast_recovery(
         ladder_view.config, ladder_view.schedulers, level, policy.backfills, ladder_view.taken,
@@ -556,14 +566,15 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
         if not options.settings:
             return draft.limit(Rung.FASTER, why, '', note or 'nothing is left to raise')
         return draft.add(Rung.FASTER, why, settings=options.settings, note=note)
-    put = {setting.name: setting.held.put for setting in options.settings}
+    puts = {setting.name: setting.held.put for setting in options.settings}
     settings: List[Setting] = []
     for setting in step.settings:
         _, value = present(setting, ladder_view)
-        changed = hold_other(setting.held, value, put.get(setting.name, setting.held.put))
-        if changed.held is not None:
-            setting = replace(setting, held=changed.held)
-            draft = draft.send([Put(setting, setting.held.put)] if changed.send else ())
+        hold_step = hold_other(setting.held, value, puts.get(setting.name, setting.held.put))
+        # Without a record, others have changed it: `_hold` gives the rung up.
+        if hold_step.held is not None:
+            setting = replace(setting, held=hold_step.held)
+            draft = draft.send([Put(setting, setting.held.put)] if hold_step.send else ())
         settings.append(setting)
     return draft.event('recovery is accelerated, level %d of %d'
                        % (level, recovery.MOST_LEVELS), why).put(
@@ -571,7 +582,7 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
-    """Why the campaign must release nothing: the first rung, which every mode applies."""
+    """Why the campaign must release nothing: Rung.HOLD, which every mode applies, has no steps."""
     in_force = [step for step in state.steps
                 if step.stage in (StepStage.HELD, StepStage.UNDOING)
                 and step.rung in MOVEMENT_RUNGS]

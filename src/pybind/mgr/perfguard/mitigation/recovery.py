@@ -62,8 +62,8 @@ NO_BOUND = 'mitigation_backfills is 0'
 # ---- When recovery may be faster
 
 def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> ClientRoom:
-    """Whether client latency leaves room; `pace`: the judgement of the throttle on the last
-    reading."""
+    """Since when client latency leaves room for faster recovery, whether it exceeds its limit, and
+    when it was last known. `pace`: the judgement of the throttle on the last reading."""
     idle = pace.code == Code.NO_CLIENTS
     if not before.known:
         # A mgr that has just become active does not know yet.
@@ -89,10 +89,11 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
         return pace, ''
     pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
         time for time in pace.raised if now - time < RAISED_SECONDS))
-    end = _end(signs, clients, flags, now)
-    if end:
+    why_not = _why_not(signs, clients, flags, now)
+    if why_not:
+        # Whatever the level was, none is tried again for a while.
         is_felt = pace.level and signs.trouble
-        return _at(replace(pace, felt_level=1, felt=now) if is_felt else pace, 0, now), end
+        return _at(replace(pace, felt_level=1, felt=now) if is_felt else pace, 0, now), why_not
     level_seconds = now - pace.changed
     if clients.felt:
         if not pace.level or level_seconds < LOWER_SECONDS:
@@ -122,7 +123,7 @@ def _at(pace: RecoveryPace, level: int, now: float) -> RecoveryPace:
     return pace if level == pace.level else replace(pace, level=level, changed=now)
 
 
-def _end(signs: Evidence, clients: ClientRoom, flags: AbstractSet[str], now: float) -> str:
+def _why_not(signs: Evidence, clients: ClientRoom, flags: AbstractSet[str], now: float) -> str:
     """Why recovery must not be accelerated at all; '': it may be."""
     if not signs.recovering:
         return 'no degraded PG is recovering'
@@ -154,26 +155,26 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     left to it. `held`: what is borrowed now, with the values from before. `degraded_sleep`: as
     Reader.degraded_sleep, with the same defaults.
     """
-    found_before = {setting.name: setting.held.found for setting in held}
+    values_before = {setting.name: setting.held.found for setting in held}
     stored: Dict[str, Dict[str, str]] = {'osd': {}, 'global': {}}
     for entry in entries:
         stored.setdefault(entry.who, {})[entry.name] = entry.value
-    values = copying.found(stored, found_before)
+    values_of_others = copying.found(stored, values_before)
     settings: List[Setting] = []
 
     def put(name: str, value: str) -> None:
         settings.append(Setting(SettingKind.CONFIG, name, 'osd', Held(
-            found_before[name] if name in found_before else stored['osd'].get(name), value)))
+            values_before[name] if name in values_before else stored['osd'].get(name), value)))
 
     if schedulers != {WPQ}:
         return RecoveryOptions((), ('recovery is accelerated with the scheduler %s only' % WPQ,))
-    backfills = values.get(BACKFILLS, DEFAULT_BACKFILLS).strip()
+    backfills = values_of_others.get(BACKFILLS, DEFAULT_BACKFILLS).strip()
     if backfills.isdigit() and 0 < int(backfills) < bound:
         put(BACKFILLS, str(min(bound, int(backfills) << level)))
-    if number(values.get(degraded_sleep, '0')) == 0.0:
+    if number(values_of_others.get(degraded_sleep, '0')) == 0.0:
         for option, default in SLEEP_SECONDS.items():
             name = option.replace(SLEEP, degraded_sleep)
-            sleep = number(values[name]) if name in values else default
+            sleep = number(values_of_others[name]) if name in values_of_others else default
             if sleep > 0.0:
                 put(name, '%.4g' % (sleep / (1 << level)))
     names = {setting.name for setting in settings}
@@ -191,7 +192,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     """
     settings: List[Setting] = []
     remarks: List[str] = []
-    limits_count = WPQ in schedulers
+    limits_apply = WPQ in schedulers
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():
             in_force = _in_force(entries, PROFILE, value)
@@ -199,9 +200,9 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
                 remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, in_force))
             elif value != PATIENT_PROFILE:
                 settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
-        limits_count = limits_count or any(entry.name == OVERRIDE and entry.value == 'true'
+        limits_apply = limits_apply or any(entry.name == OVERRIDE and entry.value == 'true'
                                            for entry in entries)
-    if limits_count:
+    if limits_apply:
         for name in (BACKFILLS, MAX_ACTIVE):
             settings += [_option(name, where, value, SLOWEST_LIMIT)
                          for where, value in _places(entries, name).items()
@@ -229,7 +230,7 @@ def _without_taken(settings: Sequence[Setting], remarks: Sequence[str],
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
-    """Sleeps below the default for the type of drive; none becomes shorter."""
+    """The settings that raise sleeps to the default for the type of drive; none becomes shorter."""
     settings: List[Setting] = []
     for name, seconds in SLEEP_SECONDS.items():
         for where, value in _places(entries, name).items():

@@ -86,8 +86,8 @@ DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slo
              Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
              Rung.AFFINITY: 'primary affinity of osd.%s is lowered',
              Rung.FASTER: 'recovery is accelerated'}
-UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
-               'are given back',
+UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back',
+               Rung.SLOW: 'recovery options are given back',
                Rung.PIN_BACK: 'PGs that were pinned back may be released again',
                Rung.AFFINITY: 'primary affinity of osd.%s is given back',
                Rung.FASTER: 'recovery options are given back'}

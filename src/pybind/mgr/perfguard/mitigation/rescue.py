@@ -49,7 +49,7 @@ class Rescue:
 
 
 class RescueFacts(NamedTuple):
-    seen: Observation
+    observed: Observation
     space: Mapping[int, Space]
     #: PGs that a campaign has pinned.
     pinned: AbstractSet[str] = frozenset()
@@ -65,29 +65,29 @@ def stuck(facts: RescueFacts, last: str = '',
     `last`: the last PG that the previous call checked. This call continues after it, so that every
     PG is checked in the end.
     """
-    waiting: List[Stuck] = []
-    degraded = [pgid for pgid, acting in facts.seen.osdmap.pg_temp.items()
+    stuck_pgs: List[Stuck] = []
+    degraded = [pgid for pgid, acting in facts.observed.osdmap.pg_temp.items()
                 if pgid not in skipped and _may_be_stuck(pgid, acting, facts)]
     for pgid in sorted(degraded, key=lambda pgid: (pgid <= last, pgid))[:LOOKED_UP]:
         last, full = pgid, _full_targets(pgid, facts)
         if full:
-            acting = facts.seen.osdmap.pg_temp[pgid]
-            waiting.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
-        if len(waiting) == QUERIED_PGS:
+            acting = facts.observed.osdmap.pg_temp[pgid]
+            stuck_pgs.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
+        if len(stuck_pgs) == QUERIED_PGS:
             break
-    return waiting, last
+    return stuck_pgs, last
 
 
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
-    pool = facts.seen.osdmap.pools.get(pool_of(pgid))
+    pool = facts.observed.osdmap.pools.get(pool_of(pgid))
     return pool is not None and _degraded(pool, acting) and pgid not in facts.pinned \
         and pgid not in facts.rescued and merge_reason(pool, pgid) is None
 
 
 def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
     """The OSDs that the PG would copy to and that are too full."""
-    osdmap, place = facts.seen.osdmap, facts.seen.placement(pgid)
-    size = facts.seen.shard_bytes(osdmap.pools[pool_of(pgid)])
+    osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
+    size = facts.observed.shard_bytes(osdmap.pools[pool_of(pgid)])
     return () if place is None else tuple(
         osd for osd in place.up if osd not in osdmap.pg_temp[pgid] and osd in osdmap.osds
         and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
@@ -111,15 +111,16 @@ def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
 
 def room_of(facts: RescueFacts) -> Room:
     """The room on OSDs, less what remapped PGs, rescued ones among them, still copy to them."""
-    room = Room(facts.space, facts.seen.osdmap.nearfull_ratio)
-    room.add_arrivals(facts.seen.osdmap, facts.seen.placement, facts.seen.shard_bytes)
+    room = Room(facts.space, facts.observed.osdmap.nearfull_ratio)
+    room.add_arrivals(facts.observed.osdmap, facts.observed.placement,
+                      facts.observed.shard_bytes)
     return room
 
 
 def _receiving(facts: RescueFacts) -> Iterable[int]:
     """OSDs to which PGs that were rescued still copy."""
     for pgid in facts.rescued:
-        place, acting = facts.seen.placement(pgid), facts.seen.osdmap.pg_temp.get(pgid)
+        place, acting = facts.observed.placement(pgid), facts.observed.osdmap.pg_temp.get(pgid)
         if place is not None and acting is not None:
             yield from set(place.up) - set(acting)
 
@@ -141,14 +142,15 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
 
 def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
             busy: AbstractSet[int]) -> Optional[Rescue]:
-    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none."""
-    observation, osdmap = facts.seen, facts.seen.osdmap
+    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none.
+    `busy`: OSDs that already receive a PG."""
+    observation, osdmap = facts.observed, facts.observed.osdmap
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
     out, present = osdmap.out, osdmap.entry(pg.pgid)
     up, taken_by = place.up, []
     for osd in pg.full:
-        substitute = _other(osd, up, place.acting, pool, facts, room, busy, out)
+        substitute = _substitute(osd, up, place.acting, pool, facts, room, busy, out)
         if substitute is None:
             return None
         up = tuple(substitute if member == osd else member for member in up)
@@ -160,13 +162,14 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
     return Rescue(present, pin.entry, pg.full, tuple(taken_by), observation.now)
 
 
-def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts, room: Room,
-           busy: AbstractSet[int], out: FrozenSet[int]) -> Optional[int]:
-    """The emptiest OSD with room that the rule allows instead."""
-    osdmap, crush = facts.seen.osdmap, facts.seen.crush
-    has = room.of_pool(facts.seen.shard_bytes(pool))
-    candidates = sorted((fill, candidate) for candidate, fill in has.fill.items()
-                        if has.more.get(candidate, 0) >= MARGIN and candidate not in busy)
+def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts, room: Room,
+                busy: AbstractSet[int], out: FrozenSet[int]) -> Optional[int]:
+    """The emptiest OSD with room that the rule allows in the place of `osd` in the set `up`; None:
+    there is none."""
+    osdmap, crush = facts.observed.osdmap, facts.observed.crush
+    pool_room = room.of_pool(facts.observed.shard_bytes(pool))
+    candidates = sorted((fill, candidate) for candidate, fill in pool_room.fill.items()
+                        if pool_room.more.get(candidate, 0) >= MARGIN and candidate not in busy)
     for _, candidate in candidates:
         row = osdmap.osds.get(candidate)
         if candidate in up or candidate in acting or candidate in out or row is None or not row.up \
@@ -174,8 +177,8 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
                 or crush.weight_of(pool.crush_rule, candidate) <= DRAIN_WEIGHT:
             # A drained OSD is the emptiest, and is about to be replaced or removed.
             continue
-        final = tuple(candidate if member == osd else member for member in up)
-        if broken_rule(pool, final, crush, out) is None:
+        new_up = tuple(candidate if member == osd else member for member in up)
+        if broken_rule(pool, new_up, crush, out) is None:
             return candidate
     return None
 
@@ -183,17 +186,18 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
 # ---- the end of a rescue
 
 def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
-    """The entry is as it was put, or not there yet."""
+    """Whether the entry of the PG is as it was put, or not there yet."""
     entry = osdmap.entry(pgid)
     return entry == rescue.entry or not rescue.seen and entry == rescue.before
 
 
 def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
-    """The rescue whose entry may have lost pairs: the mons drop those of OSDs that CRUSH no longer
-    chooses, and a campaign those of drained ones. The same if nothing of ours is left."""
-    dropped = set(rescue.entry.items) - set(entry.items)
-    if not dropped or entry.vector is not None or not set(entry.items) <= set(rescue.entry.items) \
-            or set(entry.items) <= set(rescue.before.items):
+    """The rescue with `entry`, the present entry of its PG, if that has only lost pairs: the mons
+    drop those of OSDs that CRUSH no longer chooses, and a campaign those of drained ones. The
+    rescue as it is if others have changed the entry, or nothing of ours is left."""
+    pairs, dropped = set(entry.items), set(rescue.entry.items) - set(entry.items)
+    has_changed = entry.vector is not None or not pairs <= set(rescue.entry.items)
+    if not dropped or has_changed or pairs <= set(rescue.before.items):
         return rescue
     return replace(rescue, entry=entry, before=UpmapEntry(
         tuple(pair for pair in rescue.before.items if pair not in dropped)))
@@ -214,11 +218,12 @@ def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) 
 
 
 def _leads_to_serving(pgid: str, rescue: Rescue, observation: Observation) -> bool:
-    """The entry from before leads to OSDs that serve: one may have been drained meanwhile."""
+    """Whether the entry from before maps the PG to OSDs that serve: one may have been drained."""
     osdmap, place = observation.osdmap, observation.placement(pgid)
     pool = osdmap.pools[pool_of(pgid)]
     out = osdmap.out
-    back = place and released_up(pool, place.up, rescue.entry, rescue.before, out)
-    return bool(back) and all(
+    restored_up = place and released_up(pool, place.up, rescue.entry, rescue.before, out)
+    return bool(restored_up) and all(
         osd in osdmap.osds and osdmap.osds[osd].up and osd not in out
-        and observation.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT for osd in back or ())
+        and observation.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT
+        for osd in restored_up or ())

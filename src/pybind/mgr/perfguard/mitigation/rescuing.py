@@ -50,9 +50,9 @@ class Rescuing:
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._kept, self._may_write = is_kept, may_write
+        self._is_kept, self._may_write = is_kept, may_write
         self._rescues: Dict[str, Rescue] = {}
-        self._sent: Dict[str, float] = {}
+        self._sent_at: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
         #: PGs of which a campaign holds the upmap: it restores it when it has released them.
@@ -61,19 +61,19 @@ class Rescuing:
         #: once.
         self._failures: Dict[Tuple[str, str], str] = {}
         #: The PG after which the next ones are looked up, and since when these are asked.
-        self._last, self._asked_since = '', 0.0
+        self._last_checked, self._asked_since = '', 0.0
         self._space: Mapping[int, Space] = {}
-        self._read = 0.0
+        self._space_read_at = 0.0
         #: Since when PGs have waited for OSDs that are too full.
-        self._since: Optional[float] = None
+        self._toofull_since: Optional[float] = None
         #: Since when nothing has moved.
-        self._calm: Optional[float] = None
+        self._calm_since: Optional[float] = None
         #: For `status`.
         self.remarks: Tuple[str, ...] = ()
 
     def load(self, now: float) -> List[str]:
         """Returns what cannot be read."""
-        self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
+        self._rescues, self._sent_at, self._refused, self._last_checked = {}, {}, {}, ''
         self._failures = {}
         self._rescues, errors = self._store.load(RESCUES_DOCUMENT, Dict[str, Rescue], {})
         self._rescues = no_later_than(Dict[str, Rescue], self._rescues, now)
@@ -90,24 +90,24 @@ class Rescuing:
                 if pgid not in self._pinned]
 
     def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
-             campaign: bool, leaving: bool) -> None:
+             campaign: bool, shutting_down: bool) -> None:
         """Run one turn: follow the present upmaps, plan new ones, and send what is due. `pinned`:
-        PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard shuts down."""
+        PGs that a campaign holds; `campaign`: one is active; `shutting_down`: perfguard is."""
         self.remarks = ()
         self._prune(observation.now)
-        if leaving:
+        if shutting_down:
             if self._rescues and self._may_write():
                 self._hand_over()
             return
         toofull = observation.signals.counts.backfill_toofull > 0
-        self._since = (self._since or observation.now) if toofull else None
+        self._toofull_since = (self._toofull_since or observation.now) if toofull else None
         if not observation.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
         facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
                             self._rescues.keys())
         rescues = self._followed(facts, campaign)
-        lasting = self._since is not None \
-            and observation.now - self._since >= options.mitigation_seconds
+        lasting = self._toofull_since is not None \
+            and observation.now - self._toofull_since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
             rescues.update(self._planned(facts, rescues, options.mitigation_mode))
         self._put(rescues)
@@ -115,14 +115,15 @@ class Rescuing:
         self._send(observation)
 
     def _prune(self, now: float) -> None:
-        """Forget failures of PGs that are not tried again."""
+        """Forget old refusals, and failures of PGs that are not tried again."""
         self._refused = {pgid: (when, pause) for pgid, (when, pause) in self._refused.items()
                          if now - when <= 2 * MOST_REFUSED_SECONDS}
         self._failures = {key: error for key, error in self._failures.items()
                           if key[0] in self._rescues or key[0] in self._refused}
 
     def _hand_over(self) -> None:
-        """They stay as ordinary upmaps: without them the PGs would go to OSDs that are too full."""
+        """Leave the upmaps to the operator: without them the PGs would go to OSDs that are too
+        full."""
         if self.held:
             self._note(Event(MITIGATION, 'the upmaps of %s remain' % pgs(len(self.held)),
                              'perfguard is shutting down, and removing them would send the PGs to '
@@ -130,8 +131,8 @@ class Rescuing:
         self._put({})
 
     def _recent_space(self, now: float) -> Mapping[int, Space]:
-        if now - self._read >= SPACE_LOOK_SECONDS:
-            self._space, self._read = self._cluster.osd_space(), now
+        if now - self._space_read_at >= SPACE_LOOK_SECONDS:
+            self._space, self._space_read_at = self._cluster.osd_space(), now
         return self._space
 
     def _put(self, rescues: Dict[str, Rescue]) -> None:
@@ -139,7 +140,7 @@ class Rescuing:
             return
         self._store.put_or_remove(RESCUES_DOCUMENT, encode(rescues, Dict[str, Rescue]))
         self._rescues = rescues
-        self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
+        self._sent_at = {pgid: when for pgid, when in self._sent_at.items() if pgid in rescues}
 
     # ---- upmaps in force
 
@@ -147,20 +148,20 @@ class Rescuing:
         """The present upmaps after this turn. One of them at a time is removed, while the cluster
         is calm."""
         rescues: Dict[str, Rescue] = {}
-        may_remove = self._is_calm(facts.seen, campaign)
+        may_remove = self._is_calm(facts.observed, campaign)
         room = room_of(facts) if may_remove else Room({}, 0.0)
         for pgid, rescue in sorted(self._rescues.items()):
             followed = self._follow(pgid, rescue, facts)
             if followed is None:
                 continue
-            if may_remove and followed.seen and not followed.returning \
-                    and pgid not in facts.pinned and may_return(pgid, followed, facts.seen, room):
+            is_in_force = followed.seen and not followed.returning and pgid not in facts.pinned
+            if may_remove and is_in_force and may_return(pgid, followed, facts.observed, room):
                 # One at a time.
-                may_remove, self._calm = False, None
+                may_remove, self._calm_since = False, None
                 followed = replace(followed, returning=True)
                 self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
                                  '%s room again' % _osds(rescue.full, ' has', ' have')))
-                self._sent.pop(pgid, None)
+                self._sent_at.pop(pgid, None)
             rescues[pgid] = followed
         return rescues
 
@@ -171,14 +172,14 @@ class Rescuing:
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
                 or counts.backfill_toofull \
                 or len(observation.osdmap.pg_temp) > counts.remapped_clean:
-            self._calm = None
+            self._calm_since = None
         else:
-            self._calm = self._calm or observation.now
-        return self._calm is not None and observation.now - self._calm >= CALM_SECONDS
+            self._calm_since = self._calm_since or observation.now
+        return self._calm_since is not None and observation.now - self._calm_since >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
         """The rescue after this turn; None: it is over."""
-        osdmap, now = facts.seen.osdmap, facts.seen.now
+        osdmap, now = facts.observed.osdmap, facts.observed.now
         entry = osdmap.entry(pgid)
         if pool_of(pgid) not in osdmap.pools:
             return None
@@ -196,7 +197,7 @@ class Rescuing:
         if entry == rescue.entry:
             self._refused.pop(pgid, None)
             return replace(rescue, seen=True)
-        if now - max(rescue.since, facts.seen.unanswered_at) > READBACK_SECONDS:
+        if now - max(rescue.since, facts.observed.unanswered_at) > READBACK_SECONDS:
             pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
@@ -210,13 +211,13 @@ class Rescuing:
                  mode: str) -> Dict[str, Rescue]:
         """New upmaps for degraded PGs that wait for full OSDs, by PG; none if `mode`, the option
         mitigation_mode, is not act. `rescues`: those that exist."""
-        why = unfit(facts.seen.osdmap)
+        why = unfit(facts.observed.osdmap)
         if why:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
         toofull = self._too_full(facts)
         moving = sum(1 for pgid, rescue in rescues.items()
-                     if not rescue.seen or pgid in facts.seen.osdmap.pg_temp)
+                     if not rescue.seen or pgid in facts.observed.osdmap.pg_temp)
         planned = plan_rescues(toofull, facts, AT_ONCE - moving) if toofull else {}
         if mode != 'act':
             self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')
@@ -232,14 +233,14 @@ class Rescuing:
 
     def _too_full(self, facts: RescueFacts) -> List[Stuck]:
         """The PGs of this turn whose primaries answer that they wait for full OSDs."""
-        now = facts.seen.now
+        now = facts.observed.now
         refused = {pgid for pgid, (when, pause) in self._refused.items() if now - when < pause}
-        candidates, last = stuck(facts, self._last, refused)
+        candidates, last = stuck(facts, self._last_checked, refused)
         to_ask = questions(candidates)
         answers = self._cluster.inquire(to_ask) if to_ask else {}
         if len(answers) == len(to_ask) or now - self._asked_since >= ANSWER_SECONDS:
             # Answers arrive in a later turn: the next PGs are asked once these have answered.
-            self._last, self._asked_since = last, now
+            self._last_checked, self._asked_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         return [pg for pg in candidates if pg.pgid in toofull]
 
@@ -257,16 +258,16 @@ class Rescuing:
         for pgid, rescue in sorted(self._rescues.items()):
             present = observation.osdmap.entry(pgid)
             entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
-            last = self._sent.get(pgid)
+            last = self._sent_at.get(pgid)
             if pgid in self._pinned:
                 continue
             if present != entry and not (
                     last is not None and observation.now - last < RESEND_SECONDS):
                 commands += entry_commands(pgid, present, entry)
                 due.append(pgid)
-        if not commands or not self._kept():
+        if not commands or not self._is_kept():
             return
-        self._sent.update(dict.fromkeys(due, observation.now))
+        self._sent_at.update(dict.fromkeys(due, observation.now))
         for command, reply in zip(commands, self._cluster.run(commands)):
             line, error = as_line(command), reply.error or 'no answer'
             pgid = str(command['pgid'])

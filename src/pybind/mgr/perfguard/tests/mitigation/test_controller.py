@@ -428,7 +428,7 @@ def test_an_affinity_is_not_lowered_before_the_osd_is_compared() -> None:
     watched = driver.loop.published.watched
     for score in None, 6.0:
         rows = [row._replace(score=score) for row in watched.osds]
-        seen = driver.loop.jobs.mitigating._seen(
+        seen = driver.loop.jobs.mitigating._ladder_view(
             observed, replace(watched, osds=tuple(rows), slow_osds={7: 'chronic'},
                               osd_reads={7: OsdReads(led=100)}),
             NO_CAMPAIGN, Policy('act', 30.0))
@@ -440,7 +440,7 @@ def test_osds_that_are_down_do_not_count_as_primaries() -> None:
     driver.osds.take_down(0)
     driver.turn(PERIOD)
     observed, _ = driver.loop._observing.observe()
-    seen = driver.loop.jobs.mitigating._seen(
+    seen = driver.loop.jobs.mitigating._ladder_view(
         observed, driver.loop.published.watched, NO_CAMPAIGN, Policy('act', 30.0))
     assert 0 in driver.loop.published.watched.hosts
     assert seen.hosts == {osd: 'h%d' % osd for osd in range(1, 12)}

@@ -253,7 +253,7 @@ def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
 def test_what_is_journalled_survives_a_crash_before_the_command() -> None:
     driver = hurt()
     driver.run(4)
-    driver.loop.jobs.rescuing._kept = lambda: False
+    driver.loop.jobs.rescuing._is_kept = lambda: False
     driver.run(6)
     assert upmaps(driver) == {} and Store(driver.kv).get('rescues')
     driver.restart()
@@ -353,8 +353,8 @@ def test_each_failure_is_reported_once_if_upmaps_are_sent_at_different_times() -
     rescuing = driver.loop.jobs.rescuing
     events: List[Any] = []
     rescuing._note = events.append
-    driver.run_until(lambda: len(rescuing._sent) > 1)
-    rescuing._sent[min(rescuing._sent)] -= 2.0
+    driver.run_until(lambda: len(rescuing._sent_at) > 1)
+    rescuing._sent_at[min(rescuing._sent_at)] -= 2.0
     driver.run(30)
     failed = [event.what for event in events if event.kind == 'failed']
     assert failed and len(failed) == len(set(failed))
