@@ -55,10 +55,10 @@ class Advising:
         self._store = store
         self._measured = measured
         self._muted: FrozenSet[str] = frozenset()
-        self._due: Optional[float] = None
+        self._next_reading_at: Optional[float] = None
         #: The inventory and the time of reading it, while answers of OSDs are pending.
-        self._read: Optional[Inventory] = None
-        self._read_at = 0.0
+        self._inventory: Optional[Inventory] = None
+        self._inventory_read_at = 0.0
         self.advice = Advice()
         #: Health checks.
         self.checks: HealthChecks = {}
@@ -75,56 +75,57 @@ class Advising:
             self._turn(observation, view, campaign, untrimmed)
         except Exception as error:
             log.exception('could not compute the advice')
-            self._read = None
+            self._inventory = None
             self.advice = replace(self.advice, remarks=('could not read the cluster\'s '
                                                         'configuration: %r' % error,))
 
     def _turn(self, observation: Observation, view: View, campaign: bool,
               untrimmed: Optional[int]) -> None:
         """Begin to read the cluster when that is due, and publish the advice once the OSDs have
-        answered."""
-        if self._due is None:
-            self._due = observation.now + FIRST_SECONDS
-        every = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
-        self._due = min(self._due, observation.now + every)
-        if self._read is None and observation.now >= self._due:
-            self._begin(observation.now, view, every)
-        if self._read is None:
+        answered. `campaign`: one has stopped the balancer; `untrimmed`: OSDMap epochs."""
+        if self._next_reading_at is None:
+            self._next_reading_at = observation.now + FIRST_SECONDS
+        interval = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
+        self._next_reading_at = min(self._next_reading_at, observation.now + interval)
+        if self._inventory is None and observation.now >= self._next_reading_at:
+            self._begin(observation.now, view, interval)
+        if self._inventory is None:
             return
-        questions = pools.questions(self._read.osds)
+        questions = pools.questions(self._inventory.osds)
         answers = self._cluster.inquire(questions) if questions else {}
-        waited = observation.now - self._read_at
+        waited = observation.now - self._inventory_read_at
         if len(answers) == len(questions) or waited >= ADVISE_PATIENCE_SECONDS:
-            self._publish(observation, campaign, untrimmed, self._read, answers)
+            self._publish(observation, campaign, untrimmed, self._inventory, answers)
 
-    def _begin(self, now: float, view: View, every: float) -> None:
-        self._due = now + every
-        self._read, self._read_at = self._cluster.inventory(view), now
+    def _begin(self, now: float, view: View, interval: float) -> None:
+        self._next_reading_at = now + interval
+        self._inventory, self._inventory_read_at = self._cluster.inventory(view), now
 
     def _publish(self, observation: Observation, campaign: bool, untrimmed: Optional[int],
                  inventory: Inventory, answers: Mapping[Question, str]) -> None:
-        """Apply the rules to what was read, with the options in force that OSDs have named."""
-        shown: Dict[int, Dict[str, str]] = {}
+        """Apply the rules to the inventory and the OSDs' answers on their options in force."""
+        in_force: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
-            shown.setdefault(question.osd, {})[question.option] = value
-        facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
+            in_force.setdefault(question.osd, {})[question.option] = value
+        facts = Facts(inventory, observation.signals.health, untrimmed, campaign, in_force,
                       self._measured(observation.now))
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (*((NO_CONFIG,) if inventory.config is None else ()),
                               *without_smart(facts)))
         self.checks = report.standby_checks(inventory)
-        self._read = None
+        self._inventory = None
 
     def carry_out(self, order: AdviseOrder, observation: Observation, view: View, campaign: bool,
                   untrimmed: Optional[int]) -> Json:
-        """Answer an order: the findings, read again if it asks for them, or after muting a code."""
+        """Answer an order: the findings, read again for "advise", or after a code was muted or
+        unmuted."""
         if order.verb == 'advise':
-            if self._read is None:
-                self._due = observation.now
+            if self._inventory is None:
+                self._next_reading_at = observation.now
             self.turn(observation, view, campaign, untrimmed)
         else:
             self._mute(order)
-        return report.to_json(self.advice if self._read is None else replace(
+        return report.to_json(self.advice if self._inventory is None else replace(
             self.advice, remarks=(*self.advice.remarks, WAITING)))
 
     def _mute(self, order: AdviseOrder) -> None:

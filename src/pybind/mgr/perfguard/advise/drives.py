@@ -27,12 +27,12 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
         ids[osd.osd] = drive.device_id
         if drive.model:
             by_model.setdefault(drive.model, {}).setdefault(drive.firmware, []).append(osd.osd)
-    texts, first = [], -1
+    texts, first_osd = [], -1
     for model, by_firmware in sorted(by_model.items()):
         common = max(by_firmware, key=lambda name: (len(by_firmware[name]), name))
         for name, osds in sorted(by_firmware.items()):
             if name != common:
-                first = osds[0] if first < 0 else first
+                first_osd = osds[0] if first_osd < 0 else first_osd
                 texts.append('%s has firmware %s on %s%s (%s on %d others%s)' % (
                     model, name, osds_text(osds), _slowdown(facts, osds), common,
                     len(by_firmware[common]), _slowdown(facts, by_firmware[common])))
@@ -40,11 +40,11 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
                 'firmware: ceph perfguard probe run latency --osd %d; update this drive alone, '
                 'with the tool of the vendor, and probe again; ceph perfguard probe compare '
                 '<before> <after>; unless it is slower, update the other drives, one host at a '
-                'time' % (shlex.quote(ids[first]), first, first)) if texts else None
+                'time' % (shlex.quote(ids[first_osd]), first_osd, first_osd)) if texts else None
 
 
 def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
-    """Of OSDs with one firmware, against their peers; '' if it is not known."""
+    """Text on the median slowdown of OSDs against their peers; '' if it is not known."""
     known = facts.measured.slowdowns
     slowdowns = [known[osd] for osd in osds if osd in known]
     return ', median slowdown %.1f' % median(slowdowns) if slowdowns else ''
@@ -66,47 +66,47 @@ def write_caches(facts: Facts) -> Optional[Seen]:
 
 def worn(facts: Facts) -> Optional[Seen]:
     """Drives of OSDs of which WORN_PERCENT of the life is used."""
-    users = _users(facts, slice(None))
-    # Without those of OSDs that are out, which were drained already.
+    osds_by_device = _osds_by_device(facts, slice(None))
+    # Without drives of OSDs that are out, which were drained already.
     drives = facts.measured.drives or {}
     wear = sorted((-(drive.wear_percent or 0), device) for device, drive in drives.items()
-                  if (drive.wear_percent or 0) >= WORN_PERCENT and device in users)
+                  if (drive.wear_percent or 0) >= WORN_PERCENT and device in osds_by_device)
     if not wear:
         return None
     first = wear[0][1]
     return Seen('drives near the end of their life: %s' % listed(
-        ['%s (%s), %d %% used' % (device, osds_text(users[device]), -used)
+        ['%s (%s), %d %% used' % (device, osds_text(osds_by_device[device]), -used)
          for used, device in wear]),
         'ceph device get-health-metrics %s; ceph perfguard replace %s' % (
             shlex.quote(drives[first].device_id),
-            ' '.join('osd.%d' % osd for osd in users[first])))
+            ' '.join('osd.%d' % osd for osd in osds_by_device[first])))
 
 
 #: OSDs whose DBs one NVMe drive, or another flash drive, may have.
 DBS_PER_NVME, DBS_PER_SSD = 18, 5
 #: Share of the main device that its DB should have at least.
 LEAST_DB_SHARE = 0.01
-#: Releases whose packages for Debian and Ubuntu have a RocksDB that was compiled without
-#: optimization: all up to these, without their last one. Ceph pull requests 55500 to 55502.
+#: Series -> the first release whose packages for Debian and Ubuntu have a RocksDB that was compiled
+#: with optimization. Ceph pull requests 55500 to 55502.
 ROCKSDB_FIXED = {16: (2, 15), 17: (2, 8), 18: (2, 4)}
 
 
-def _users(facts: Facts, places: slice) -> Dict[str, List[int]]:
+def _osds_by_device(facts: Facts, places: slice) -> Dict[str, List[int]]:
     """Device -> OSDs that have it at these places of their devices: the main one comes first."""
-    users: Dict[str, List[int]] = {}
+    osds_by_device: Dict[str, List[int]] = {}
     for osd in facts.inventory.osds:
         for device in osd.devices[places]:
-            users.setdefault(device, []).append(osd.osd)
-    return users
+            osds_by_device.setdefault(device, []).append(osd.osd)
+    return osds_by_device
 
 
-def _shared(users: Dict[str, List[int]]) -> str:
-    return listed(['%s has %s' % (device, osds_text(osds)) for device, osds in users.items()])
+def _shared(shared: Dict[str, List[int]]) -> str:
+    return listed(['%s has %s' % (device, osds_text(osds)) for device, osds in shared.items()])
 
 
 def shared_drives(facts: Facts) -> Optional[Seen]:
     rotational = {osd.osd for osd in facts.inventory.osds if osd.rotational}
-    shared = {device: osds for device, osds in _users(facts, slice(1)).items()
+    shared = {device: osds for device, osds in _osds_by_device(facts, slice(1)).items()
               if len(rotational.intersection(osds)) > 1}
     return Seen('rotating drives with several OSDs: ' + _shared(shared),
                 'ceph perfguard drain osd.%d, for all but one of them'
@@ -114,7 +114,7 @@ def shared_drives(facts: Facts) -> Optional[Seen]:
 
 
 def shared_dbs(facts: Facts) -> Optional[Seen]:
-    shared = {device: osds for device, osds in _users(facts, slice(1, None)).items()
+    shared = {device: osds for device, osds in _osds_by_device(facts, slice(1, None)).items()
               if len(osds) > (DBS_PER_NVME if ':nvme' in device else DBS_PER_SSD)}
     return Seen('devices with the DBs of many OSDs: ' + _shared(shared),
                 'add a device for DBs; ceph perfguard replace osd.%d, with its DB there'

@@ -74,7 +74,7 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
 
 
 def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
-    """Before partial reads and writes; from then on see erasure_reads."""
+    """Erasure-coded pools with small I/O, in releases without partial reads and writes."""
     if facts.inventory.require_osd_release >= EC_RELEASE:
         return None
     names = [pool.name for pool in facts.inventory.pools
@@ -179,7 +179,7 @@ def shared_clones(facts: Facts) -> Optional[Seen]:
 
 
 def shared_osds(facts: Facts) -> Optional[Seen]:
-    """Block devices and files on the same OSDs."""
+    """A pool of block devices and one of files on the same OSDs."""
     images = [pool for pool in facts.inventory.pools if 'rbd' in pool.applications]
     files = [pool for pool in facts.inventory.pools
              if 'cephfs' in pool.applications and not pool.fs_metadata]
@@ -219,7 +219,7 @@ def untrimmed_maps(facts: Facts) -> Optional[Seen]:
 
 
 def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, int]]]]:
-    """CRUSH root, device class, and the bytes in all and in use of each host there."""
+    """(CRUSH root, device class, {host: (bytes in all, bytes in use)})."""
     groups: Dict[Tuple[str, str], Dict[str, Tuple[int, int]]] = {}
     for osd in facts.inventory.osds:
         hosts = groups.setdefault((osd.root, osd.device_class), {})
@@ -289,9 +289,9 @@ def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Opti
     if not drives:
         return None
     models = Counter(osd.model for osd in drives)
-    listed = ', '.join('%s (%d)' % row for row in models.most_common(3))
+    names = ', '.join('%s (%d)' % row for row in models.most_common(3))
     return Seen('%s: %s; OSDs: %d, such as %s' % (
-        subject, listed, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
+        subject, names, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
 
 
 def shingled(facts: Facts) -> Optional[Seen]:
@@ -384,9 +384,9 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
     restart."""
     moving: Dict[int, OsdFacts] = {}
     for osd in elsewhere(facts.inventory.osds)[:MOST_ASKED]:
-        shown = facts.shown.get(osd.osd, {})
-        # The location may be configured.
-        if shown.get(MOVES) == 'true' and not shown.get(PLACE):
+        in_force = facts.in_force.get(osd.osd, {})
+        # An OSD with a configured location stays there.
+        if in_force.get(MOVES) == 'true' and not in_force.get(PLACE):
             moving[osd.osd] = osd
     if not moving:
         return None

@@ -70,7 +70,7 @@ class Facts:
     #: A campaign has stopped the balancer: it is active, or aborted and keeps PGs pinned.
     campaign: bool = False
     #: Options in force on some OSDs: OSD -> option -> value.
-    shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    in_force: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     measured: Measurements = Measurements()
 
     @functools.cached_property

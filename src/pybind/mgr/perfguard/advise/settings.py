@@ -98,11 +98,11 @@ def removal(config_entries: Iterable[ConfigEntry]) -> str:
 
 def _entries(config_entries: List[ConfigEntry]) -> str:
     return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who)
-                   for entry in config_entries],
-                  NAMED_VALUES)
+                   for entry in config_entries], NAMED_VALUES)
 
 
 def _cleared(config_entries: List[ConfigEntry]) -> Optional[Seen]:
+    """The finding that these entries should be removed."""
     return Seen(_entries(config_entries), removal(config_entries[:NAMED_VALUES])) \
         if config_entries else None
 
@@ -169,15 +169,15 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
             applied = [entry_of(facts, osd, 'osd_memory_target') for osd in osds
                        if osd not in autotuned]
             # Entries of single OSDs precede that of their host.
-            own = [entry for entry in applied if entry is not None
-                   and entry.section.startswith('osd.')]
+            of_single_osds = [entry for entry in applied if entry is not None
+                              and entry.section.startswith('osd.')]
             limit = '%s %g' % (AUTOTUNE_RATIO, DEFAULT_AUTOTUNE_RATIO) if autotuned else \
                 'ceph config set osd/host:%s osd_memory_target %d' % (
                     osds[0].host, MEMORY_SHARE * memory / len(osds))
             return Seen(
                 'the memory targets of the %s of host %s add up to %s (memory %s)' % (
                     plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),
-                '; '.join(filter(None, (removal(own), limit))))
+                '; '.join(filter(None, (removal(of_single_osds), limit))))
     return None
 
 
@@ -190,13 +190,14 @@ def cut_off(facts: Facts) -> Optional[Seen]:
         correction(facts, low[0], 'osd_op_queue_cut_off', 'high')) if low else None
 
 
-def _mclock(facts: Facts) -> List[OsdFacts]:
+def _mclock_osds(facts: Facts) -> List[OsdFacts]:
     return [osd for osd in facts.inventory.osds
             if value_of(facts, osd, 'osd_op_queue') == MCLOCK]
 
 
 def power_saving(facts: Facts) -> Optional[Seen]:
-    """The newest probe of queue depths says so: the mgr sees no CPU of another host."""
+    """The newest probe of queue depths was slower with one operation at a time than with several:
+    the mgr cannot read the CPU settings of other hosts."""
     slow = facts.measured.slow_alone
     return None if slow is None else Seen(
         'one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all repetitions of '
@@ -207,12 +208,12 @@ def power_saving(facts: Facts) -> Optional[Seen]:
 
 
 def mclock_capacity(facts: Facts) -> Optional[Seen]:
-    """Implausible capacities: outside the range of the kind of device, or far from the median of
-    the kind."""
-    for kind, (lowest, highest) in CAPACITIES.items():
-        option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
+    """An OSD whose capacity for mclock is implausible: outside the range of its kind of drive
+    (rotational or not), or far from the median of that kind."""
+    for rotational, (lowest, highest) in CAPACITIES.items():
+        option = 'osd_mclock_max_capacity_iops_' + ('hdd' if rotational else 'ssd')
         capacities = {osd.osd: number(value_of(facts, osd, option))
-                      for osd in _mclock(facts) if osd.rotational is kind}
+                      for osd in _mclock_osds(facts) if osd.rotational is rotational}
         measured = {osd: iops for osd, iops in capacities.items() if iops is not None}
         sane = [iops for iops in measured.values() if lowest <= iops <= highest]
         middle = median(sane) if len(sane) >= LEAST_PEERS else None
@@ -226,16 +227,17 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
                     middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
-    """Why the capacity that an OSD measured for mclock is wrong; '': it is not. `probed`: the last
-    probe of the store, which measures as OSDs do when they start. Where a cache has deceived it,
-    OSDs keep the default."""
+    """The finding that the capacity of an OSD for mclock is wrong. `limits`: of plausible ones;
+    `middle`: median of its peers; `probed`: the last probe of its store, and its result, which is
+    measured as OSDs do when they start. Without a plausible value, the fix is a probe or, where a
+    cache has deceived that, the default."""
     notes = '' if middle is None else ', median of the other OSDs %d' % middle
-    value = middle
+    plausible = middle
     if probed is not None:
         notes += ', probe %d measured %d' % probed
         if limits[0] <= probed[1] <= limits[1]:
-            value = probed[1]
-    fix = 'ceph config set osd.%d %s %d' % (osd, option, value) if value is not None else \
+            plausible = probed[1]
+    fix = 'ceph config set osd.%d %s %d' % (osd, option, plausible) if plausible is not None else \
         'ceph perfguard probe run --store --osd %d' % osd if probed is None else \
         'ceph config rm osd.%d %s' % (osd, option)
     return Seen('%s of osd.%d is %d (plausible: %d to %d%s)' % (
@@ -243,13 +245,14 @@ def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, flo
 
 
 def mclock_ignores(facts: Facts) -> Optional[Seen]:
-    """Options that OSDs with mclock reset or force to 0."""
-    scheduled = _mclock(facts)
-    if not scheduled:
+    """Options that have no effect: they only apply to OSDs with mclock, which reset them or force
+    them to 0."""
+    mclock_osds = _mclock_osds(facts)
+    if not mclock_osds:
         return None
     # The limits are only reset in releases that have this option.
-    overridden = value_of(facts, scheduled[0], OVERRIDE) == 'true'
-    others = [osd for osd in facts.inventory.osds if osd not in scheduled]
+    overridden = value_of(facts, mclock_osds[0], OVERRIDE) == 'true'
+    others = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
     return _cleared([entry for entry in entries(facts, *SLEEPS, *(() if overridden else LIMITS))
                      if all(precedence(entry, osd.config_target) is None for osd in others)])
 

@@ -85,7 +85,7 @@ PROVOKED = [
     ('CLONES_SHARED', facts(**pools(1, stored_bytes=300 * GIB, shared_bytes=200 * GIB)),
      'rbd snap rm'),
     ('COMPRESSION', facts(**pools(1, compression='aggressive')), 'set rbd compression_mode none'),
-    ('CRUSH_LOCATION', replace(facts(**osds(3, hostname='other')), shown={
+    ('CRUSH_LOCATION', replace(facts(**osds(3, hostname='other')), in_force={
         3: {'osd_crush_update_on_start': 'true', 'crush_location': ''}}),
      'config set osd.3 crush_location "root=default host=h1"'),
     ('DEBUG_LEVEL', facts(config('debug_ms', '20/20', 'global')), 'config rm global debug_ms'),
@@ -286,9 +286,9 @@ HARMLESS = [
     facts(upmap_primaries=('2.1f',), clients={'reef': 9, 'tentacle': 1}),
     facts(clients={'luminous': 3}),
     replace(facts(**balancer(active='false')), campaign=True),
-    replace(facts(**osds(3, hostname='other')), shown={
+    replace(facts(**osds(3, hostname='other')), in_force={
         3: {'osd_crush_update_on_start': 'false', 'crush_location': ''}}),
-    replace(facts(**osds(3, hostname='other')), shown={
+    replace(facts(**osds(3, hostname='other')), in_force={
         3: {'osd_crush_update_on_start': 'true', 'crush_location': 'root=default host=h1'}}),
     facts(pools=(*POOLS, PoolFacts(3, 'fs', applications=FILES, places=DISKS), PoolFacts(
         4, 'meta', applications=FILES, places=SSDS, fs_metadata=True))),
