@@ -96,7 +96,7 @@ class Adoption:
     def as_json(self, campaign: Optional[int]) -> Json:
         """The answer of the command. `campaign`: the one that it has begun; None: none."""
         left_out = sorted(self.left.items())
-        moves = movement_of(self.moves, 1, 1).as_json()
+        moves = movement_of(self.moves, 1, 1).as_json()  # its estimated time is not used
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
@@ -106,8 +106,13 @@ class Adoption:
 
 def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str],
             unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adoption:
-    """The pins that an adoption takes over, and why it leaves out others. For any thread;
-    `own_pgids`, `unbalanced` and `raws` as in adoptable."""
+    """The pins that an adoption takes over, with their moves, and why it leaves out other upmaps.
+    For any thread.
+
+    `own_pgids`: PGs whose upmaps are perfguard's own; `unbalanced`: take over upmaps of pools that
+    the balancer does not cover as well; `raws`: where CRUSH places PGs, if a pg_upmap vector or an
+    OSD that is down hides that.
+    """
     osdmap = observation.osdmap
     adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
                          unbalanced, raws)
@@ -129,9 +134,9 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
     """The upmaps that can become pins, pool by pool, and why others cannot.
 
     `pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
-    `unbalanced`: pools that the balancer does not cover as well, where operators may place PGs by
-    hand. `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
-    down, as far as that is known.
+    `unbalanced`: take over upmaps of pools that the balancer does not cover as well, where
+    operators may have placed PGs by hand; `raws`: where CRUSH places PGs with a pg_upmap vector,
+    and those that lack an OSD which is down, as far as that is known.
     """
     pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
@@ -139,10 +144,10 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
     balanced = 0
     for pool_id, pgids in _with_upmaps(osdmap, own_pgids).items():
         pool = osdmap.pools[pool_id]
-        work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
-        whole = work.why_not(balancing, unbalanced, pgids)
+        upmaps = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
+        why_not_pool = upmaps.why_not(balancing, unbalanced, pgids)
         for pgid in pgids:
-            judgement = whole or work.judged(pgid)
+            judgement = why_not_pool or upmaps.judged(pgid)
             if isinstance(judgement, PinRecord):
                 pins[pgid] = judgement
             elif judgement == BALANCED:
@@ -169,8 +174,8 @@ class _PoolUpmaps:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
         self._raws = raws
         self._out = osdmap.out
-        #: OSD -> PGs that it gets from drained ones.
-        self._given: 'Counter[int]' = Counter()
+        #: OSD -> number of PGs that it gets from drained ones.
+        self._pgs_received: 'Counter[int]' = Counter()
         self._modelled = crush.balances(pool.crush_rule, pool.size)
         if self._modelled:
             # No PG may move: only the shares are computed.
@@ -182,8 +187,8 @@ class _PoolUpmaps:
         if not self._modelled:
             return NOT_MODELLED
         covered = balancing.covers(self._pool.id)
-        within = max(SHARE_PGS, balancing.deviation if covered else 0.0)
-        if self._balance.deviation <= within and not any(map(self._on_drained, pgids)):
+        allowed = max(SHARE_PGS, balancing.deviation if covered else 0.0)
+        if self._balance.deviation <= allowed and not any(map(self._on_drained, pgids)):
             return BALANCED
         return '' if covered or unbalanced else NOT_COVERED
 
@@ -203,30 +208,33 @@ class _PoolUpmaps:
         raw = self._raws[pgid] if is_vector else raw_from_up(up, entry, self._out)
         if raw is None:
             return AMBIGUOUS
-        items = self._pairs(raw, up) if is_vector else entry.items
-        pinning, why_not = self._pinning(items, raw, up)
-        drained = frozenset(osd for osd in up if osd not in raw and self._drained(osd))
-        # What is left of the upmap once the PG is released, and where the PG is then.
-        rest = lawful(UpmapEntry(tuple(pair for pair in items if pair not in pinning)),
-                      raw, self._pool, self._crush, self._out)
-        released = apply_entry(raw, rest, self._out)
-        stays_on_drained = not pinning or released == up or not drained.isdisjoint(released)
-        if drained and stays_on_drained:
-            elsewhere = None if why_not else self._leaving(pgid, raw, up, drained)
-            if elsewhere is None:
+        pairs = self._pairs(raw, up) if is_vector else entry.items
+        pin_pairs, why_not = self._pin_pairs(pairs, raw, up)
+        drained_osds = frozenset(osd for osd in up if osd not in raw and self._is_drained(osd))
+        # The entry once the PG is released, and where the PG is then.
+        entry_after = lawful(UpmapEntry(tuple(pair for pair in pairs if pair not in pin_pairs)),
+                             raw, self._pool, self._crush, self._out)
+        up_after = apply_entry(raw, entry_after, self._out)
+        stays_on_drained = not pin_pairs or up_after == up or not drained_osds.isdisjoint(up_after)
+        if drained_osds and stays_on_drained:
+            leaving = None if why_not else self._entry_off_drained(pgid, raw, up, drained_osds)
+            if leaving is None:
                 return why_not or NO_OTHER
-            rest = elsewhere
-        elif not pinning:
+            entry_after = leaving
+        elif not pin_pairs:
             return why_not or BALANCED
-        elif released == up:
+        elif up_after == up:
             return 'without it the PG would not move'
-        return PinRecord(rest, entry, raw if is_vector else None)
+        return PinRecord(entry_after, entry, raw if is_vector else None)
 
-    def _leaving(self, pgid: str, raw: OsdSet, up: OsdSet,
-                 drained: AbstractSet[int]) -> Optional[UpmapEntry]:
-        """The entry with which only the shards on drained OSDs move, since their pairs do not show
-        where to: two groups of a rule that chooses several OSDs in a bucket may have changed
-        places. If no OSD can take them, the PG moves to where CRUSH places it; None: it cannot."""
+    def _entry_off_drained(self, pgid: str, raw: OsdSet, up: OsdSet,
+                           drained: AbstractSet[int]) -> Optional[UpmapEntry]:
+        """The entry that moves only the shards on drained OSDs; NO_ENTRY, so that the PG moves to
+        where CRUSH places it, if no OSD can take them; None if it cannot move there either.
+
+        The pairs of the upmap do not show where these shards belong: two groups of a rule that
+        chooses several OSDs in a bucket may have changed places.
+        """
         final = up
         for position, osd in enumerate(up):
             if osd in drained:
@@ -235,16 +243,16 @@ class _PoolUpmaps:
             pin = plan_pin(self._pool, up, final, self._osdmap.entry(pgid), self._osdmap.osds,
                            self._crush, raw=raw, out=self._out)
             if isinstance(pin, Pin):
-                self._given.update(set(final) - set(up))
+                self._pgs_received.update(set(final) - set(up))
                 return pin.entry
         return NO_ENTRY if self._pool.is_complete(raw) and all(map(self._takes, raw)) else None
 
     def _replaced(self, osds: OsdSet, position: int, raw: OsdSet) -> Iterator[OsdSet]:
-        """Legal sets with another OSD at a position: first that of CRUSH, then those that lack most
-        PGs."""
-        ideal, count = self._balance.targets.ideal, self._balance.before
+        """Legal sets with another OSD at a position: first one that CRUSH chose, then those that
+        lack the most PGs."""
+        ideal, pgs_now = self._balance.targets.ideal, self._balance.before
         for osd in sorted(ideal, key=lambda osd: (
-                osd not in raw, count.get(osd, 0) + self._given[osd] - ideal[osd], osd)):
+                osd not in raw, pgs_now.get(osd, 0) + self._pgs_received[osd] - ideal[osd], osd)):
             tried = (*osds[:position], osd, *osds[position + 1:])
             if osd not in osds and self._takes(osd) and broken_rule(
                     self._pool, tried, self._crush, self._out) is None:
@@ -254,7 +262,7 @@ class _PoolUpmaps:
         """Whether an OSD can receive a PG now."""
         row = self._osdmap.osds.get(osd)
         return row is not None and row.is_up_and_in and not row.fullness \
-            and not self._drained(osd)
+            and not self._is_drained(osd)
 
     def _pairs(self, raw: OsdSet, up: OsdSet) -> Items:
         """A vector as pairs, without those that only exchange shards."""
@@ -264,42 +272,42 @@ class _PoolUpmaps:
         return tuple(zip((osd for osd in raw if osd not in up),
                          (osd for osd in up if osd not in raw)))
 
-    def _pinning(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
-        """The pairs that are pins, and the reason for the others."""
-        pinning: Set[Pair] = set()
+    def _pin_pairs(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
+        """The pairs that are pins, and why others are unclear; '': none is."""
+        pin_pairs: Set[Pair] = set()
         why = ''
         for source in [source for source, _ in items if source in raw and source not in up]:
             chain = _chain(source, items, raw)
             if chain[-1][1] not in up:
                 continue  # it has no effect
-            reason = self._of_pair(source, chain[-1][1])
+            reason = self._why_no_pin(source, chain[-1][1])
             if reason is None:
-                pinning.update(chain)
+                pin_pairs.update(chain)
             elif reason != BALANCED:
                 why = reason
-        return frozenset(pinning), why
+        return frozenset(pin_pairs), why
 
     def _on_drained(self, pgid: str) -> bool:
         """Whether the upmap of a PG keeps data on an OSD that is being drained."""
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid, ())
-        return any(self._drained(osd) for osd in (
+        return any(self._is_drained(osd) for osd in (
             *(target for _, target in entry.items if target in up), *(entry.vector or ())))
 
-    def _drained(self, osd: int) -> bool:
+    def _is_drained(self, osd: int) -> bool:
         """Whether an OSD has the least CRUSH weight with which the mons keep upmaps."""
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
-    def _of_pair(self, source: int, target: int) -> Optional[str]:
-        """Why a pair is not a pin; None: it is a pin."""
-        ideal, count = self._balance.targets.ideal, self._balance.before
+    def _why_no_pin(self, source: int, target: int) -> Optional[str]:
+        """Why a pair is not a pin; None: it keeps a shard away from an OSD that lacks PGs."""
+        ideal, pgs_now = self._balance.targets.ideal, self._balance.before
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):
             return BALANCED  # it is to be empty
-        if ideal[source] - count.get(source, 0) < SHARE_PGS and not self._drained(target):
+        if ideal[source] - pgs_now.get(source, 0) < SHARE_PGS and not self._is_drained(target):
             return BALANCED
         if row is None or not row.up or row.reweight < 1.0 or row.fullness:
             return 'osd.%d lacks PGs, but is %s' % (source, _condition(row))
-        if ideal.get(target, 0.0) - count.get(target, 0) >= SHARE_PGS:
+        if ideal.get(target, 0.0) - pgs_now.get(target, 0) >= SHARE_PGS:
             return 'neither osd.%d nor osd.%d has its share of PGs' % (source, target)
         return None
 
@@ -378,7 +386,7 @@ class Imported:
 
     def as_json(self, campaign: Optional[int]) -> Json:
         """The answer of the command. `campaign`: the one that it has begun; None: none."""
-        moves = movement_of(self.moves, 1, 1)
+        moves = movement_of(self.moves, 1, 1)  # its estimated time is not used
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,
@@ -418,7 +426,7 @@ def parsed(document: bytes) -> Dict[str, List[Pair]]:
                  for row in rows]
         pairs_by_pg: Dict[str, List[Pair]] = {}
         for pgid, pair in pairs:
-            pool_of(pgid)
+            pool_of(pgid)  # raises ValueError for an invalid PG id
             pairs_by_pg.setdefault(pgid, []).append(pair)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise Refused(errno.EINVAL, 'not a list of {"pgid": "1.1", "mapping": {"from": 100, "to": '
@@ -431,12 +439,15 @@ def parsed(document: bytes) -> Dict[str, List[Pair]]:
 
 def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
              raws: Raws = NO_RAWS) -> Imported:
-    """The pins of an import, and why it leaves out others. For any thread. `pool_up`: up sets of a
-    pool's PGs; `raws` as in adoptable."""
+    """The pins of an import with their moves, and why some PGs are left out. For any thread.
+
+    `pool_up`: up sets of a pool's PGs; `pairs`: by PG; `raws`: where CRUSH places PGs, if a
+    pg_upmap vector or an OSD that is down hides that.
+    """
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     absent, out = observation.osdmap.absent, observation.osdmap.out
-    result, pins, left_out, moves = Imported(), {}, {}, []
+    in_force, pins, left_out, moves = 0, {}, {}, []
     for pgid, pg_pairs in pairs.items():
         pool = observation.osdmap.pools.get(pool_of(pgid))
         if pool is not None and pool.id not in ups:
@@ -450,17 +461,17 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
             moves.append(move_between(pgid, pool, up, _with(up, pg_pairs),
                                       observation.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
-            result = replace(result, in_force=result.in_force + 1)
+            in_force += 1
         else:
             left_out[pgid] = str(goal)
-    return replace(result, pins=pins, left=left_out, moves=tuple(moves))
+    return Imported(pins, left_out, tuple(moves), in_force)
 
 
 def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
           pairs: List[Pair], raw: Optional[OsdSet], absent: AbstractSet[int],
           out: FrozenSet[int]) -> Union[UpmapEntry, str]:
-    """The entry that leads to the OSDs of the pairs, or why there is none. `absent`, `out`: OSDs
-    that are down, and out."""
+    """The entry that leads the PG to the OSDs of its pairs; IN_FORCE if it is there, or why it
+    cannot be led there. `absent`, `out`: OSDs that are down, and out."""
     pool, present = observation.osdmap.pools.get(pool_of(pgid)), observation.osdmap.entry(pgid)
     if pool is None or up is None:
         return 'the PG does not exist'
@@ -471,7 +482,8 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
         return reason
     final = _with(up, pairs)
     for source, target in pairs:
-        if (source in final or target not in final) and (source, target) not in present.items:
+        has_effect = source not in final and target in final
+        if not has_effect and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
         if target in absent:
             return 'osd.%d is down' % target

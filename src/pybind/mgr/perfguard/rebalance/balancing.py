@@ -133,15 +133,15 @@ def _even_pools(pools: Iterable[int], future: Future, observation: Observation) 
     """The PGs of the pools, as the plan of a balance takes them."""
     osdmap, pgs_by_pool = observation.osdmap, future.by_pool()
     even_pools = []
-    for number in sorted(set(pools) & osdmap.pools.keys()):
-        pool, pgs = osdmap.pools[number], pgs_by_pool.get(number, {})
+    for pool_id in sorted(set(pools) & osdmap.pools.keys()):
+        pool, pgs = osdmap.pools[pool_id], pgs_by_pool.get(pool_id, {})
         weights = weights_of(pool, future.crush, osdmap.osds,
                              future.crush.spread(pool.crush_rule, pool.size))
-        size = observation.signals.space_of(number)
+        pool_bytes = observation.signals.space_of(pool_id)
         even_pools.append(EvenPool(
             pool, [PlacedPg(pgid, _destination(pgid, pg, observation), pg.raw,
                             _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs.items()],
-            {pgid: pg_shard_bytes(pool, size, pgid) for pgid in pgs}))
+            {pgid: pg_shard_bytes(pool, pool_bytes, pgid) for pgid in pgs}))
     return even_pools
 
 
@@ -225,7 +225,7 @@ def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
 
 
 def _group(name: str, observation: Observation) -> List[Pool]:
-    """The pools whose rules take only OSDs of a device class, or only from below a root."""
+    """The pools whose rules take only OSDs of the device class, or from below the root, `name`."""
     crush = observation.crush
     below = crush.osds_below(name) or frozenset()
     # There may be many pools, and are few rules.
@@ -322,7 +322,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),
         'upmaps_after': len(upmaps_after),
         # Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
-        'load_before': _ends(evened, 0), 'load_after': _ends(evened, 1),
+        'load_before': _load_range(evened, _BEFORE), 'load_after': _load_range(evened, _AFTER),
         'undone': undone, 'moves_first': True,
         'pools': [_of_pool(pool, evened, observation, space) for pool in pools],
         'left_out': [{'pool': pool, 'reason': why} for pool, why in left_out.items()]}
@@ -338,7 +338,7 @@ def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]
                       'limit' % (100 * change.max_movement, plural(evened.wanted, 'shard')))
     names = listed([pool.name for pool in pools], NAMED_POOLS)
     worst = max(after for _, after in evened.deviations.values())
-    lowest, highest = _ends(evened, 1)
+    lowest, highest = _load_range(evened, _AFTER)
     loads = 'OSDs are %.1f to %.1f %% full' if change.by_bytes else \
         'OSDs have %.1f to %.1f %% of their share of all these pools'
     raise Refused(errno.EALREADY, 'already balanced: every OSD has its share of each pool to '
@@ -347,24 +347,31 @@ def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]
 
 
 def _refuse_harm(change: BalanceChange, evened: Evened) -> None:
-    """Raise Refused if the OSDs would not be filled more evenly, since some have more PGs than they
-    may differ from their share, although these are small."""
-    before, after = _ends(evened, 0), _ends(evened, 1)
-    if not before[1]:
+    """Raise Refused if a balance by bytes would not fill the OSDs more evenly: OSDs with many small
+    PGs have to give away those beyond `deviation` PGs above their share."""
+    lowest, highest = _load_range(evened, _BEFORE)
+    lowest_after, highest_after = _load_range(evened, _AFTER)
+    if not highest:
         raise Refused(errno.EPERM, 'the pools store no data: balance them with "--by pgs"')
-    if after[1] - after[0] >= before[1] - before[0]:
+    if highest_after - lowest_after >= highest - lowest:
         raise Refused(errno.EPERM, 'with numbers of PGs within %g of the shares, OSDs would be '
                       '%.1f to %.1f %% full, and are %.1f to %.1f %% full now: raise --deviation'
-                      % (change.deviation, *(100 * share for share in (*after, *before))))
+                      % (change.deviation, *(100 * share for share in (
+                          lowest_after, highest_after, lowest, highest))))
 
 
-def _ends(evened: Evened, index: int) -> Tuple[float, float]:
+#: Indexes of Evened.loads.
+_BEFORE, _AFTER = 0, 1
+
+
+def _load_range(evened: Evened, index: int) -> Tuple[float, float]:
+    """The loads of the emptiest and the fullest OSD."""
     loads = [row[index] for row in evened.loads.values()]
     return min(loads, default=0.0), max(loads, default=0.0)
 
 
 def _undone(change: BalanceChange, pools: Sequence[Pool], observation: Observation) -> str:
-    """Why the built-in balancer would move PGs again; '' if it would not."""
+    """Why the built-in balancer would undo a balance; '' if it would not."""
     if observation.settings.balancer_active != 'true':
         return ''
     if observation.balancing.weight_sets:
@@ -380,8 +387,8 @@ def _undone(change: BalanceChange, pools: Sequence[Pool], observation: Observati
 
 def _of_pool(pool: Pool, evened: Evened, observation: Observation,
              space: Mapping[int, Space]) -> Document:
-    """The greatest distance of an OSD from its share, in PGs; and MAX AVAIL as Ceph computes it,
-    with the OSD that limits it (None: OSDs have not reported)."""
+    """What is shown of one pool: the greatest distance of an OSD from its share, in PGs; and MAX
+    AVAIL as Ceph computes it, with the OSD that limits it (None: OSDs have not reported)."""
     before, after = evened.deviations[pool.id]
     later = {osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
              for osd, row in space.items()}

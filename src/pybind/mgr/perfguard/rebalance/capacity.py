@@ -79,12 +79,12 @@ def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:
     """How full the OSDs are, and what pools can store, before and after a change. `osdmap`: the
     pools and the full ratio, which are the same before and after."""
     fills = [_fills(stand) for stand in (before, after)]
-    nothing = _fill({})
+    no_osds = _fill({})
     rooms: Dict[int, List[Optional[RuleRoom]]] = {
         rule: [rule_room(rule, stand, osdmap.full_ratio) for stand in (before, after)]
         for rule in {pool.crush_rule for pool in osdmap.pools.values()}}
     return CapacityChange(
-        {name: (fills[0].get(name, nothing), fills[1].get(name, nothing))
+        {name: (fills[0].get(name, no_osds), fills[1].get(name, no_osds))
          for name in sorted(fills[0].keys() | fills[1].keys())},
         tuple(_avail(pool, *rooms[pool.crush_rule]) for _, pool in sorted(osdmap.pools.items())))
 
@@ -132,10 +132,10 @@ def max_avail(pool: Pool, stand: Stand, full_ratio: float) -> Optional[Tuple[int
 
 
 def rule_room(rule: int, stand: Stand, full_ratio: float) -> Optional[RuleRoom]:
-    """As PGMap::get_rule_avail computes it: each OSD gets data by its CRUSH weight, and OSDs that
-    are out keep their share. None: not known."""
+    """What fits under a rule until an OSD is full, as PGMap::get_rule_avail computes it: each OSD
+    gets data by its CRUSH weight, and OSDs that are out keep their share. None: not known."""
     weights = {osd: stand.crush.weight_of(rule, osd) for osd in stand.space}
-    whole = sum(weights.values())
-    rows = [RuleRoom((full_ratio * row.total_bytes - row.used_bytes) * whole / weights[osd], osd)
+    total = sum(weights.values())
+    rows = [RuleRoom((full_ratio * row.total_bytes - row.used_bytes) * total / weights[osd], osd)
             for osd, row in stand.space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
     return min(rows, default=None)

@@ -112,7 +112,7 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Ob
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
             ratio: float) -> bool:
-    """All PGs stay in place until they are released, so goals can be computed."""
+    """Whether all PGs stay in place until they are released, so that goals can be computed."""
     return not (campaign.pinning.sent or unsettled(campaign, pins, observation, ratio)
                 or any(pgid not in campaign.flights.in_flight
                        and pgid not in campaign.pinning.unpinnable
@@ -195,7 +195,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
         if balanced:
             shard_bytes = observation.shard_bytes(pool)
             balances[pool_id] = pool_goals.balanced(bounds, room.of_pool(shard_bytes))
-            _take(room, balances[pool_id], shard_bytes)
+            _use_room(room, balances[pool_id], shard_bytes)
         else:
             pool_goals.follow_crush()
         records.update(pool_goals.records())
@@ -213,9 +213,9 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
                  mark, balances)
 
 
-def _take(room: Room, planned: Balance, size: int) -> None:
+def _use_room(room: Room, planned: Balance, shard_bytes: int) -> None:
     for osd in planned.before.keys() | planned.after.keys():
-        room.add(osd, size * (planned.after.get(osd, 0) - planned.before.get(osd, 0)))
+        room.add(osd, shard_bytes * (planned.after.get(osd, 0) - planned.before.get(osd, 0)))
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
@@ -266,9 +266,9 @@ class _PoolGoals:
         self._moving = {*campaign.flights.in_flight, *observation.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         #: Where CRUSH places PGs at the end of the change.
-        self._wishes = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
-        #: Where it placed them before.
-        self._origins = None if before is None else before.raws(ups)
+        self._raw_at_end = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
+        #: Where it placed them before the change; None: this is its first tranche.
+        self._raw_before = None if before is None else before.raws(ups)
         self._ahead = campaign.ahead
         #: The new sets of the PGs that move, and OSDs that are being emptied.
         self._finals: Dict[str, OsdSet] = {}
@@ -279,18 +279,18 @@ class _PoolGoals:
         self._emptied = self._crush.light_osds
 
     def follow_crush(self) -> None:
-        """Place PGs where all weights lead."""
+        """Place PGs where CRUSH leads them once all tranches are in force."""
         for pgid, pin in self._pins.items():
-            wish = self._wishes.get(pgid)
-            if wish is not None:
-                self._finals[pgid] = apply_entry(wish, pin.before, self._out)
+            raw_at_end = self._raw_at_end.get(pgid)
+            if raw_at_end is not None:
+                self._finals[pgid] = apply_entry(raw_at_end, pin.before, self._out)
 
     def balanced(self, bounds: Bounds, room: PoolRoom) -> Balance:
         """Give each OSD its share, instead of what CRUSH gives it."""
         ahead = self._tranches.ahead
         crush = self._crush if ahead is None else ahead.crush
         result = balance(self._pool, [
-            PlacedPg(pgid, up, self._wishes[pgid], self._is_free(pgid))
+            PlacedPg(pgid, up, self._raw_at_end[pgid], self._is_free(pgid))
             for pgid, up in self._ups.items()], crush, self._osdmap.osds,
              bounds.limit(self._crush_shards()), bounds.deviation, room)
         self._finals = dict(result.finals)
@@ -308,23 +308,23 @@ class _PoolGoals:
     def _has_moved(self, pgid: str) -> bool:
         """Whether the PG has moved with an earlier tranche: it has an upmap for that, or is not
         where CRUSH placed it without any."""
-        if self._origins is None or pgid in self._ahead:
+        if self._raw_before is None or pgid in self._ahead:
             return pgid in self._ahead
-        pin, up, origin = self._pins.get(pgid), self._ups[pgid], self._origins.get(pgid)
-        before = (self._osdmap.entry(pgid), None) if pin is None else (pin.before, pin.was)
-        upmaps = [entry for entry in before if entry]
+        pin, up, raw_before = self._pins.get(pgid), self._ups[pgid], self._raw_before.get(pgid)
+        without_pin = (self._osdmap.entry(pgid), None) if pin is None else (pin.before, pin.was)
+        upmaps = [entry for entry in without_pin if entry]
         if upmaps:
             return any(map(self._touches, upmaps))
-        return origin is not None and not self._is_same(up, origin)
+        return raw_before is not None and not self._is_same(up, raw_before)
 
     def _crush_shards(self) -> int:
         """Shards that move if every pin is released to its earlier entry, with all tranches."""
         shards = 0
         for pgid, up in self._ups.items():
-            before, wish = self._entry_before(pgid), self._wishes[pgid]
-            if before is None or wish is None or pgid in self._moving:
+            entry, raw_at_end = self._entry_before(pgid), self._raw_at_end[pgid]
+            if entry is None or raw_at_end is None or pgid in self._moving:
                 continue
-            final = apply_entry(wish, before, self._out)
+            final = apply_entry(raw_at_end, entry, self._out)
             shards += sum(old != new for old, new in zip(up, final)) if self._pool.erasure \
                 else len(set(final) - set(up))
         return shards
@@ -337,6 +337,7 @@ class _PoolGoals:
         return None if moves_for_balance(pin) else pin.before
 
     def _raw_of(self, pgid: str, up: OsdSet) -> Optional[OsdSet]:
+        """Where CRUSH places the PG now; None: not known, or too few OSDs."""
         entry = self._osdmap.entry(pgid)
         raw = raw_from_up(up, entry, self._out)
         if raw is None and pgid in self._pins and self._pins[pgid].entry == entry:
@@ -356,6 +357,7 @@ class _PoolGoals:
             goal = self._goal(pgid)
             if pin is not None and goal == pin.entry and self._must_leave(pgid):
                 goal = pin.before
+            # Pins for the balance alone are dropped if the PG is to stay.
             if pin is not None and not (moves_for_balance(pin) and goal == pin.entry):
                 records[pgid] = replace(pin, goal=goal)
             elif pin is None and goal != self._osdmap.entry(pgid):
@@ -370,15 +372,16 @@ class _PoolGoals:
             return []
         return [pgid for pgid, pin in records.items() if pgid in self._ups
                 and pin.goal not in (None, pin.before)
-                and self._is_same(self._finals.get(pgid, self._ups[pgid]), self._wishes[pgid])]
+                and self._is_same(self._finals.get(pgid, self._ups[pgid]), self._raw_at_end[pgid])]
 
     def led_ahead(self) -> int:
-        """How many PGs have such an upmap from an earlier tranche."""
+        """How many PGs were led by an upmap, with an earlier tranche, to where CRUSH places them
+        only at the end of the change."""
         if self._tranches.ahead is None or self._tranches.before is None:
             return 0
         return sum(1 for pgid, up in self._ups.items()
                    if pgid in self._ahead and pgid not in self._pins
-                   and self._osdmap.entry(pgid) and self._is_same(up, self._wishes[pgid]))
+                   and self._osdmap.entry(pgid) and self._is_same(up, self._raw_at_end[pgid]))
 
     def _touches(self, entry: UpmapEntry) -> bool:
         """Whether an upmap is about OSDs of the change."""
@@ -438,7 +441,7 @@ class Balanced:
                         max(deviations, default=None), self.limited or other.limited, self.bounds)
 
     def as_json(self) -> Json:
-        moves = movement_of(self.moves, 1, 1)
+        moves = movement_of(self.moves, 1, 1)  # its estimated time is not used
         return {'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,
@@ -450,7 +453,8 @@ def preview_balance(planned: Planned, future: Future, observation: Observation, 
                     space: Mapping[int, Space] = {},
                     settled_pools: Collection[int] = ()) -> Balanced:
     """The end state of the pools with pins, as a preview shows it. `future`: with all PGs of the
-    pools that have pins; `space`: of each OSD; `settled_pools`: as Change.settled_pools."""
+    pools that have pins; `space`: by OSD; `settled_pools`: those whose pins become upmaps, since
+    their PGs are in place once the change is in force."""
     pgs_by_pool = future.by_pool()
     balanced = Balanced(bounds=bounds)
     room = Room(space, observation.osdmap.nearfull_ratio)
@@ -473,14 +477,14 @@ def _balanced(pool: Pool, pgs: Mapping[str, FuturePg], planned: Planned, future:
               observation: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
     """The balanced end state of one pool. `pgs`: its PGs; `limit`: shards that may move; `room`
     then has less, for the pools that follow."""
-    per_shard = observation.shard_bytes(pool)
+    shard_bytes = observation.shard_bytes(pool)
     result = balance(pool, [_placed(pool, pgid, pg, planned, observation)
                             for pgid, pg in pgs.items()], future.crush, observation.osdmap.osds,
-                     limit, bounds.deviation, room.of_pool(per_shard))
-    _take(room, result, per_shard)
+                     limit, bounds.deviation, room.of_pool(shard_bytes))
+    _use_room(room, result, shard_bytes)
     finals = result.finals
-    size = observation.signals.pool_bytes.get(pool.id, 0)
-    moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, size)
+    pool_bytes = observation.signals.pool_bytes.get(pool.id, 0)
+    moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, pool_bytes)
                   for pgid, final in finals.items())
     extra = sum(_extra(pool, pgs[pgid], final) for pgid, final in finals.items())
     staying = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
@@ -496,7 +500,8 @@ def _extra(pool: Pool, pg: FuturePg, final: OsdSet) -> int:
 
 def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
             observation: Observation) -> PlacedPg:
-    """Upmaps of others on PGs that the change does not touch are left alone."""
+    """A PG as `balance` takes it, which may move it if it has no upmap or gets a pin: upmaps of
+    others on PGs that the change does not touch are left alone."""
     if pgid in planned.unpinnable:
         return PlacedPg(pgid, pg.raw, pg.raw, False)
     free = (pgid not in observation.osdmap.pg_temp and merge_reason(pool, pgid) is None
