@@ -95,9 +95,9 @@ class Draft:
             pgid for pgid in forgotten if pgid in self.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
-        """The record with the entry of the one that it replaces, if that is in force or may be
-        later, since the mons may have it in their queue: this mgr may end before it sends
-        anything."""
+        """The record with its `earlier` entry: that of the record which it replaces, if that is in
+        force, or may be since the mons may have it in their queue. This mgr may end before it sends
+        the new one."""
         old, present = self.pins.get(pgid), self.seen.osdmap.entry(pgid)
         earlier: Optional[UpmapEntry] = None
         if old is not None and present != pin.entry:
@@ -148,8 +148,8 @@ class Draft:
 
     @functools.cached_property
     def in_transition(self) -> int:
-        """PGs between two intervals, without unreported PGs of other pools, which may remain so,
-        for example if their OSDs are lost."""
+        """The number of PGs between two intervals, without unreported PGs of pools that the
+        campaign does not touch: these may remain so, for example if their OSDs are lost."""
         counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
@@ -157,8 +157,8 @@ class Draft:
         pool_ids = {*self.pins.pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
         if not pool_ids <= pools.keys():
             return counts.in_transition
-        unknown = sum(pools[pool].unreported for pool in pool_ids)
-        return counts.in_transition - max(0, counts.unreported - unknown)
+        unreported = sum(pools[pool].unreported for pool in pool_ids)
+        return counts.in_transition - max(0, counts.unreported - unreported)
 
     def has_peered(self, since: float) -> bool:
         """Whether a PG whose up set changed then, and that is not remapped, is in place: after two

@@ -53,7 +53,7 @@ def follow_flights(draft: Draft) -> Draft:
             draft = _stop(draft, pgid, flight)
         else:
             flights[pgid] = flight
-    return _count(draft, begin.campaign, flights).set(
+    return _note_progress(draft, begin.campaign, flights).set(
         stalls=note(begin.campaign.stalls, changes, draft.now, draft.seen.stats_period))
 
 
@@ -63,19 +63,20 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
     if flight.pin is not None and flight.entry != flight.pin.found:
+        # A rollback restores the other entry.
         draft = note_ahead(draft, {pgid: Led(flight.pin.found, flight.entry)})
     return draft.forget_pins([pgid]).set(progress=draft.campaign.progress.landed(1, flight.bytes))
 
 
 def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
-    """Note PGs that do not have the upmap from before the change, because of a later tranche or the
-    balance, or because the mons have dropped it: a rollback leads them back."""
+    """Note PGs whose upmap is no longer the one from before the change, so that a rollback leads
+    them back: a later tranche or the balance requires another, or the mons have dropped it."""
     change = draft.campaign.change
     if change is None or change.moves_first:
-        return draft
-    first = {pgid: replace(led, before=change.ahead.get(pgid, led).before)
-             for pgid, led in upmaps.items()}
-    return draft.set(change=replace(change, ahead={**change.ahead, **first}))
+        return draft  # upmaps of PGs that move first are removed with the change
+    from_first = {pgid: replace(led, before=change.ahead.get(pgid, led).before)
+                  for pgid, led in upmaps.items()}
+    return draft.set(change=replace(change, ahead={**change.ahead, **from_first}))
 
 
 def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
@@ -84,22 +85,24 @@ def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
     campaign = draft.campaign
     why = DEGRADED if draft.lost else INCOMPLETE
     draft = draft.forget_pins([pgid] if flight.pin is not None else ())
+    # A PG that was never pinned, and has no new OSD, has not moved at all.
+    has_moved = flight.pin is not None or bool(flight.targets)
     return draft.event('release', 'PG %s has stopped moving' % pgid, why.reason).set(
-        progress=campaign.progress.landed(bool(flight.pin or flight.targets)),
+        progress=campaign.progress.landed(int(has_moved)),
         pinning=campaign.pinning.cannot(pgid, why))
 
 
-def _count(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
+def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
     """Note the flights that are left, and the progress since the last turn."""
     campaign = draft.campaign
-    passed = _passed(before, draft.now)
+    passed = _counted_seconds(before, draft.now)
     moving = before.flights.in_flight or before.phase is Phase.RELEASING
     # Time without releases also counts for the remaining time; the hours outside the time window do
     # not, since they are known.
-    counts = moving or (before.phase is Phase.HOLDING
-                        and before.progress.limits.now != Code.WINDOW_CLOSED)
+    time_counts = moving or (before.phase is Phase.HOLDING
+                             and before.progress.limits.now != Code.WINDOW_CLOSED)
     progress = campaign.progress.timed(passed if moving else 0.0, advance(
-        before.progress.arrivals, passed if counts else 0.0,
+        before.progress.arrivals, passed if time_counts else 0.0,
         campaign.progress.bytes_done - before.progress.bytes_done,
         len(before.flights.in_flight)))
     if progress.released > before.progress.released:
@@ -116,7 +119,7 @@ def _has_copied(before: Campaign, signals: Signals) -> bool:
         and signals.misplaced_objects < before.flights.misplaced
 
 
-def _passed(campaign: Campaign, now: float) -> float:
+def _counted_seconds(campaign: Campaign, now: float) -> float:
     """Seconds since the last turn, as far as they count for the campaign's speed."""
     if not campaign.progress.turned or campaign.orders.paused:
         return 0.0
@@ -164,7 +167,8 @@ def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
 
 
 def _charged(draft: Draft, pgid: str, flight: Flight) -> Flight:
-    """The flight with what it moves, for a PG whose targets were not known before its release."""
+    """The flight with what it moves, for a PG whose targets were not known before its release: they
+    count for the limits from now on."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
     if pool is None or place is None:
         return flight
@@ -182,13 +186,13 @@ def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     if not is_mixture(present, flight.entry, flight.pin.entry):
         return draft.event('release', 'the upmap of PG %s was changed outside perfguard' % pgid,
                            'perfguard leaves it alone'), replace(flight, confirmed=draft.now)
-    pinned = present == flight.pin.entry
-    patience = draft.options.readback_timeout if pinned else RELEASE_SETTLE_SECONDS
+    still_pinned = present == flight.pin.entry
+    patience = draft.options.readback_timeout if still_pinned else RELEASE_SETTLE_SECONDS
     if draft.now - flight.since <= patience:
         return draft, flight
     if flight.sent > 1 and flight.entry != flight.pin.before:
         return _fall_back(draft, pgid, flight, flight.pin)
-    if not pinned and flight.sent > 1:
+    if not still_pinned and flight.sent > 1:
         # Sent twice, and the entry still differs: the mons keep only this part of it.
         return draft, replace(flight, confirmed=draft.now)
     draft = draft.send(SetEntry(pgid, flight.entry, present)).event(
