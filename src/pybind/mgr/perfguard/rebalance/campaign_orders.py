@@ -110,6 +110,7 @@ class CampaignOrders:
         """Begin the campaign of an order; None while its effects are being computed.
 
         `saved`: the plan that is carried out; `keep`: journals the data of the change."""
+        # Another rule for the pool also ends the intermediate one of an aborted campaign.
         request = Request('prepare', sure=order.verb == 'rule')
         if not order.dry_run:
             # Refuse impossible changes before running the tools of Ceph.
@@ -150,7 +151,7 @@ class CampaignOrders:
         campaign = replace(campaign, automatic=True, change=preview.change,
                            orders=campaign.orders.accepting(*preview.accepted),
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
-        # Pins that it takes over move as well, for the change before.
+        # The bytes are unknown if it also moves PGs of an earlier change, whose pins it has.
         if preview.required_bytes is not None and not self._campaigns.pins:
             campaign = replace(campaign, bill=replace(
                 campaign.bill, required_bytes=preview.required_bytes))
@@ -181,13 +182,13 @@ class CampaignOrders:
         """What the change of an order affects that was refused a moment ago. Only a part of the
         cluster may be in trouble: the retries must not run the tools of Ceph to learn this again.
         """
-        unfit = self._unfit
-        return unfit[2] if unfit is not None and unfit[:2] == (order, observation.crush_version) \
+        last = self._unfit
+        return last[2] if last is not None and last[:2] == (order, observation.crush_version) \
             else NOTHING
 
     def _refuse_health(self, waiting: WaitingOrder, health: Sequence[Reason]) -> None:
-        """Raise Refused for the state of the cluster alone, without running the tools of Ceph. The
-        operator has not seen that state in which a queued plan begins."""
+        """Raise Refused for the state of the cluster, unless the order accepts it. A queued order
+        accepts none: no operator has seen the state in which it begins."""
         if isinstance(waiting, QueuedOrder) and health:
             raise Refused(errno.EPERM, '%s; it begins when this has cleared' % '; '.join(
                 reason.text for reason in health), not_fit=True)
@@ -208,16 +209,16 @@ class CampaignOrders:
                view: View) -> Optional[Document]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
         own_pgids = frozenset(self._campaigns.pins)
-        # Other vectors may have been set by hand.
-        hidden = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
-                  if not observation.crush.light_osds.isdisjoint(osds)]
+        # Only vectors that keep PGs on drained OSDs: others may have been set by hand.
+        with_vector = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
+                       if not observation.crush.light_osds.isdisjoint(osds)]
 
         def work() -> Adoption:
             pools = set(map(pool_of, (*observation.osdmap.upmap_items,
                                       *observation.osdmap.upmap_vectors)))
             return adopted(observation, view.pool_up, own_pgids,
                            Code.NOT_BALANCED in waiting.order.accept,
-                           self._raws_behind(hidden, pools, observation, view.pool_up))
+                           self._raws_behind(with_vector, pools, observation, view.pool_up))
 
         return self._begin_with(waiting, observation, lambda: work, Adoption.risks)
 
@@ -233,10 +234,11 @@ class CampaignOrders:
 
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
-            hidden = [pgid for pgid in pairs if pgid in observation.osdmap.upmap_vectors]
+            with_vector = [pgid for pgid in pairs if pgid in observation.osdmap.upmap_vectors]
             return imported(observation, view.pool_up, pairs, self._raws_behind(
-                hidden, set(map(pool_of, pairs)), observation, view.pool_up))
+                with_vector, set(map(pool_of, pairs)), observation, view.pool_up))
 
+        # With the target "balanced", other goals would replace the imported ones.
         return self._begin_with(waiting, observation, lambda: work, risks,
                                 lambda campaign: replace(campaign, target='crush'))
 
@@ -246,17 +248,17 @@ class CampaignOrders:
             return campaign
         return replace(campaign, orders=campaign.orders.accepting(Code.PIN_LIMIT))
 
-    def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], observation: Observation,
-                     pool_up: PoolUp) -> Raws:
-        """Where CRUSH places PGs with a pg_upmap vector, and those of some pools that lack an OSD
-        which is down, as far as Ceph's tools show it. For the tool thread."""
+    def _raws_behind(self, with_vector: Sequence[str], pools: AbstractSet[int],
+                     observation: Observation, pool_up: PoolUp) -> Raws:
+        """Where CRUSH places these PGs with a pg_upmap vector, and the PGs of `pools` that lack an
+        OSD which is down, as far as Ceph's tools show it. For the tool thread."""
         osdmap = observation.osdmap
         lacking = [pgid for pgid in lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
                    if pgid not in osdmap.upmap_vectors]
-        if not hidden and not lacking:
+        if not with_vector and not lacking:
             return NO_RAWS
         outlook = self._context.cluster.outlook(osdmap, {}, None, bool(lacking))
-        return outlook.raws([*hidden, *lacking]) if isinstance(outlook, Future) else NO_RAWS
+        return outlook.raws([*with_vector, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
     def _begin_with(self, waiting: WaitingOrder, observation: Observation,
                     work: Callable[[], Callable[[], Found]], risks: Callable[[Found], List[Risk]],
@@ -338,8 +340,8 @@ class CampaignOrders:
             # The basis of a rollback changes with each release, until the abort has completed. A
             # result from before would give weight 0 to OSDs that have received PGs since.
             is_rollback = waiting.order.verb == 'rollback'
-            # An order may continue from the job of another one. If that was the same order, whose
-            # command did not wait for the end, it may still run, and OSDs may have changed since:
+            # The order may take over the job of an earlier one. If that was the same order, whose
+            # command did not wait for the end, the job may still run, and OSDs may have changed:
             # otherwise a preview that takes longer than commands wait would never be of use. If
             # that was a preview of this order, or accepted less, its effects must be the same now.
             waiting.phase_since = self._campaigns.current.phase_since if is_rollback else 0.0
@@ -384,7 +386,8 @@ class CampaignOrders:
         return last.job if isinstance(result, Preview) and not result.no_outlook else None
 
     def _basis(self, observation: Observation) -> Tuple[object, ...]:
-        """Orders name pools, whose names, limits and flags place no PG."""
+        """All that the effects of an order depend on. The pools are part of it since orders name
+        them, and their names, limits and flags are not part of what places PGs."""
         space = self._context.cluster.osd_space()
         return (what_places(observation), observation.osdmap.pools, self._options(),
                 observation.orchestrating,

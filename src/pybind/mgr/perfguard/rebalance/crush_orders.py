@@ -87,6 +87,7 @@ class CrushOrders:
         if not isinstance(change, MapChange) or not change.crush_version \
                 or observation.crush_version == change.crush_version:
             return ''
+        # {}: not stored.
         before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest
         # Names of rules do not affect placement.
         is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
@@ -159,13 +160,14 @@ class CrushOrders:
             supposed = growth(order, facts)
             grown = _computed(self._cluster.grown(observation.osdmap, supposed.new),
                               'compute where PGs would be')
-            future, then = grown.future, supposed.observed(observation, grown)
-            there, expand = supposed.facts(facts, then), supposed.order(order)
+            # The grown cluster, before its new OSDs get their weights.
+            future, observed_then = grown.future, supposed.observed(observation, grown)
+            facts_then, expand = supposed.facts(facts, observed_then), supposed.order(order)
             preview = weighed(
-                expand, there, then, lambda change: future,
+                expand, facts_then, observed_then, lambda change: future,
                 self._cluster.config_entries() if observation.crush.weight_sets else None)
-            preview = preview.assessed(expand, there, then, options)
-            return {**preview.answer(expand, None, then, options), **preview.measured_eta,
+            preview = preview.assessed(expand, facts_then, observed_then, options)
+            return {**preview.answer(expand, None, observed_then, options), **preview.measured_eta,
                     'what_if': supposed.as_json()}
 
         return lose if order.verb == LOSE else grow
@@ -178,8 +180,8 @@ class CrushOrders:
 
     def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                      facts: OrderFacts) -> Preview:
-        """The preview of another CRUSH map. `bounds`: as of _preview_rule, for PGs that the map
-        does not allow to stay."""
+        """The preview of another CRUSH map. `bounds`: PGs that the map does not allow to stay move
+        before it is set, no more than map and balance require; None: they move with it."""
         try:
             crush_map = self._cluster.compiled_crush_map(
                 order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
@@ -195,14 +197,14 @@ class CrushOrders:
         if bounds is None or not preview.planned.unpinnable:
             _refuse_limit(order, 'no PGs move before the CRUSH map is set')
             return preview
-        return _obeyed_first(preview, observation, bounds, order)
+        return _with_first_moves(preview, observation, bounds, order)
 
     def _preview_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       _: OrderFacts) -> Preview:
         """The preview of another CRUSH rule of a pool. `bounds`: PGs move no more than the rule and
         the balance require; None: they end where the rule places them. Raises Refused."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
-        # Nothing but the rule changes; with the PGs that stay where they are.
+        # Of all PGs, also those that stay where they are; nothing but the rule changes.
         outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True, rule),
                             'preview the CRUSH rule')
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
@@ -223,9 +225,10 @@ class CrushOrders:
                 _refuse_limit(order, text)
                 warnings = [] if bounds is None else [text]
             finals = None if fewest_moves is None else fewest_moves.finals
+            # The rule while PGs move, which allows both places: the present or an intermediate one.
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
-            bridged = replace(pool, crush_rule=via)
-            planned = first_moves(observation, outlook, finals, changed=bridged)
+            planned = first_moves(observation, outlook, finals,
+                                  changed=replace(pool, crush_rule=via))
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if fewest_moves is None else bounds,
@@ -252,7 +255,7 @@ class CrushOrders:
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
         planned = first_moves(observation, outlook, changed=replace(pool, pg_num=numbers.pg_num))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
-        assert step is not None  # pg_num_ordered
+        assert step is not None  # pg_num_ordered refuses the present pg_num
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
                        pgs_made=pgs_made(pool, pg_num, outlook))
 
@@ -318,7 +321,7 @@ class CrushOrders:
         crush_map = self._before(observation) if moves is None else b''
         facts = replace(self._preview_facts(observation, rates), drained={
             osd: record.weight for osd, record in self._records.items()})
-        pins = dict(pins)  # the loop's own changes meanwhile
+        pins = dict(pins)  # the loop changes them meanwhile
 
         def work() -> Preview:
             if undone is not None and moves is not None:
@@ -340,20 +343,22 @@ class CrushOrders:
             raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s '
                           '(try again)'
                           % failure) from failure
+        # None: the maps differ in more than the weights of OSDs.
         weights = observation.crush.weights_towards(rules)
         if weights == {}:
             raise _nothing_to_restore(observation)
         outlook = _computed(self._cluster.outlook(
             observation.osdmap, weights or {}, None if weights else crush_map),
                             'preview the rollback')
-        serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
+        # OSDs that hold PGs, or are about to: they must not get weight 0 yet.
+        with_pgs = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         flights = campaign.flights.in_flight.values()
-        serving.update(osd for flight in flights for osd in flight.targets)
+        with_pgs.update(osd for flight in flights for osd in flight.targets)
         change: AnyChange
         if weights:
-            change = weights_back(weights, facts, serving)
+            change = weights_back(weights, facts, with_pgs)
         else:
-            change = map_back(rules, facts, serving, observation)
+            change = map_back(rules, facts, with_pgs, observation)
         preview = self._preview_of(change, observation, None if weights else crush_map, pins)
         if preview.no_outlook:
             raise _not_computed('preview the rollback', preview.no_outlook)
@@ -373,6 +378,8 @@ class CrushOrders:
     def _preview_of(self, change: AnyChange, observation: Observation,
                     crush_map: Optional[bytes],
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
+        """The preview of new CRUSH weights, or of a whole map (`crush_map`). `pins`: those of the
+        campaign that is rolled back, which show the entries from before it."""
         outlook = self._outlook(observation, change.weights, crush_map, True)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
@@ -385,7 +392,7 @@ class CrushOrders:
             self._store.put(CRUSH_MAP, base64.b64encode(preview.crush_map).decode())
         if preview.change.drained:
             weights = observation.crush.weights()
-            # A rollback that continues an earlier one finds tiny weights.
+            # Tiny weights, which a rollback finds that continues an earlier one, are not recorded.
             self._put_drained({**self._records, **{osd: Drained(
                 weights[osd], observation.osdmap.osds[osd].uuid
                 if osd in observation.osdmap.osds else '',
@@ -401,11 +408,12 @@ class CrushOrders:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
                              for osd, record in added.items()})
         elif order.verb == 'expand':
-            waiting_osds, osds = waiting(self.facts(observation)), observation.osdmap.osds
+            # '': the OSD is new.
+            why_not_new, osds = waiting(self.facts(observation)), observation.osdmap.osds
             # Until the weights are in force, an abort leaves the state after an earlier rollback.
             undone = self._undone(observation.osdmap)
             self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)
-                                         for osd in change.weights if waiting_osds.get(osd) == ''}})
+                                         for osd in change.weights if why_not_new.get(osd) == ''}})
 
     def ended(self) -> None:
         """The campaign has ended."""
@@ -429,16 +437,17 @@ class CrushOrders:
             self._put_drained({**records, **new})
 
     def replace_devices(self, osds: Collection[int]) -> None:
-        """The devices of these OSDs must not be filled again."""
+        """Forget that these OSDs were new: their devices must not be filled again."""
         self._put_added({osd: record for osd, record in self._added.items()
                          if osd not in osds})
 
     def forget_drains(self, observation: Observation, campaign: Campaign,
                       may_write: Callable[[], bool]) -> None:
-        """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
-        weight, which `undrain` must not replace by the earlier one. So is that of a new OSD after
-        the rollback of its expansion; the weights of another expansion, once they are in force,
-        overrule the rollback.
+        """Forget the record of a drain once the OSD is purged, since its id may be reused, or has a
+        weight again, which `undrain` must not replace by the earlier one.
+
+        Forget that an OSD was new once its expansion has ended, unless that was rolled back and the
+        OSD is still empty. The weights of another expansion, once in force, overrule a rollback.
 
         `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
         whether this mgr owns the journal.
@@ -466,14 +475,17 @@ class CrushOrders:
     def _drained(self, observation: Observation) -> Dict[int, float]:
         """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
 
-        An OSD of another uuid is a new one if its id was purged, which also clears `has_led`, and
-        not if it was destroyed.
+        An OSD with another uuid is new if the id was purged, which also clears `has_led`. If the
+        earlier OSD was only destroyed, its weight still counts.
         """
         weights, osds = observation.crush.weights(), observation.osdmap.osds
+
+        def is_new(osd: int, record: Drained) -> bool:
+            has_other_uuid = osd in osds and bool(record.uuid) and osds[osd].uuid != record.uuid
+            return weights[osd] == 0.0 and has_other_uuid and not osds[osd].has_led
+
         return {osd: record.weight for osd, record in self._records.items()
-                if weights.get(osd, 1.0) <= DRAINED_WEIGHT
-                and not (weights[osd] == 0.0 and osd in osds and record.uuid
-                         and osds[osd].uuid != record.uuid and not osds[osd].has_led)}
+                if weights.get(osd, 1.0) <= DRAINED_WEIGHT and not is_new(osd, record)}
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         if records != self._records:
@@ -492,33 +504,33 @@ class CrushOrders:
             self._added = records
 
 
-def _obeyed_first(preview: Preview, observation: Observation, bounds: Bounds,
-                  order: Order) -> Preview:
+def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds,
+                      order: Order) -> Preview:
     """The preview of a CRUSH map that does not allow PGs to stay: they move before it is set."""
     assert isinstance(preview.change, MapChange) and preview.outlook is not None
-    most, osdmap = order.upmaps_max, observation.osdmap
-    fewest = moves_for_map(preview.outlook, observation, bounds, most)
-    if most is not None and fewest.upmaps > most:
+    upmaps_max, osdmap = order.upmaps_max, observation.osdmap
+    fewest = moves_for_map(preview.outlook, observation, bounds, upmaps_max)
+    if upmaps_max is not None and fewest.upmaps > upmaps_max:
         raise Refused(errno.EINVAL, '--upmaps-max must be at least %d: the current CRUSH map does '
                       'not allow the other PGs to be where the new one places them'
                       % fewest.upmaps)
-    change = replace(preview.change, least=bounds, upmaps_max=most,
-                     limited=() if most is None else fewest.pools, balanced=fewest.balanced)
+    change = replace(preview.change, least=bounds, upmaps_max=upmaps_max,
+                     limited=() if upmaps_max is None else fewest.pools, balanced=fewest.balanced)
     outlook = replace(preview.outlook, finals=fewest.finals)
-    first = change.first_moves(observation, outlook, {})
-    if first is None:
+    moving_first = change.first_moves(observation, outlook, {})
+    if moving_first is None:
         _refuse_limit(order, 'no PGs move before the CRUSH map is set')
         return preview
-    after = replace(outlook, pgs={**outlook.pgs, **{
+    once_moved = replace(outlook, pgs={**outlook.pgs, **{
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
-        for pgid in first.pins}})
-    planned = plan_join(osdmap, after, change.drains(observation.crush, after),
+        for pgid in moving_first.pins}})
+    planned = plan_join(osdmap, once_moved, change.drains(observation.crush, once_moved),
                         observation.signals.pool_bytes)
     return replace(
-        preview, change=change, planned=planned, outlook=after, first=tuple(first.moves.values()),
-        entries=entries_with(planned, after, osdmap),
-        details=Details('crushmap', {'pgs': len(first.pins), 'least_moves': fewest.as_json()},
-                        upmaps=fewest.upmaps))
+        preview, change=change, planned=planned, outlook=once_moved,
+        first=tuple(moving_first.moves.values()), entries=entries_with(planned, once_moved, osdmap),
+        details=Details('crushmap', {'pgs': len(moving_first.pins),
+                                     'least_moves': fewest.as_json()}, upmaps=fewest.upmaps))
 
 
 def _refuse_limit(order: Order, why: str) -> None:
