@@ -60,21 +60,21 @@ class StoredClean:
 def look(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
          ratio: float) -> Tuple[LastClean, str]:
     """The state to compare with next, and the cause that remapped more than `ratio` of the PGs; ''
-    if none."""
+    if none. `clean`: the state to compare with now; None: unknown."""
     version, serving = observation.crush_version, _serving(observation.osdmap)
     identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:
         clean = _renumbered(clean, version)
     if clean is None or campaign.active:
-        still = (clean is not None and version == clean.last_version
-                 and serving == clean.serving)
+        unchanged = (clean is not None and version == clean.last_version
+                     and serving == clean.serving)
         return LastClean(version, serving, version,
-                         clean.changed if clean and still else observation.now, identity), ''
+                         clean.changed if clean and unchanged else observation.now, identity), ''
     if version != clean.last_version:
         clean = replace(clean, last_version=version, changed=observation.now, identity=identity)
     remapped = _remapped(observation.osdmap, serving)
     if remapped <= clean.remapped and observation.now - clean.changed > REMAP_SECONDS:
-        clean = replace(clean, crush_version=version)  # it has remapped no PG
+        clean = replace(clean, crush_version=version)  # the change has remapped no PG
     if not remapped and version == clean.crush_version:
         return LastClean(version, serving, version, clean.changed, identity), ''
     total = sum(pool.pg_num for pool in observation.osdmap.pools.values())
@@ -124,7 +124,7 @@ class AutoExpand:
         self._may_write = may_write
         self._clean: Optional[LastClean] = None
         #: Time of the last turn of this mgr.
-        self._looked: Optional[float] = None
+        self._looked_at: Optional[float] = None
         #: The CRUSH version of the stored state; -1: no state is stored.
         self._stored_version = -1
 
@@ -148,16 +148,17 @@ class AutoExpand:
         clean state."""
         clean = self._clean
         if clean is not None:
-            clean = replace(clean, changed=clean.changed + self._unobserved(observation.now))
-        self._looked = observation.now
+            not_observed = self._unobserved_seconds(observation.now)
+            clean = replace(clean, changed=clean.changed + not_observed)
+        self._looked_at = observation.now
         self._clean, why = look(clean, observation, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
             self._put(encode(self._clean.stored))
             self._stored_version = self._clean.crush_version
         return why
 
-    def _unobserved(self, now: float) -> float:
+    def _unobserved_seconds(self, now: float) -> float:
         """Seconds for which this mgr observed nothing, which do not count for the age of a
         change."""
-        passed = now - self._looked if self._looked is not None else 0.0
+        passed = now - self._looked_at if self._looked_at is not None else 0.0
         return passed if passed > LONGEST_TURN_SECONDS else 0.0

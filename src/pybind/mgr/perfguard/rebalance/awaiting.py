@@ -82,8 +82,8 @@ class Await:
         return self.waited + now - self.counted
 
     def counting(self, now: float, delayed: bool) -> 'Await':
-        """Stored at intervals, so that a later mgr knows how long it has lasted. `delayed`: this
-        time does not count."""
+        """With the time up to now counted, at intervals, so that a later mgr knows how long the
+        wait has lasted. `delayed`: this time does not count."""
         if now - self.counted < COUNT_SECONDS:
             return self
         waited = self.waited if delayed else self.waited_until(now)
@@ -108,16 +108,17 @@ class NewOsds(NamedTuple):
 
 def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
     """The OSDs that have appeared since the wait began: those that an expansion can take, and what
-    the others still lack. `earlier_osds`: as Await.others."""
-    weights, serving = facts.crush.weights(), waiting(facts)
+    the others still lack. `earlier_osds`: OSD -> uuid of those from before, if never a primary."""
+    # OSD that serves -> why an expansion leaves it out; '': it takes it.
+    weights, why_left_out = facts.crush.weights(), waiting(facts)
     osds, late = [], {}
     for osd, row in sorted(facts.osdmap.osds.items()):
         is_earlier = earlier_osds.get(osd) == row.uuid or row.has_led or osd in facts.drained
         if is_earlier or weights.get(osd, 0.0) > 0.0 or not row.exists or row.destroyed:
             continue
-        if serving.get(osd) == '':
+        if why_left_out.get(osd) == '':
             osds.append(osd)
-        elif serving.get(osd) == UNREPORTED:
+        elif why_left_out.get(osd) == UNREPORTED:
             late[osd] = UNREPORTED
         elif not row.up:
             late[osd] = 'is not up yet'
@@ -180,7 +181,7 @@ def weighed(campaign: Campaign) -> Mapping[int, float]:
 
 
 def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
-    """Of those that were added to the orchestrator since the order."""
+    """The hosts without OSDs in CRUSH that were added to the orchestrator since the order."""
     if record.hosts is None:
         return []
     managed = observation.orchestrating
@@ -190,7 +191,7 @@ def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
 
 
 def filling(record: Await, observation: Observation, campaign: Campaign) -> int:
-    """The id of the campaign that fills all of these OSDs; 0: none."""
+    """The id of the active campaign, if it fills the OSDs of the record; 0: none does."""
     if not campaign.active:
         return 0
     weights, ordered = observation.crush.weights(), weighed(campaign)
@@ -215,7 +216,8 @@ def over(record: Await, observation: Observation, campaign: Campaign) -> str:
             return ''
         why = 'campaign %d has ended' % record.campaign
     elif not empty_osds and not weighed(campaign).keys().isdisjoint(filled):
-        # By a campaign that has ended at once. Others may weigh some before the next ones boot.
+        # A campaign has weighed them, and ended at once. Weights that others set do not end the
+        # wait: further OSDs may boot.
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
     elif record.waited_until(observation.now) < record.within or is_delayed(record, campaign):
@@ -262,12 +264,12 @@ class Awaiting:
     def _forget(self) -> None:
         """Forget the wait."""
         self._record: Optional[Await] = None
-        self._found = NewOsds()
-        self._looked = self._option_read = float('-inf')
-        self._fill = _Expansion()
+        self._new_osds = NewOsds()
+        self._looked_at = self._option_read_at = float('-inf')
+        self._expansion = _Expansion()
         self._failure = ''
         #: The order whose command waits until the option is in force, and its answer.
-        self._asked: Optional[Tuple[WaitingOrder, Document]] = None
+        self._unanswered: Optional[Tuple[WaitingOrder, Document]] = None
         #: For `status`.
         self.reasons: Tuple[Reason, ...] = ()
 
@@ -329,8 +331,8 @@ class Awaiting:
                   options: Options) -> Optional[Document]:
         """Begin to await OSDs, and return the answer. None: the option is not in force yet. Raises
         Refused."""
-        if self._asked is not None and self._asked[0] is waiting_order:
-            return self._once_in_force(self._asked[1])
+        if self._unanswered is not None and self._unanswered[0] is waiting_order:
+            return self._once_in_force(self._unanswered[1])
         order: Order = waiting_order.order
         self._context.refuse_closing()
         facts = self._crush_orders.facts(observation, {})
@@ -342,7 +344,7 @@ class Awaiting:
         self._note(Event('request', AWAIT, 'by command'))
         self._forget()
         self._put(record)
-        self._asked = waiting_order, answer
+        self._unanswered = waiting_order, answer
         return None
 
     def _once_in_force(self, answer: Document) -> Optional[Document]:
@@ -354,7 +356,7 @@ class Awaiting:
 
     def _ordered(self, order: Order, observation: Observation, facts: OrderFacts,
                  options: Options) -> Await:
-        """The record of an order. Raises Refused."""
+        """The record of an order. Raises Refused if it is invalid, or not possible now."""
         if self.waits and self._record is not None and self._record.campaign:
             raise Refused(errno.EALREADY, 'campaign %d fills the OSDs of the previous order: wait '
                           'until it has ended' % self._record.campaign)
@@ -372,6 +374,7 @@ class Awaiting:
         if entries is None:
             raise Refused(errno.EIO, 'could not read the configuration database: try again')
         weight = order.weight or weight_found(entries)
+        # These two raise Refused for an invalid weight, and for names that do not exist.
         if weight is not None:
             weight_of(weight)
         named_osds(order.drain, facts, hosts=True)
@@ -415,20 +418,21 @@ class Awaiting:
     def end_if_over(self, observation: Observation, campaign: Campaign) -> None:
         """End the wait if its time is over, or its campaign has ended."""
         assert self._record is not None
-        begun = self._record.campaign or filling(self._record, observation, campaign)
-        record = replace(self._record, campaign=begun)
-        self._put(record if begun else record.counting(
+        campaign_id = self._record.campaign or filling(self._record, observation, campaign)
+        record = replace(self._record, campaign=campaign_id)
+        self._put(record if campaign_id else record.counting(
             observation.now, is_delayed(record, campaign)))
         why = over(self._record, observation, campaign)
         if why:
             self.end(why, self._record.osds)
 
     def _borrow_or_give_back(self, now: float) -> None:
-        """One step: borrow the option, or give it back."""
+        """Borrow the option, or give it back, by one step. Forget the record once nothing is left
+        to do or to report."""
         record = self._record
         assert record is not None
         if self._is_due(record, now):
-            self._option_read = now
+            self._option_read_at = now
             entries = self._context.cluster.config_entries()
             if entries is not None:
                 self._end_if_changed(entries)
@@ -443,7 +447,7 @@ class Awaiting:
         """A value that is in force is read at intervals."""
         borrowed = record.option
         return borrowed is not None and (not borrowed.seen or bool(record.ended)) \
-            or not record.ended and now - self._option_read >= OPTION_SECONDS
+            or not record.ended and now - self._option_read_at >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
         """End the wait if others have changed the option for some OSDs, or one that is not
@@ -470,10 +474,10 @@ class Awaiting:
             else:
                 self._note(Event(KIND, why))
         elif step.held is None:
-            # Another admin may have ordered 0 meanwhile, which the cluster does not show.
+            # Name the value: another admin may have ordered 0 meanwhile, which does not show.
             self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
                              if borrowed.found is None else 'it is %s' % borrowed.found))
-        if step.send and step.held is not None and self._context.kept():
+        if step.send and step.held is not None and self._context.journal_is_stored():
             self._send(set_option(OPTION_KEY, borrowed.found if self._record.ended else EMPTY))
 
     def _send(self, action: SetOption) -> None:
@@ -489,17 +493,17 @@ class Awaiting:
     def _look(self, observation: Observation) -> None:
         """Read which OSDs are new, at intervals."""
         assert self._record is not None
-        if observation.now - self._looked < LOOK_SECONDS:
+        if observation.now - self._looked_at < LOOK_SECONDS:
             return
-        self._looked = observation.now
+        self._looked_at = observation.now
         record, new = self._record, new_osds(self._record.others,
                                              self._crush_orders.facts(observation))
         if new.osds != record.osds:
-            self._fill = _Expansion()
+            self._expansion = _Expansion()
         appeared = {osd: record.appeared.get(osd, observation.now)
                     for osd in (*new.osds, *new.late)}
         self._put(replace(record, osds=new.osds, appeared={**record.appeared, **appeared}))
-        self._found = new._replace(hosts=hosts_without_osds(record, observation))
+        self._new_osds = new._replace(hosts=hosts_without_osds(record, observation))
 
     def _expand(self, observation: Observation, campaign: Campaign, settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
@@ -511,7 +515,7 @@ class Awaiting:
         waits = self._waits_for(record, observation.now, active_id, settle)
         if not waits:
             self._begin(record, observation, fill)
-            waits = self._fill.retry.waits or 'the effects of the expansion are being computed'
+            waits = self._expansion.retry.waits or 'the effects of the expansion are being computed'
         time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
         after = 'once campaign %d has ended, ' % active_id if active_id else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
@@ -523,7 +527,7 @@ class Awaiting:
     def _waits_for(self, record: Await, now: float, active_id: int, settle: float) -> str:
         """What has to come before the expansion; '': nothing. `active_id`: of the active campaign,
         0: none."""
-        late = self._found.late
+        late = self._new_osds.late
         quiet_seconds = now - max(record.appeared.values(), default=record.since)
         if record.option is not None and not record.option.seen:
             return 'waiting until %s is 0' % INITIAL_WEIGHT
@@ -535,7 +539,7 @@ class Awaiting:
         if booting:
             return 'expands when %s' % listed(
                 ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED)
-        hosts = self._found.hosts
+        hosts = self._new_osds.hosts
         if hosts and quiet_seconds < BOOT_SECONDS:
             return 'expands when %s, which the orchestrator has added, %s OSDs, or in %s' % (
                 listed(hosts, NAMED), 'has' if len(hosts) == 1 else 'have',
@@ -551,18 +555,18 @@ class Awaiting:
                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """Begin the expansion by the OSDs of `record`, and note a refusal, after which it is tried
         again."""
-        pending, retry = self._fill.pending, self._fill.retry
+        pending, retry = self._expansion.pending, self._expansion.retry
         if not retry.is_due(observation.now):
             return
         name = osds_text(record.osds)
-        why = self._store.interrupted
+        lost_state = self._store.interrupted
         order = Order('expand', tuple('osd.%d' % osd for osd in record.osds),
                       weight=record.weight, drain=record.drain)
 
         def carry_out() -> Optional[Document]:
-            if why:
-                raise Refused(errno.EPERM, why + ' ("campaign prepare" acknowledges this)')
-            if pending.job is None:
+            if lost_state:
+                raise Refused(errno.EPERM, lost_state + ' ("campaign prepare" acknowledges this)')
+            if pending.job is None:  # the effects are not being computed yet
                 facts = self._crush_orders.facts(observation)
                 unusual = warnings(order, change_of(order, facts), facts)
                 if unusual:
@@ -573,9 +577,11 @@ class Awaiting:
         after, refused = replace(retry, name=name).attempt(observation.now, carry_out)
         if refused is None:
             return
-        if after.waits != retry.waits and not (refused.not_fit and retry.waits):
+        # Refusals for the state of the cluster may change with each report: only the first counts.
+        is_repeated = after.waits == retry.waits or refused.not_fit and retry.waits
+        if not is_repeated:
             self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
-        self._fill = _Expansion(after)
+        self._expansion = _Expansion(after)
 
 
 def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:

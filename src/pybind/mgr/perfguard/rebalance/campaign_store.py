@@ -58,7 +58,7 @@ class CampaignStore:
         self._saved_at = 0.0
         #: The PGs that cannot be pinned, the campaign's phase then, and when they were written.
         self._unpinnable: Mapping[str, Unpinnable] = {}
-        self._phase: Optional[Phase] = None
+        self._unpinnable_phase: Optional[Phase] = None
         self._unpinnable_at = 0.0
         self._led = LedStore(store)
 
@@ -100,7 +100,7 @@ class CampaignStore:
         self._led.load(())
 
     def due(self, campaign: Campaign, sending: bool) -> bool:
-        """Whether `save` would write something."""
+        """Whether `save` would write something; `sending`: commands of the campaign follow."""
         return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
 
     def save(self, campaign: Campaign, sending: bool = True) -> None:
@@ -149,12 +149,12 @@ class CampaignStore:
         if campaign.pinning.unpinnable == self._unpinnable:
             return False
         passed = self._clock() - self._unpinnable_at
-        return (campaign.phase is not self._phase or passed >= UNPINNABLE_SECONDS
+        return (campaign.phase is not self._unpinnable_phase or passed >= UNPINNABLE_SECONDS
                 or not campaign.pinning.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
         self._store.put_or_remove(UNPINNABLE, encode(campaign.pinning.unpinnable, UnpinnablePgs))
-        self._unpinnable, self._phase = campaign.pinning.unpinnable, campaign.phase
+        self._unpinnable, self._unpinnable_phase = campaign.pinning.unpinnable, campaign.phase
         self._unpinnable_at = self._clock()
 
 
@@ -212,7 +212,8 @@ class PinStore(PinIndex):
 
     def _write(self, pins: Pins) -> None:
         """Write one document."""
-        only_goals = all(_has_other_goal(pin, self.get(pgid)) for pgid, pin in pins.items())
+        only_goals = all(_differs_in_goal_at_most(pin, self.get(pgid))
+                         for pgid, pin in pins.items())
         name = '%s%06d' % (PINS_PREFIX, self._next)
         self._next += 1
         self._store.put(name, {GOALS: encode({pgid: pin.goal for pgid, pin in pins.items()}, Goals)}
@@ -278,25 +279,26 @@ class PinStore(PinIndex):
         self._contents[name], self._needing_pgs[name] = list(pins), set()
         if only_goals:
             self._goals.add(name)
-        # One tuple for all: there may be 100,000 PGs.
-        alone = (name,)
+        # One tuple for all PGs that no other document lists: there may be 100,000.
+        only_name = (name,)
         for pgid, pin in pins.items():
             self._put(pgid, pin)
             before = self._documents_of.get(pgid)
-            self._documents_of[pgid] = (*before, name) if before is not None else alone
+            self._documents_of[pgid] = (*before, name) if before is not None else only_name
         self._find_needless(pins, [name])
 
     def _documents_needed_by(self, pgid: str) -> Tuple[str, ...]:
         """The documents that a PG needs: those with its last record and its last goal. If it is not
         pinned, only those that overrule others, as long as these exist."""
         listed = self._documents_of.get(pgid, ())
-        records = [number for number, name in enumerate(listed) if name not in self._goals]
-        if not records:
+        with_record = [index for index, name in enumerate(listed) if name not in self._goals]
+        if not with_record:
             return ()
-        goal = listed[-1:] if records[-1] < len(listed) - 1 else ()
-        if pgid in self._pins or len(records) > 1:
-            return (listed[records[-1]], *goal)
-        return goal
+        last_goal = listed[-1:] if with_record[-1] < len(listed) - 1 else ()
+        overrules_record = len(with_record) > 1
+        if pgid in self._pins or overrules_record:
+            return (listed[with_record[-1]], *last_goal)
+        return last_goal
 
     def _find_needless(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
         """Note which documents no PG needs any longer: of `names`, and of those that list one of
@@ -336,24 +338,25 @@ def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pi
     return {}, pins
 
 
-def _has_other_goal(pin: PinRecord, stored: Optional[PinRecord]) -> bool:
-    """Whether the pin differs from the known one in its goal at most."""
+def _differs_in_goal_at_most(pin: PinRecord, stored: Optional[PinRecord]) -> bool:
+    """Whether a document of goals suffices for the pin: the stored one equals it otherwise."""
     return stored is not None and pin.rest == stored.rest
 
 
 def parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
-    """`pins` in parts, for each of which PinStore.note writes a single value if it has the `stored`
-    ones. Pure, for any thread."""
-    goals: Dict[Optional[UpmapEntry], Dict[str, PinRecord]] = {}
+    """`pins` in parts, for each of which PinStore.note writes one document that fits into a single
+    value, if its present pins are `stored`. Pure, for any thread."""
+    by_goal: Dict[Optional[UpmapEntry], Dict[str, PinRecord]] = {}
     whole: Dict[str, PinRecord] = {}
     for pgid, pin in pins.items():
-        if _has_other_goal(pin, stored.get(pgid)):
-            goals.setdefault(pin.goal, {})[pgid] = pin
+        if _differs_in_goal_at_most(pin, stored.get(pgid)):
+            by_goal.setdefault(pin.goal, {})[pgid] = pin
         else:
             whole[pgid] = pin
+    # PGs with the same goal are neighbours: a document contains a goal once, and a PG id for each.
     yield from _parts(
         (pgid, pin, _json_length(encode(goal, Optional[UpmapEntry])) + _PUNCTUATION, len(pgid) + 1)
-        for goal, of_goal in goals.items() for pgid, pin in of_goal.items())
+        for goal, of_goal in by_goal.items() for pgid, pin in of_goal.items())
     yield from _parts((pgid, pin, 0, _json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
                       for pgid, pin in whole.items())
 
@@ -363,8 +366,8 @@ _PUNCTUATION = 16
 
 
 def _parts(rows: Iterable[Tuple[str, PinRecord, int, int]]) -> Iterator[Dict[str, PinRecord]]:
-    """Rows of pins that fit into a document each. `rows`: PG, pin, bytes for all neighbours with
-    the same goal, bytes for the PG."""
+    """The pins in parts that fit into a document each. `rows`: PG, pin, bytes that it shares with
+    neighbours of the same goal, and bytes of its own."""
     part: Dict[str, PinRecord] = {}
     goal, room = None, 0
     for pgid, pin, shared, own_bytes in rows:
@@ -493,8 +496,8 @@ class LedStore:
     def put(self, mappings: Sequence[Ahead]) -> List[Numbers]:
         """Store what has changed in the mappings of a campaign; returns the documents of each."""
         stored = self._stored or [({}, ()) for _ in mappings]
-        self._stored = [(ahead, self._put(ahead, row, mappings))
-                        for ahead, row in zip(mappings, stored)]
+        self._stored = [(ahead, self._put(ahead, replaced, mappings))
+                        for ahead, replaced in zip(mappings, stored)]
         return [numbers for _, numbers in self._stored]
 
     @property
@@ -515,17 +518,17 @@ class LedStore:
             if not goes_on():
                 return
 
-    def _put(self, ahead: Ahead, row: Tuple[Ahead, Numbers],
+    def _put(self, ahead: Ahead, replaced: Tuple[Ahead, Numbers],
              mappings: Sequence[Ahead]) -> Numbers:
         """Store a mapping, and return the numbers of its documents.
 
-        `row`: what is stored in its place, with its documents: if the mapping only extends that,
-        only what is new is written. `mappings`: all that are being stored.
+        `replaced`: the stored mapping in its place, with its documents: if the new one only extends
+        that, only what is new is written. `mappings`: all that are being stored.
         """
         for stored, numbers in self._stored:
             if stored is ahead:
                 return numbers  # perhaps in another place
-        extended, numbers = row if row[0].keys() <= ahead.keys() else ({}, ())
+        extended, numbers = replaced if replaced[0].keys() <= ahead.keys() else ({}, ())
         new = {pgid: led for pgid, led in ahead.items() if extended.get(pgid) != led}
         if not new:
             return numbers

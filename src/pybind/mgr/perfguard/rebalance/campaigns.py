@@ -39,7 +39,7 @@ class CampaignContext:
     tools: ToolThread
     note: Callable[[Event], None]
     #: Whether the mons have stored the journal.
-    kept: Callable[[], bool]
+    journal_is_stored: Callable[[], bool]
     #: Whether this mgr owns the journal.
     may_write: Callable[[], bool]
     #: Raises Refused during a shutdown; the second one also ends a completed one.
@@ -75,7 +75,7 @@ class Campaigns:
         self.current = NO_CAMPAIGN
         self.stored = CampaignStore(self._context.store, self._clock)
         self.pins = PinStore(self._context.store, self._clock)
-        #: The pins that are yet to be stored; None: an mgr that failed had them.
+        #: The pins that are yet to be stored; None: only an mgr that failed knew them.
         self._parts: Optional[List[Dict[str, PinRecord]]] = None
         #: A campaign that has not begun, and is being removed from the store.
         self._abandoned: Optional[Campaign] = None
@@ -215,7 +215,7 @@ class Campaigns:
             if self.pins.is_tidy:
                 self._remove(self._abandoned)
         if not self.storing:
-            self._parts = None  # of pins that an abort may change
+            self._parts = None  # an abort may have changed the pins
             return
         if not self._may_write():
             return
@@ -314,7 +314,8 @@ def _lacks_pins(campaign: Campaign) -> bool:
 
 def _taken_over(campaign: Campaign, now: float) -> Campaign:
     """The campaign of an mgr that may have failed before it sent its commands: these attempts do
-    not count. Bursts and releases may still arrive, so one attempt of each remains."""
+    not count. Commands of a change and of releases may still arrive: one attempt of each remains.
+    """
     change = campaign.change
     if change is not None and change.stage is ChangeStage.SENT:
         change = replace(change, times=max(1, change.times - 1))

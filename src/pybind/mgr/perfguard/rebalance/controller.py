@@ -92,7 +92,7 @@ class RebalanceController:
         self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
-        #: The last time of unanswered commands.
+        #: When commands were last unanswered, or took long: their readback is awaited from then on.
         self.unanswered_at = self._context.clock()
         #: Seconds until the mons answered the last batches of upmaps.
         self._commit_seconds: Deque[float] = deque(maxlen=MEASURED_COMMITS)
@@ -102,7 +102,7 @@ class RebalanceController:
     def load(self) -> List[str]:
         """Continue from the stored state; returns texts on what cannot be read.
 
-        More than once where another mgr may have been active for a while.
+        Also called later, once another mgr may have been active for a while.
         """
         lost = self.campaigns.load()
         self._forget()
@@ -181,7 +181,7 @@ class RebalanceController:
                       again: bool = False) -> Optional[Refused]:
         """Carry out a request of an operator; returns why that is no longer possible. `again`: a
         refusal was logged a moment ago."""
-        self._pin_goals.look_again()
+        self._pin_goals.look_again()  # the request may change what they depend on
         try:
             self._check(request, observation)
             if request.verb == 'prepare':
@@ -203,7 +203,7 @@ class RebalanceController:
     def _check(self, request: Request, observation: Observation) -> None:
         """Raise Refused if the request is not possible now."""
         check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
-              unfit(observation.osdmap), self._loose(observation), self.awaiting.waits)
+              unfit(observation.osdmap), self._why_not_finish(observation), self.awaiting.waits)
         if request.verb == 'prepare':
             self.campaigns.refuse_removing()
         if request.verb == 'pin':
@@ -248,7 +248,7 @@ class RebalanceController:
         return self._orders.carry_out(waiting, observation, view)
 
     def _arriving(self, observation: Observation) -> int:
-        """PGs in flight that an abort lets arrive."""
+        """The number of PGs in flight that an abort cannot pin back, and so lets arrive."""
         campaign, options = self.campaign, self.overridden(self._context.options())
         if not campaign.active:
             return 0
@@ -256,6 +256,8 @@ class RebalanceController:
             campaign, self.pins, self.release_moves.moves, observation, options)))
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
+        """The order with which the campaign of an approved one begins, such as the drain of a
+        replacement, and a function that journals the rest."""
         if order.verb != REPLACE:
             return order, lambda: None
         return self.replacing.draining(order, observation, self.campaign)
@@ -334,17 +336,19 @@ class RebalanceController:
         may_begin = options.auto_expand and self._may_write() and not self.campaigns.removing
         if not why or not may_begin or unfit(observation.osdmap):
             return
-        decided_by_operators = self._context.store.interrupted
+        # Why an operator has to decide.
+        why_not = self._context.store.interrupted
         if self.campaign.held:
             # Its pins would be released, and its rollback would become impossible.
-            decided_by_operators = 'campaign %d is aborted and keeps PGs pinned' % self.campaign.id
-        if decided_by_operators:
-            self._note(Event('refused', 'auto_expand', '%s, but %s' % (why, decided_by_operators)))
+            why_not = 'campaign %d is aborted and keeps PGs pinned' % self.campaign.id
+        if why_not:
+            self._note(Event('refused', 'auto_expand', '%s, but %s' % (why, why_not)))
             self._auto_expand.forget()
             return
         self._begin_unannounced(observation, 'auto_expand', why)
 
     def _begin_unannounced(self, observation: Observation, subject: str, why: str) -> None:
+        """Begin a campaign for PGs that are remapped already."""
         self._note(Event('request', subject, why))
         # The CRUSH change has already happened, at an unknown version.
         self.campaign = self.campaigns.begin_after(observation, 'auto')
@@ -354,7 +358,7 @@ class RebalanceController:
         if not self.replacing or not self._may_write() or self.campaigns.removing:
             return
 
-        def catch(why: str) -> None:
+        def begin_for_remapped(why: str) -> None:
             if not unfit(observation.osdmap):
                 self._begin_unannounced(observation, REPLACE, why)
 
@@ -362,7 +366,7 @@ class RebalanceController:
             observation, self.campaign, options.auto_expand_settle,
             lambda waiting, order: self._orders.change(waiting, observation, order,
                                                        why='new devices are in use'),
-            catch, self._context.cluster.remove_osd)
+            begin_for_remapped, self._context.cluster.remove_osd)
 
     def _go_on_awaiting(self, observation: Observation, options: Options) -> None:
         """Expand the OSDs that were awaited."""
@@ -373,7 +377,8 @@ class RebalanceController:
 
         self.awaiting.turn(observation, self.campaign, options.auto_expand_settle, fill)
 
-    def _loose(self, observation: Observation) -> str:
+    def _why_not_finish(self, observation: Observation) -> str:
+        """What "campaign finish" would leave behind, or set moving; '': nothing."""
         return ''.join(self.left_intermediate(observation.osdmap)) or unpinned_warning(
             self.campaign, self.campaigns.pins_held_back, observation, self._context.options())
 
@@ -412,7 +417,7 @@ class RebalanceController:
         self.pins.note(decision.new_pins)
         self.campaign = decision.campaign
         self.campaigns.stored.save(self.campaign, sending)
-        if not self._context.kept():
+        if not self._context.journal_is_stored():
             # The next turn decides again, and forgets new pins that the OSDMap does not show.
             self.campaign = before
             self.campaigns.stored.write_again()
@@ -421,7 +426,7 @@ class RebalanceController:
             self._note(event)
         outcome = self._execute(decision.actions)
         if decision.campaign.change != before.change:
-            # That may have taken a minute.
+            # Sending a change may have taken a minute: its readback is awaited from now on.
             self.unanswered_at = self._context.clock()
         if outcome.unanswered:
             self.campaign = replace(self.campaign, pinning=self.campaign.pinning.count_again(
@@ -473,7 +478,7 @@ class RebalanceController:
                                    self.campaign.pinning.unpinnable),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
-            loose=self._loose(observation),
+            loose=self._why_not_finish(observation),
             idle_osds=sum(1 for osd in observation.crush.light_osds
                           if osd in observation.osdmap.osds
                           and observation.osdmap.osds[osd].is_up_and_in),
