@@ -101,15 +101,16 @@ class _Causes:
         """The groups in which the reads and the writes count that an OSD has counted since `begin`:
         by what may have slowed them."""
         begin -= AFTER_SECONDS
-        if self.troubled >= begin or self.since > begin + AFTER_SECONDS:
+        is_known = self.since <= begin + AFTER_SECONDS
+        if self.troubled >= begin or not is_known:
             return _UNSURE, _UNSURE
         group = _STILL
         if self.moving >= begin:
             group = _MOVING if self.moved.get(osd, 0.0) >= begin else _AWAY
         # Writes also wait for slow replicas.
         any_slow = any(when >= begin for when in self.slow.values())
-        own_slow = self.slow.get(osd, 0.0) >= begin
-        return (_UNSURE if own_slow or any_slow and erasure else group,
+        is_slow = self.slow.get(osd, 0.0) >= begin
+        return (_UNSURE if is_slow or any_slow and erasure else group,
                 _UNSURE if any_slow else group)
 
 
@@ -148,7 +149,7 @@ class Bill:
         clients = turn.clients
         if clients.time == self.counted or clients.time < turn.started:
             return bill
-        bill = replace(bill, counted=clients.time, ops=self.ops + _number(clients),
+        bill = replace(bill, counted=clients.time, ops=self.ops + _op_count(clients),
                        erasure=self.erasure or turn.erasure)
         for sample in clients.counted:
             end = clients.time - sample.age
@@ -166,8 +167,8 @@ class Bill:
             recorded = settings.get(key, BorrowedSetting(setting.put))
             settings[key] = BorrowedSetting(
                 setting.put, round(recorded.seconds + (seconds if key in earlier else 0.0), 3),
-                key in held, key not in held and _is_given_up(key, (now, before)))
-        # The mons have not accepted these.
+                held=key in held, left=key not in held and _is_given_up(key, (now, before)))
+        # Without those that the mons did not accept.
         return replace(self, settings={key: setting for key, setting in settings.items()
                                        if key not in now.refused})
 
@@ -205,26 +206,27 @@ class Bill:
 
     def _explained(self, kind: str, column: str) -> Tuple[float, float, float]:
         """How many of the slow operations of a kind movement explains, how many it does not, and
-        how many may be either; see the docstring of this module. `column`: of Tail, which says
-        from which latency on they are slow."""
+        how many may be either, by the rules in the docstring of this module. `column`: "slow" or
+        "very_slow" of Tail."""
         still, away, moving, unsure = (self._tail(group, kind)
                                        for group in (_STILL, _AWAY, _MOVING, _UNSURE))
-        before = (self.quiet.read if kind == READ_KIND else self.quiet.write).tail
-        quiet_share, away_share = _share(still.plus(before), column), _share(away, column)
+        quiet = (self.quiet.read if kind == READ_KIND else self.quiet.write).tail
+        quiet_share, away_share = _share(still.plus(quiet), column), _share(away, column)
+        # Then a PG in flight elsewhere may be the cause.
         waits_for_others = kind == WRITE_KIND or self.erasure
-        # The share that is slow without movement, and the one up to which that may be so.
-        most_share = max((share for share in (quiet_share, away_share) if share is not None),
-                         default=None)
-        least_share = quiet_share if waits_for_others else most_share
-        away_others = _up_to(away, column, quiet_share if waits_for_others else 1.0)
-        unsure_others = _up_to(unsure, column, quiet_share)
-        moving_others = _up_to(moving, column, least_share)
-        others = _of(still, column) + away_others + unsure_others + moving_others
-        unknown = (_of(away, column) - away_others) + (_of(unsure, column) - unsure_others)
-        remaining = _of(moving, column) - moving_others
-        if least_share is None or most_share is None:
+        # The share of operations to expect slow without movement, at least and at most.
+        most_expected = max((share for share in (quiet_share, away_share) if share is not None),
+                            default=None)
+        least_expected = quiet_share if waits_for_others else most_expected
+        away_others = _slow_up_to(away, column, quiet_share if waits_for_others else 1.0)
+        unsure_others = _slow_up_to(unsure, column, quiet_share)
+        moving_others = _slow_up_to(moving, column, least_expected)
+        others = _slow(still, column) + away_others + unsure_others + moving_others
+        unknown = (_slow(away, column) - away_others) + (_slow(unsure, column) - unsure_others)
+        remaining = _slow(moving, column) - moving_others
+        if least_expected is None or most_expected is None:
             return 0.0, others, unknown + remaining
-        undecided = min(remaining, moving.ops * (most_share - least_share))
+        undecided = min(remaining, moving.ops * (most_expected - least_expected))
         return remaining - undecided, others, unknown + undecided
 
 
@@ -232,27 +234,27 @@ def _key(group: str, kind: str) -> str:
     return '%s %s' % (group, kind)
 
 
-def _of(tail: Tail, column: str) -> float:
+def _slow(tail: Tail, column: str) -> float:
     return tail.slow if column == 'slow' else tail.very_slow
 
 
 def _share(tail: Tail, column: str) -> Optional[float]:
-    return _of(tail, column) / tail.ops if tail.ops >= LEAST_SHARE_OPS else None
+    return _slow(tail, column) / tail.ops if tail.ops >= LEAST_SHARE_OPS else None
 
 
-def _up_to(tail: Tail, column: str, share: Optional[float]) -> float:
-    """The slow operations up to this share of all; None: not known."""
-    return 0.0 if share is None else min(_of(tail, column), tail.ops * share)
+def _slow_up_to(tail: Tail, column: str, share: Optional[float]) -> float:
+    """The slow operations up to this share of all operations; `share`: None: not known."""
+    return 0.0 if share is None else min(_slow(tail, column), tail.ops * share)
 
 
 def _together(parts: Iterable[Tuple[float, float, float]]) -> SlowOps:
     movement, others, unknown = (sum(column) for column in zip(*parts))
     total, explained = round(movement + others + unknown), round(movement)
-    rest = min(total - explained, round(others))
-    return SlowOps(total, explained, rest, total - explained - rest)
+    by_others = min(total - explained, round(others))
+    return SlowOps(total, explained, by_others, total - explained - by_others)
 
 
-def _number(clients: Clients) -> int:
+def _op_count(clients: Clients) -> int:
     return sum(row.read.number + row.write.number for row in clients.rows
                if row.read.sane and row.write.sane)
 

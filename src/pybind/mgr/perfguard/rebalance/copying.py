@@ -108,22 +108,25 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
         copying = replace(copying, changed=now, idle=reading.idle)
     if not reading.idle:
         copying = replace(copying, idle=False)
-    passed = now - copying.changed
-    if reading.lowered and passed >= SLOWER_SECONDS and copying.step < len(STEPS) - 1:
+    step_seconds = now - copying.changed
+    if reading.lowered and step_seconds >= SLOWER_SECONDS and copying.step < len(STEPS) - 1:
         return replace(copying, step=copying.step + 1, changed=now)
-    if not copying.step or now < copying.faster_used - (FASTER_AT_ONCE - 1) * FASTER_EVERY_SECONDS:
+    # Each change to a faster pace adds an interval to `faster_used`, of FASTER_AT_ONCE at most.
+    too_often = now < copying.faster_used - (FASTER_AT_ONCE - 1) * FASTER_EVERY_SECONDS
+    if not copying.step or too_often:
         return copying
     faster = replace(
         copying, faster_used=max(copying.faster_used, now) + FASTER_EVERY_SECONDS)
     if reading.idle and not copying.idle:
         return replace(faster, idle=True)
-    if reading.comfortable and passed >= FASTER_SECONDS:
+    if reading.comfortable and step_seconds >= FASTER_SECONDS:
         return replace(faster, step=copying.step - 1, changed=now)
     return copying
 
 
 def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
-    """The state that the options depend on; '' if nothing is to be borrowed."""
+    """What the options to borrow depend on, as text; '' if nothing is to be borrowed. `mode`:
+    pace_copying."""
     recovering = copying.degraded and now - copying.degraded < RECOVERED_SECONDS
     if mode == OFF or recovering or copying.idle or not copying.step:
         return ''
@@ -151,8 +154,8 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     values: Dict[str, str] = {}
     if WPQ in schedulers and number(set_by_others.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
-            now = number(set_by_others[name]) if name in set_by_others else default
-            if (mode == ON or name not in set_by_others) and now < copying.seconds:
+            seconds = number(set_by_others[name]) if name in set_by_others else default
+            if (mode == ON or name not in set_by_others) and seconds < copying.seconds:
                 values[name] = '%g' % copying.seconds
     profile = set_by_others.get(PROFILE)
     if MCLOCK in schedulers and (profile is None or (

@@ -92,8 +92,8 @@ def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
     """Seconds between two proposals while PGs are released; None: unchanged."""
     if fast_peering == 'off':
         return None
-    fitting = [seconds for most_pgs, most_bytes, seconds in FAST_PROPOSALS
-               if epoch.pgs <= most_pgs and epoch.stored_bytes <= most_bytes
+    fitting = [seconds for max_pgs, max_bytes, seconds in FAST_PROPOSALS
+               if epoch.pgs <= max_pgs and epoch.stored_bytes <= max_bytes
                and epoch.upmap_seconds <= float(seconds)]
     if not fitting and fast_peering == 'on':
         return FAST_PROPOSALS[-1][2]
@@ -122,7 +122,9 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
 
 def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
                    osdmap: OsdMap) -> Dict[str, str]:
-    """While PGs of the campaign peer, or may peer at any moment."""
+    """Options of the mons that let PGs peer sooner -> value, while PGs of the campaign peer, or may
+    peer at any moment; {} otherwise. `releasing`: PGs are being released."""
+    # The operator is about to change CRUSH, or has changed it.
     changing = campaign.change is None and (
         campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
         and campaign.progress.turned - campaign.phase_since < PREPARED_SECONDS)

@@ -97,6 +97,7 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
         return Reconciled(holds.put(NOREBALANCE_KEY, None), (), (
             'norebalance was set outside perfguard, too: perfguard leaves it set',))
     if not wanted:
+        # A change by others counts until the flag is no longer wanted.
         holds = retaken(holds, NOREBALANCE_KEY)
     held = holds.flag
     if held is None:
@@ -131,14 +132,14 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
             if active == 'false':
                 return Reconciled(holds)
             if not begin:
-                return _theirs(holds)
+                return _switched_on_by_others(holds)
             if settings.stored is None:
                 return Reconciled(holds)
             return Reconciled(holds.put(BALANCER, Held(_stored_active(settings), 'false')),
                               (SetBalancer(False),))
         step = hold(held, _balancer_value(held, settings))
         if step.held is None:
-            return _theirs(holds)
+            return _switched_on_by_others(holds)
         return Reconciled(holds.put(BALANCER, step.held),
                           (SetBalancer(False),) if step.send else ())
     if held is None or settings.stored is None:
@@ -154,7 +155,7 @@ def _stored_active(settings: Settings) -> str:
 
 
 def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
-    """The value of the balancer that `hold` is to see.
+    """The value of the balancer to compare with the borrowed one, as `hold` does.
 
     Only the value in force shows that the balancer is off. As long as that was not seen, or while
     it is given back, the value in force may be an old one: then the entry in the database tells
@@ -169,7 +170,7 @@ def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
     return balancer.found if settings.stored is None or stored == balancer.put else stored
 
 
-def _theirs(holds: Holds) -> Reconciled:
+def _switched_on_by_others(holds: Holds) -> Reconciled:
     """Others have switched on the balancer during the campaign."""
     return Reconciled(
         holds.put(BALANCER, None).give_up(BALANCER), (),
@@ -264,6 +265,7 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and change.gathers \
             and change.stage is ChangeStage.WANTED:
+        # All commands of the change, with its pins, are to be in one epoch.
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.flights.in_flight)
@@ -294,15 +296,16 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                           ) -> Tuple[Holds, List[Action], List[str]]:
     """One step towards the wanted values; other borrowed options are given back.
 
-    `stored`: options of the database, as Settings.mon; None: not read this time, so nothing
-    changes. Returns the holds, the actions, and texts on options that others have changed.
+    `stored`: options of the configuration database, by their keys in Holds; None: not read this
+    time, so nothing changes. Returns the holds, the actions, and texts on options that others have
+    changed.
     """
     if stored is None:
         return holds, [], []
     borrowed = holds.mon
     held_after: Dict[str, Held] = {}
     actions: List[Action] = []
-    theirs: List[str] = []
+    changed_by_others: List[str] = []
     for name, before in borrowed.items():
         now = stored.get(name)
         if name not in wanted:
@@ -312,7 +315,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
         else:
             step = hold_other(before, now, wanted[name])
         if step.theirs:
-            theirs.append(name)
+            changed_by_others.append(name)
         if step.held is not None:
             held_after[name] = step.held
     for name, value in wanted.items():
@@ -323,15 +326,15 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                 if name in held_after and not held_after[name].seen]
     notices = ['%s was changed outside perfguard: perfguard leaves it alone from now on'
                % option_text(name)
-               for name in theirs]
+               for name in changed_by_others]
     other_settings = {key: setting for key, setting in holds.held.items() if key not in borrowed}
-    holds = replace(holds.give_up(*theirs), held={**other_settings, **held_after})
-    notices += _of_scrubs(
+    holds = replace(holds.give_up(*changed_by_others), held={**other_settings, **held_after})
+    notices += _scrub_notices(
         borrowed.get(OSD_OPTION + MAX_SCRUBS), held_after.get(OSD_OPTION + MAX_SCRUBS))
     return holds, actions, notices
 
 
-def _of_scrubs(before: Optional[Held], now: Optional[Held]) -> List[str]:
+def _scrub_notices(before: Optional[Held], now: Optional[Held]) -> List[str]:
     """Operators must know for how long no scrubs began, and since when OSDs catch up."""
     if now is not None and not now.returning and (before is None or before.returning):
         return ['OSDs start no scrubs while PGs are released (hold_scrubs)']
