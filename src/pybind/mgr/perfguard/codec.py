@@ -246,39 +246,37 @@ def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda
 
 def _object(key_hint: Any, value_hint: Any) -> _Form:
     """The form of a mapping as a JSON object."""
-    key, value = _form(key_hint), _form(value_hint)
+    key_form, value_form = _form(key_hint), _form(value_hint)
     numeric = key_hint is int
 
     def read_key(text: str) -> Any:
         try:
-            return key.read(int(text) if numeric else text)
+            return key_form.read(int(text) if numeric else text)
         except ValueError as error:
             raise Malformed('key %.80r: %s' % (text, error)) from error
 
     def read(raw: Any) -> Dict[Any, Any]:
-        return {read_key(name): _field(name, value, part)
+        return {read_key(name): _field(name, value_form, part)
                 for name, part in _plain((dict,), raw).items()}
-    return _Form(lambda values: {str(key.write(name)): value.write(part)
-                                 for name, part in values.items()}, read)
+    return _Form(lambda values: {str(key_form.write(key)): value_form.write(value)
+                                 for key, value in values.items()}, read)
 
 
 def _by_pg(_: Any, value_hint: Any) -> _Form:
-    """The form of a mapping from PGs to values of which many are equal: each value with its PGs in
-    one string."""
-    form = _form(value_hint)
+    """The form of a mapping from PGs to values of which many are equal: a JSON array of each value
+    with its PGs in one string."""
+    value_form, rows_form = _form(value_hint), _array(list, (Tuple[Any, str],))
 
     def write(values: Any) -> List[List[Any]]:
         pgids_by_value: Dict[Any, List[str]] = {}
         for pgid, value in values.items():
             pgids_by_value.setdefault(value, []).append(pgid)
-        return [[form.write(value), ' '.join(_shortened(pgids))]
+        return [[value_form.write(value), ' '.join(_shortened(pgids))]
                 for value, pgids in pgids_by_value.items()]
 
-    rows = _array(list, (Tuple[Any, str],))
-
     def read(raw: Any) -> Dict[str, Any]:
-        return {pgid: value for part, words in rows.read(raw) for value in [form.read(part)]
-                for pgid in _lengthened(words.split())}
+        return {pgid: value for part, words in rows_form.read(raw)
+                for value in [value_form.read(part)] for pgid in _lengthened(words.split())}
     return _Form(write, read)
 
 
@@ -289,6 +287,7 @@ def _packed(mark: As) -> _Form:
 
 
 def _shortened(pgids: List[str]) -> Iterator[str]:
+    """PG ids without the pool where it is that of the PG before."""
     before = ''
     for pgid in pgids:
         pool, _, seed = pgid.partition('.')
@@ -334,7 +333,7 @@ def _dataclass(kind: Any) -> _Form:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """An instance, whose type may refuse the values."""
+    """What `make` returns. Raises Malformed where it refuses the values."""
     try:
         return make()
     except (ValueError, LookupError, zlib.error) as error:

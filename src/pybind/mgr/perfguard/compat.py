@@ -55,10 +55,10 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
 
 
 def degraded_sleep(mgr: Any, alike: bool) -> str:
-    """The option for the sleep of OSDs after each object of degraded PGs; in newer versions, it is
-    not that of other PGs. `alike`: all mons and OSDs run the version of this mgr. If not, some may
-    lack the newer option: mons refuse it then, and OSDs ignore it. The older one has an effect on
-    all OSDs."""
+    """Name of the option for how long OSDs sleep after each object of a degraded PG. Newer versions
+    have one for degraded PGs alone. `alike`: all mons and OSDs run the version of this mgr. If not,
+    some may lack the newer option: mons refuse it then, and OSDs ignore it. The older one has an
+    effect on all OSDs."""
     name = 'osd_recovery_sleep_degraded'
     try:
         mgr.get_ceph_option(name)

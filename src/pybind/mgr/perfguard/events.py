@@ -40,13 +40,13 @@ class EventLog:
         self._events: List[Json] = []
         self._last_id = 0
         self._saved_id = 0
-        #: Of the last event in EVENTS_DOCUMENT.
-        self._joined_id = 0
+        #: Id of the last event in EVENTS_DOCUMENT.
+        self._archived_id = 0
         self._saved_at = 0.0
 
     def load(self) -> None:
         self._events = self._store.get_entries(EVENTS_DOCUMENT)
-        self._joined_id = max((event['id'] for event in self._events), default=0)
+        self._archived_id = max((event['id'] for event in self._events), default=0)
         self._events += self._recent(self._store.get_entries(RECENT_DOCUMENT))
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
@@ -69,20 +69,20 @@ class EventLog:
         return kinds.index(commonest) if 2 * number > MOST_EVENTS else 0
 
     def save(self) -> None:
-        """Store the events since the last call: the recent ones, or all once there are many recent
-        ones."""
+        """Store the events since the last call: in RECENT_DOCUMENT, or all in EVENTS_DOCUMENT once
+        there are many recent ones."""
         if self._saved_id == self._last_id:
             return
         recent = self._recent(self._events)
         if len(recent) > MOST_RECENT:
             # Events in both documents count once, if the mgr fails between the two writes.
             self._store.put(EVENTS_DOCUMENT, self._events)
-            self._joined_id, recent = self._last_id, []
+            self._archived_id, recent = self._last_id, []
         self._store.put(RECENT_DOCUMENT, recent)
         self._saved_id = self._last_id
 
     def _recent(self, events: List[Json]) -> List[Json]:
-        return [event for event in events if event['id'] > self._joined_id]
+        return [event for event in events if event['id'] > self._archived_id]
 
     def save_soon(self) -> None:
         """Write the log at the end of this turn: its events must survive a failure of the mgr."""

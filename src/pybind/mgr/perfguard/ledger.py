@@ -125,6 +125,7 @@ def hold(held: Held, value: Optional[str]) -> HoldStep:
     """One step towards the value that is put; `value`: what the cluster shows."""
     if same_value(value, held.put):
         return HoldStep(Held(held.found, held.put, seen=True))
+    # The value that was found is not a change by others until the cluster has shown ours.
     if same_value(value, held.found) and (held.returning or not held.seen):
         return HoldStep(replace(held, seen=False, returning=False), send=True)
     return HoldStep(held, send=True) if held.is_ours(value) else LEFT
@@ -134,7 +135,8 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
     """One step towards a value `put` that may differ from the one put earlier."""
     if same_value(put, held.put):
         return hold(held, value)
-    if held.seen and not held.returning and not same_value(value, held.put):
+    changed_by_others = held.seen and not held.returning and not same_value(value, held.put)
+    if changed_by_others:
         return LEFT
     earlier = tuple(value_put for value_put in (*held.earlier, held.put)
                     if not same_value(value_put, put))
@@ -150,7 +152,7 @@ def give_back(held: Held, value: Optional[str]) -> HoldStep:
     if held.is_ours(value):
         return HoldStep(replace(held, seen=True, returning=True), send=True)
     if is_restored:
-        # Our value was never seen and may still arrive, so it is given back in any case. Twice,
-        # since a crash may occur between the journal and the first command.
+        # Our value was never seen and may still arrive, so the command is sent in any case. In two
+        # turns, since a crash may occur between the journal and the first command.
         return HoldStep(replace(held, seen=held.returning, returning=True), send=True)
-    return HoldStep(None, theirs=not is_restored)
+    return LEFT

@@ -316,9 +316,9 @@ class LiveOptions:
         #: Key -> the value that was in force when the configuration database did not have the key.
         #: A getter that returns another one has received a new value. Replaced as a whole, because
         #: commands read it in other threads.
-        self._gone: Dict[str, Any] = {}
+        self._removed: Dict[str, Any] = {}
         self._notified = False
-        self._compared: Optional[float] = None
+        self._compared_at: Optional[float] = None
 
     def read(self) -> Options:
         return read_options(self.get)
@@ -330,7 +330,7 @@ class LiveOptions:
     def localized(self, name: str) -> Any:
         """The option of this mgr alone (``mgr/perfguard/<id>/<name>``), or else of all."""
         value, _ = _checked(self._get_localized, name)
-        return self.get(name) if value is None or self._is_gone(self._own(name), value) else value
+        return self.get(name) if value is None or self._is_gone(self._here(name), value) else value
 
     def remarks(self) -> List[str]:
         """Texts on invalid values, which do not count."""
@@ -343,23 +343,24 @@ class LiveOptions:
         self._notified = True
 
     def compare(self, entries: Callable[[], Optional[Iterable[ConfigEntry]]], now: float) -> None:
-        """Compare with the configuration database if that is due; `now` of any steady clock.
+        """Note which options the configuration database does not have, if that is due: a getter
+        returns the last value of a removed option, which does not count until another one is set.
 
-        `entries`: reads the database; None: the mons did not answer.
+        `entries`: reads the database; None: the mons did not answer. `now`: of any steady clock.
         """
-        passed = None if self._compared is None else now - self._compared
+        passed = None if self._compared_at is None else now - self._compared_at
         if passed is not None and passed < (
                 COMPARE_SECONDS_MIN if self._notified else COMPARE_SECONDS):
             return
-        self._compared, self._notified = now, False
+        self._compared_at, self._notified = now, False
         # Before the database is read: an option that is set in between must not count as removed.
         in_force = {name: _checked(self._get, name)[0] for name in _SPECS}
-        in_force.update({self._own(name): _checked(self._get_localized, name)[0]
+        in_force.update({self._here(name): _checked(self._get_localized, name)[0]
                          for name in _SPECS})
         config_entries = entries()
         if config_entries is not None:
             stored = self._stored(config_entries)
-            self._gone = {key: value for key, value in in_force.items() if key not in stored}
+            self._removed = {key: value for key, value in in_force.items() if key not in stored}
 
     def _stored(self, entries: Iterable[ConfigEntry]) -> AbstractSet[str]:
         """Keys that the database has for this mgr; an entry with a mask may be for another one."""
@@ -367,11 +368,12 @@ class LiveOptions:
         return {entry.name[len(STORED_PREFIX):] for entry in entries
                 if entry.section in sections and entry.name.startswith(STORED_PREFIX)}
 
-    def _own(self, name: str) -> str:
+    def _here(self, name: str) -> str:
+        """The key of an option of this mgr alone."""
         return '%s/%s' % (self._mgr_id(), name)
 
     def _is_gone(self, key: str, value: Any) -> bool:
-        removed = self._gone
+        removed = self._removed
         return key in removed and bool(removed[key] == value)
 
 

@@ -122,8 +122,8 @@ class Requests:
         #: Orders that wait for their jobs. Only for the loop's thread.
         self._deferred: List[PendingOrder] = []
         #: The last order whose command did not wait for its job.
-        self._left: Optional[PendingOrder] = None
-        self._left_at = 0.0
+        self._unawaited: Optional[PendingOrder] = None
+        self._unawaited_at = 0.0
         self.confirm_seconds = CONFIRM_SECONDS
         #: Texts on promises that have expired, until the next one is executed.
         self.remarks: List[str] = []
@@ -141,7 +141,7 @@ class Requests:
         # Commands may wait for those that were known before.
         promised_before = {promised.key: promised for promised in self._promised}
         self._promised = []
-        # Their effects are not stored, so they are executed again.
+        # The effects of taken promises are not stored, so they are executed again.
         self._taken.clear()
         for document, kind in PROMISES.items():
             for key, raw in self._store.notes(document):
@@ -155,7 +155,8 @@ class Requests:
 
     def put(self, promise: Promise, again: bool = False) -> Promised:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
-        even if this mgr fails before. A mgr that becomes active again loads the notes meanwhile."""
+        even if this mgr fails before."""
+        # A mgr that becomes active again may load the notes at the same time.
         with self._putting:
             promised = Promised(self._store.note(promise.document, encode(promise), self._clock()),
                                 promise, again)
@@ -225,9 +226,10 @@ class Requests:
         return pending.answer
 
     def next(self) -> List[PendingOrder]:
-        """All orders whose commands still wait, deferred ones first; for the loop.
+        """For the loop: all orders whose commands still wait, deferred ones first.
 
-        The jobs of all others except the last one are cancelled: that order may be given again.
+        Of the orders whose commands have given up, the jobs of all but the last are cancelled: that
+        one may be given again, and then finds its job (`job_left_behind`).
         """
         pending, self._deferred = self._deferred, []
         with contextlib.suppress(queue.Empty):
@@ -235,9 +237,9 @@ class Requests:
                 pending.append(self._queue.get_nowait())
         for pending_order in pending:
             if pending_order.done.is_set() and pending_order.job is not None:
-                if self._left is not None and self._left.job is not None:
-                    self._left.job.cancelled = True
-                self._left, self._left_at = pending_order, self._clock()
+                if self._unawaited is not None and self._unawaited.job is not None:
+                    self._unawaited.job.cancelled = True
+                self._unawaited, self._unawaited_at = pending_order, self._clock()
         return [order for order in pending if not order.done.is_set()]
 
     def defer(self, pending: PendingOrder) -> None:
@@ -246,14 +248,14 @@ class Requests:
 
     def job_left_behind(self, order: object, crush_version: int,
                         phase_since: float) -> Optional[AnyJob]:
-        """For the loop: the job of the same order on the same basis, for which its command did not
-        wait. It may still run."""
-        given_up = self._left
+        """For the loop: the job of an equal order on the same basis (CRUSH version, phase of the
+        campaign) whose command has given up; None: there is none. It may still run."""
+        given_up = self._unawaited
         if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
                 or given_up.phase_since != phase_since \
-                or self._clock() - self._left_at > RESULT_LATE_SECONDS:
+                or self._clock() - self._unawaited_at > RESULT_LATE_SECONDS:
             return None
-        self._left = None
+        self._unawaited = None
         return given_up.job
 
     @property

@@ -98,7 +98,8 @@ def refuse(risks: List[str]) -> None:
 
 
 def next_request(campaign: Campaign) -> Optional[Request]:
-    """The request that ends a campaign; None: it is ending, or there is none."""
+    """The next request on the way to the end of a campaign; None: it is ending, or there is none.
+    An abort during the abort for a rollback cancels that rollback."""
     if not campaign.open:
         return None
     if campaign.held:

@@ -160,7 +160,7 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
 def health_checks(campaign: Campaign, observation: Observation, options: Options,
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
     """The health checks of the campaign, as MgrModule.set_health_checks takes them. `interrupted`:
-    what could not be read."""
+    what could not be read; the possible leftovers of a lost campaign are added."""
     checks: Dict[str, HealthWarning] = {}
     stall = report.stalled(campaign, observation, options)
     if stall is not None:
@@ -169,11 +169,10 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
             [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
-    # Others are pinned after their recovery.
+    # PGs that only wait for their recovery are pinned after it.
     lasting = lastingly_unpinnable(campaign) if campaign.active else {}
-    if len(
-            lasting.keys() - campaign.flights.in_flight.keys()
-    ) > campaign.orders.accepted_unpinnable:
+    if len(lasting.keys() - campaign.flights.in_flight.keys()) \
+            > campaign.orders.accepted_unpinnable:
         excess = unpinnable_excess(campaign, campaign.progress.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%s cannot be pinned%s%s' % (
@@ -198,9 +197,9 @@ def _evacuation_detail(campaign: Campaign, observation: Observation,
                        kept_pgs: Evacuation) -> Iterator[str]:
     """The detail of the health check on PGs that norebalance keeps on OSDs which are to be
     emptied."""
-    end = _LETS_GO.get(campaign.phase, 'abort')
+    command = _ENDING_COMMANDS.get(campaign.phase, 'abort')
     yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard campaign %s" clears it' % (
-        campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else end)
+        campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else command)
     for osd, pgids in by_osd(kept_pgs).items():
         row = observation.osdmap.osds[osd]
         yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (
@@ -208,8 +207,8 @@ def _evacuation_detail(campaign: Campaign, observation: Observation,
             listed(pgids))
 
 
-#: The command that ends such a wait.
-_LETS_GO = {Phase.PREPARED: 'pin', Phase.PINNED: 'start', Phase.ABORTED: 'resume'}
+#: The command that ends the wait with norebalance set.
+_ENDING_COMMANDS = {Phase.PREPARED: 'pin', Phase.PINNED: 'start', Phase.ABORTED: 'resume'}
 
 
 def _in_place(campaign: Campaign) -> str:
@@ -217,13 +216,12 @@ def _in_place(campaign: Campaign) -> str:
 
 
 def held_detail(campaign: Campaign, observation: Observation) -> List[str]:
-    """Settings that stay until the operator decides, and the options."""
-    detail = ['%s pinned where the data is' % (
-        pgs_are(campaign.left))]
+    """The detail of the health check on an aborted campaign: what it keeps until the operator
+    decides, and the commands to choose from."""
+    detail = ['%s pinned where the data is' % pgs_are(campaign.left)]
     if unpinned(campaign):
         detail.append('%s cannot be pinned and would move without norebalance, '
-                      'so norebalance stays set'
-                      % pgs(unpinned(campaign)))
+                      'so norebalance stays set' % pgs(unpinned(campaign)))
     if waiting(campaign):
         count = waiting(campaign)
         detail.append('%s of these must recover before %s can be pinned'
@@ -237,21 +235,23 @@ def held_detail(campaign: Campaign, observation: Observation) -> List[str]:
     if pools:
         detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
-    intermediate = campaign.change and campaign.change.left_intermediate(observation.osdmap, 'has')
-    return [*detail, *([intermediate] if intermediate else []),
-            *_ways_out(campaign, observation.osdmap, bool(intermediate))]
+    rule_text = campaign.change and campaign.change.left_intermediate(observation.osdmap, 'has')
+    return [*detail, *([rule_text] if rule_text else []),
+            *_ways_out(campaign, observation.osdmap, bool(rule_text))]
 
 
 def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:
-    """Commands that end an aborted campaign. `intermediate`: a pool has an intermediate rule."""
-    back = campaign.way_back(osdmap)
+    """Texts on the commands that end an aborted campaign. `intermediate`: a pool has an
+    intermediate rule."""
+    back_command = campaign.way_back(osdmap)
     change = campaign.change
-    moves = change is not None and (change.moves_only or change.pool is not None)
+    changed_no_weights = change is not None and (change.moves_only or change.pool is not None)
     return [
         '"ceph perfguard campaign resume" continues to release the PGs',
-        *(['"ceph perfguard %s" %s' % (back, 'moves the PGs back, in batches' if moves else
-                                       'restores the CRUSH weights or map from before the '
-                                       'campaign, if they are known')] if back else []),
+        *(['"ceph perfguard %s" %s' % (
+            back_command, 'moves the PGs back, in batches' if changed_no_weights else
+            'restores the CRUSH weights or map from before the campaign, if they are known')]
+          if back_command else []),
         '"ceph perfguard campaign finish --keep%s" turns the pins into ordinary upmaps and gives '
         'back the balancer, which may move them%s' % (
             (' --yes-i-really-mean-it', '; the pool keeps the intermediate CRUSH rule')
@@ -328,7 +328,8 @@ MOST_SHOWN_POOLS = 10
 
 
 def overview(published: Published, probed: Probed, drawn: Json, since: float, now: float) -> Json:
-    """`drawn`: Watch.drawn; `since` and `now`: seconds since the epoch, of the mgr's clock."""
+    """The answer to the page's periodic request. `drawn`: the points of its charts; `since`: the
+    time of its last answer; `now`: both in seconds since the epoch, of the mgr's clock."""
     return {
         'now': round(now, 3), 'turned': round(published.turned, 3),
         'stale_after': round(published.stale_after, 3), 'status': status_json(published, now),
@@ -348,7 +349,7 @@ def _bounded(document: Json, key: str) -> Json:
 
 
 def _fullest(pools: Sequence[Json]) -> List[Json]:
-    """Those with a known share, the highest first."""
+    """The rows of pools of which a known share is used, the highest first."""
     known = [row for row in pools if row['used'] is not None]
     return sorted(known, key=lambda row: -row['used']['median'])[:MOST_SHOWN_POOLS]
 

@@ -54,7 +54,7 @@ class Store:
         self.unreadable: Set[str] = set()
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
-        self.foreign: Set[str] = set()
+        self.written_by_newer: Set[str] = set()
         #: Documents that this mgr or earlier ones could not read, until operators acknowledge that.
         self.losses: List[Loss] = []
         #: Documents that were not read back from the mons since they were written.
@@ -62,19 +62,20 @@ class Store:
         #: Keys of documents whose removal was not read back, by document: a later mgr would take
         #: them for the present state.
         self._removed: Dict[str, List[str]] = {}
-        #: Keys and values of notes, likewise (None: removed), and those that `unverified` returned
-        #: last: threads of commands write notes at any time.
+        #: Keys and values of notes that were not read back (None: removed), and the keys of those
+        #: that `unverified` returned last: threads of commands write notes at any time.
         self._noted: Dict[str, Optional[str]] = {}
-        self._named: List[str] = []
+        self._listed_notes: List[str] = []
 
     def put(self, name: str, document: Any) -> None:
         """Write a document; until its head is written, the document before counts."""
-        if name in self.foreign:
+        if name in self.written_by_newer:
             return
         body = json.dumps(document, separators=(',', ':'))
         parts: Dict[str, str] = {}
         head = '{"version": %d, "document": %s}' % (STORE_VERSION, body)
         if len(body) > PART_BYTES:
+            # The document before stays whole in the other slot.
             slot = 'b' if self._slot(name) == 'a' else 'a'
             parts = {f'{name}/{slot}/{begin // PART_BYTES:04d}': body[begin:begin + PART_BYTES]
                      for begin in range(0, len(body), PART_BYTES)}
@@ -97,7 +98,7 @@ class Store:
         try:
             head = json.loads(raw)
             if head['version'] > STORE_VERSION:
-                self.foreign.add(name)
+                self.written_by_newer.add(name)
                 return None
             if 'slot' not in head:
                 return head['document']
@@ -150,7 +151,7 @@ class Store:
 
     def set_aside(self, name: str) -> None:
         """Set a document aside before another one is written in its place."""
-        self.foreign.discard(name)
+        self.written_by_newer.discard(name)
         for key, value in self._kv.get_store_prefix(name + '/').items():
             self._kv.set_store(ASIDE + key, value)
             self._kv.set_store(key, None)
@@ -174,7 +175,7 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Remove a document."""
-        if name in self.foreign:
+        if name in self.written_by_newer:
             return
         self._unverified.pop(name, None)
         # The head first: a head without its parts would count as damaged.
@@ -203,22 +204,23 @@ class Store:
 
     def unverified(self) -> Dict[str, Optional[str]]:
         """Keys and values that have to be read back from the mons. None: the key was removed."""
-        names = self._noted.copy()
-        self._named = list(names)
+        expected = self._noted.copy()
+        self._listed_notes = list(expected)
         for keys in self._removed.values():
-            names.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
+            expected.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
         for name in self._unverified:
-            names.update(self._kv.get_store_prefix(name + '/'))
-        return names
+            expected.update(self._kv.get_store_prefix(name + '/'))
+        return expected
 
     def is_verified(self, name: str) -> bool:
         """Whether the mons are known to have the last version of the document."""
         return name not in self._unverified and name not in self._removed
 
     def verified(self) -> None:
+        """The mons have shown all that `unverified` returned last."""
         self._unverified.clear()
         self._removed.clear()
-        for key in self._named:
+        for key in self._listed_notes:
             self._noted.pop(key, None)
 
     def put_again(self) -> None:
@@ -355,17 +357,17 @@ class Journal:
         #: Another mgr has become active: this one must not act anymore.
         self.fenced = False
         #: When the MgrMap was last read, or this mgr was fenced.
-        self._looked: Optional[float] = None
+        self._map_read_at: Optional[float] = None
         #: When removals were last read back.
-        self._settled = 0.0
-        #: Why no commands may be sent now: another owner or none, and documents that the mons do
-        #: not have. '' otherwise.
-        self._unowned = self._lost = ''
+        self._read_back_at = 0.0
+        #: Why no commands may be sent now: another owner or none; documents that the mons do not
+        #: have. '' otherwise.
+        self._not_owned = self._not_stored = ''
 
     @property
     def failure(self) -> str:
         """Why no commands may be sent now; '' if everything is stored."""
-        return self._unowned or self._lost
+        return self._not_owned or self._not_stored
 
     def load(self, now: float) -> None:
         """This mgr has become active."""
@@ -374,16 +376,18 @@ class Journal:
     def _take(self, gid: int, now: float) -> None:
         self._gid, self._token = gid, '%d %.6f' % (gid, now)
         self._owned = self.fenced = False
-        self._looked, self._unowned, self._lost = None, '', ''
+        self._map_read_at, self._not_owned, self._not_stored = None, '', ''
         self._store.put_key(OWNER, self._token)
 
     def claim(self, now: float) -> bool:
-        """While fenced, at intervals: own the journal again if this is the active mgr."""
-        if self._looked is None:
-            self._looked = now  # an mgr that is no longer active ends as soon as it is notified
-        if now - self._looked < CLAIM_SECONDS:
+        """While fenced, at intervals: own the journal again if the MgrMap names this mgr as the
+        active one. Returns whether it does."""
+        if self._map_read_at is None:
+            # An mgr that is no longer active ends as soon as it is notified.
+            self._map_read_at = now
+        if now - self._map_read_at < CLAIM_SECONDS:
             return False
-        self._looked = now
+        self._map_read_at = now
         if not self._gid or self._mons.active_gid() != self._gid:
             return False
         self._take(self._gid, now)
@@ -397,7 +401,7 @@ class Journal:
         stored = self._mons.stored([OWNER])
         if stored.get(OWNER) != self._token:
             return self._not_owner(stored)
-        self._owned, self._unowned = True, ''
+        self._owned, self._not_owned = True, ''
         return True
 
     def kept(self) -> bool:
@@ -409,47 +413,47 @@ class Journal:
             return False
         expected = self._store.unverified()
         if not expected and self._owned:
-            self._lost = ''
+            self._not_stored = ''
             return True
         stored = self._mons.stored([OWNER, *expected])
         if stored.get(OWNER) != self._token:
             return self._not_owner(stored)
-        self._owned, self._unowned = True, ''
+        self._owned, self._not_owned = True, ''
         lost = sorted(key for key, value in expected.items()
                       if key not in stored or stored[key] != value)
         if lost:
             self._store.put_again()
-            self._lost = ("the mons do not store perfguard's journal (%s): "
-                          'perfguard sends no command') % listed(lost, 1)
+            self._not_stored = ("the mons do not store perfguard's journal (%s): "
+                                'perfguard sends no command') % listed(lost, 1)
             return False
         self._store.verified()
-        self._lost = ''
+        self._not_stored = ''
         return True
 
     def settled(self, now: float) -> bool:
-        """Read back what was removed in the last turn, because no command may follow, and what the
-        mons did not have.
+        """Read back what was removed in the last turn, even if no command follows that requires
+        this, and what the mons did not have. Returns False if they still differ.
 
         After a failure, at intervals: each question waits for mons that do not answer.
         """
-        if not (self._store.removing or self._lost) or (
-                self.failure and now - self._settled < CLAIM_SECONDS):
+        nothing_to_read = not self._store.removing and not self._not_stored
+        if nothing_to_read or self.failure and now - self._read_back_at < CLAIM_SECONDS:
             return True
-        self._settled = now
+        self._read_back_at = now
         return self.kept()
 
     def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
-        """Note why this mgr must not send commands, and mark the journal if that may be possible.
-        `values`: what the mons have. Returns False."""
+        """Note why this mgr must not send commands: the mons do not show it as the owner. `values`:
+        what they have. Writes its mark again unless another mgr may be active. Returns False."""
         owner = values.get(OWNER)
         if self._owned and owner:
             self.fenced = True
-            self._unowned = ('the journal belongs to another mgr, which has become active '
-                             '(gid %s): this mgr sends no command' % owner.split()[0])
+            self._not_owned = ('the journal belongs to another mgr, which has become active '
+                               '(gid %s): this mgr sends no command' % owner.split()[0])
             return False
         if not self._owned or OWNER in values:
             # Its own mark did not arrive, or was removed. Without an answer, another mgr may be
             # active now, whose mark a late write would replace.
             self._store.put_key(OWNER, self._token)
-        self._unowned = 'cannot read the journal back from the mons: perfguard sends no command'
+        self._not_owned = 'cannot read the journal back from the mons: perfguard sends no command'
         return False

@@ -165,15 +165,15 @@ def watch_history(data: Json) -> str:
     """The history of client latency as a table."""
     if not data['points']:
         return 'no history yet'
-    is_summed = any('read_max_ms' in row for row in data['points'])
+    is_condensed = any('read_max_ms' in row for row in data['points'])
     names = [kind + key for kind in ('read', 'write') for key in (
-        '_rate', '_ms', '_max_ms')[:3 if is_summed else 2]]
+        '_rate', '_ms', '_max_ms')[:3 if is_condensed else 2]]
     columns = [name.replace('_rate', 's/s').replace('_max_ms', ' max').replace('_ms', ' ms')
                for name in names]
     return table(('time', *columns), [
         (time_text(row['time']), *(_number(row.get(name)) for name in names))
         for row in data['points']], left=('time',)) + (
-            '\n\n--all shows each reading' if is_summed else '')
+            '\n\n--all shows each reading' if is_condensed else '')
 
 
 def why(data: Json) -> str:

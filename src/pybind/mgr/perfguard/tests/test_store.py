@@ -147,7 +147,7 @@ def test_a_document_of_a_newer_version_stays_as_it_is() -> None:
     Store(kv).put('x', [1])
     before = written_by_a_newer_version(kv, 'x')
     store = Store(kv)
-    assert store.get('x') is None and store.foreign == {'x'}
+    assert store.get('x') is None and store.written_by_newer == {'x'}
     assert store.damaged == [] and not store.unreadable
     store.put('x', [2])
     store.remove('x')

@@ -112,7 +112,7 @@ def test_documents_of_a_newer_version_stay() -> None:
             '"version": %d' % STORE_VERSION, '"version": %d' % (STORE_VERSION + 1))
     newer, store = dict(kv.data), Store(kv)
     assert CampaignStore(store, lambda: 0.0).load() == (NO_CAMPAIGN, [])
-    assert kv.data == newer and {'campaign', 'led/000001'} <= store.foreign
+    assert kv.data == newer and {'campaign', 'led/000001'} <= store.written_by_newer
 
 
 def test_a_document_that_is_missing_is_reported() -> None:
