@@ -46,6 +46,7 @@ class CampaignCommands(Handlers):
         campaigns = list(rebalanced.history)
         if rebalanced.campaign.active:
             campaigns.append(summary(rebalanced.campaign))
+        # "campaign show" has the bill: what moved, what it cost clients, and what limited it.
         return {'campaigns': [{key: value for key, value in row.items() if key != 'bill'}
                               for row in campaigns]}
 

@@ -19,12 +19,11 @@ from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 CHANGE_TEXTS: Dict[str, Plain] = {
     'expand': tables.order, 'drain': tables.order, 'undrain': tables.order,
     'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
-    'balance': tables.order,
-    'crushmap': tables.order, 'adopt': tables.adoption, 'import': tables.importing,
-    'rollback': tables.order}
+    'balance': tables.order, 'crushmap': tables.order, 'adopt': tables.adoption,
+    'import': tables.importing, 'rollback': tables.order}
 #: Those of a whole file, and those without arguments.
 _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
-#: Arguments of only some changes -> these.
+#: Argument that only some changes take -> these changes.
 _TAKEN_BY: Dict[str, Tuple[str, ...]] = {
     'weight': ('expand',), 'prior_version': ('crushmap',), 'drain': ('expand',),
     'upmaps_max': ('rule', 'crushmap'), 'await_': ('expand',), 'inbuf': _OF_FILES,
@@ -38,13 +37,14 @@ _IN_ORDER = ('weight', 'prior_version', 'by', 'deviation', 'max_movement', 'upma
 def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
     """The order for a change by its name. Raises Refused.
 
-    `arguments`: those of the command by name; None, False: not given.
+    `arguments`: those of the command by name; None, False and an empty inbuf: not given.
     """
     given = {name: value for name, value in arguments.items()
              if value is not None and value is not False and (value or name != 'inbuf')}
     what, codes = given.pop('what', ()), accepted(given.pop('accept', ()))
     dry_run = 'dry_run' in given
     change = spelled(change)
+    # The loss of OSDs can only be previewed.
     losing = change == LOSE and dry_run
     if change not in CHANGE_TEXTS and not losing:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
@@ -100,8 +100,8 @@ def _spelled(name: str) -> str:
 
 
 def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
-    """What a change is of: a pool with a rule or a number, pools, or OSDs, hosts and racks. Raises
-    Refused if there are too few or too many."""
+    """The names that a change is for: a pool with a rule or a number, pools, or OSDs, hosts and
+    racks. Raises Refused if there are too few or too many."""
     if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
             change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))

@@ -191,7 +191,8 @@ def _source(args: argparse.Namespace, progress: Terminal) -> Source:
     if args.live and present:
         raise BadInput('--live replaces %s' % _option(present[0]))
     if args.live:
-        # The cluster hangs; it is only read, so nothing is lost.
+        # Ctrl-C ends the process at once, also while librados waits for a cluster that hangs. The
+        # cluster is only read, so nothing is lost.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         return LiveCluster(connected(args), progress, say)
     for name in required:
@@ -234,7 +235,7 @@ def _maps(source: Source) -> Maps:
 
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     """The commands that pin all remapped PGs to where their data is."""
-    # The largest first, so that it is alone in memory.
+    # The largest dump is read first, so that it is alone in memory.
     pgs = source.pgs(clean=False)
     maps = _maps(source)
     apart = _warn_if_apart(pgs, maps.osdmap)
@@ -296,12 +297,13 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
 
 
 def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
-    """Name drained OSDs that are empty. The sets of PGs do not show OSDs that are down."""
-    tiny = {osd for osd, weight in crush.weights().items() if is_tiny(weight)} - {
+    """Name drained OSDs that are empty, without OSDs that are down: the sets of PGs do not contain
+    these in any case."""
+    empty = {osd for osd, weight in crush.weights().items() if is_tiny(weight)} - {
         osd.id for osd in osdmap.osds.values() if not osd.up}
-    if tiny:
-        tiny.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
-    for osd in sorted(tiny)[:MOST_OSDS]:
+    if empty:
+        empty.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
+    for osd in sorted(empty)[:MOST_OSDS]:
         say('osd.%d is empty and has a small CRUSH weight: %s' % (osd, how_to_leave_empty(osd)))
 
 
@@ -331,8 +333,8 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
 
 
 def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
-    """Where CRUSH places the PGs whose up set does not show it. Without osdmaptool, they are left
-    alone."""
+    """Where CRUSH places the PGs whose up set does not show it: those with a pg_upmap entry, and
+    those that lack an OSD that is down. Without osdmaptool, they are left alone."""
     lacking = lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
     if not osdmap.upmap_vectors and not lacking:
         return NO_RAWS
@@ -391,10 +393,11 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     caps = caps_of(DEFAULTS)
     movement = movement_of(planned.moves.values(), caps.pgs, caps.target)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(movement)))
-    remapped = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
+    # PGs that have nowhere to move.
+    incomplete = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
     _explain('moves at once', _texts({pgid: why for pgid, why in pins.unpinnable.items()
-                                      if pgid not in remapped}))
-    _explain('is remapped', _texts(remapped))
+                                      if pgid not in incomplete}))
+    _explain('is remapped', _texts(incomplete))
     weights = maps.crush.weights()
     weights_before = {osd: weights[osd] for osd in change.weights}
     say('CRUSH weights before: ' + _some_weights(weights_before))
@@ -463,7 +466,7 @@ def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
 def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script) -> str:
     if args.format == 'json':
         return json.dumps(document) + '\n'
-    # "ceph" without options would carry it out on another cluster.
+    # "ceph" without options could carry the plan out on another cluster.
     conf = os.path.abspath(args.conf) if args.conf else ''
     if args.format == 'sh':
         return '\n'.join(script(plan, maps.osdmap.fsid, conf)) + '\n'
@@ -488,6 +491,7 @@ def _summarize_release(command: str, plan: HeldBack, moves: Movement) -> None:
 
 
 def _moved(moves: Movement) -> str:
+    """Text on what moves, and to which OSDs."""
     busiest = sorted(moves.osds, key=lambda load: -load.pgs_in)[:MOST_OSDS]
     into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
     return '%s, and the primary of %s; most PGs move to %s' % (
@@ -506,7 +510,7 @@ def _explain(outcome: str, reasons: Mapping[str, str]) -> None:
 
 
 def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> List[str]:
-    """Returns the PGs whose acting sets differ.
+    """Warn of PGs whose acting sets differ between the two dumps; returns these.
 
     The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree. PG stats
     lag: after a change of the primary they show the earlier interval for some seconds.

@@ -73,12 +73,14 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         if pool is None or reason is not None:
             unpinnable[pgid] = Unpinnable(reason or '')
             continue
+        # While OSDs are down, up sets lack them, and a pin may still be needed.
         if not absent and has_no_target(pool, up, acting):
             unpinnable[pgid] = INCOMPLETE
             continue
         pin = plan_partial_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out)
         if isinstance(pin, Pin) and pin.changed:
             entries[pgid] = pin.entry
+        # A pin may keep only some of the shards in place.
         unpinned_reason = pin.reason if isinstance(pin, Unpinnable) else pin.left
         if unpinned_reason:
             unpinnable[pgid] = DEGRADED_PG if 'degraded' in state else Unpinnable(unpinned_reason)
@@ -167,7 +169,7 @@ def _room(rows: Sequence[PgSets], pg_limit: int) -> Dict[int, int]:
 
 
 def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
-    """PGs that stay where they are, although they are remapped, delay no other."""
+    """The moves of remapped PGs, without PGs that have nowhere to move: these delay no other."""
     for row in rows:
         pool = maps.osdmap.pools.get(pool_of(row.pgid))
         if pool is not None and row.up != row.acting \
@@ -256,7 +258,8 @@ class CommandBatch:
     receivers: Optional[FrozenSet[int]] = None
 
     def settle(self, ceph: str) -> Iterator[str]:
-        """Waits until no PG moves or is in trouble, and the receivers are not nearly full."""
+        """The command that waits until no PG moves or is in trouble, and no receiver is nearly
+        full."""
         if self.receivers is not None:
             receivers = '|'.join(map(str, sorted(self.receivers))) or 'none'
             yield SETTLE.replace('CEPH', ceph).replace('RECEIVERS', receivers)
@@ -333,7 +336,7 @@ def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
 
 
 def _only_on(fsid: str, ceph: str) -> Iterator[str]:
-    """PGs and OSDs have the same ids in every cluster."""
+    """Lines that refuse another cluster, in which PGs and OSDs have the same ids."""
     yield 'planned_for=%s' % shlex.quote(fsid)
     yield ('test "$(%s fsid)" = "$planned_for" || {\n    echo "this script is for cluster '
            '$planned_for: set CEPH_CONF" >&2\n    exit 1\n}' % ceph)

@@ -255,8 +255,8 @@ class LiveCluster:
             self._warn('the module perfguard is enabled, but its campaign could not be read (%s)'
                        % e)
             return ''
-        return '' if status['phase'] in ENDED and not (
-            status['phase'] == Phase.ABORTED and status['pinned']) else (
+        keeps_pins = status['phase'] == Phase.ABORTED and status['pinned']
+        return '' if status['phase'] in ENDED and not keeps_pins else (
             'campaign %s of the module perfguard is %s: use "ceph perfguard campaign", or end it '
             'first' % (status['id'], status['phase']))
 

@@ -87,7 +87,6 @@ def _signature(fields: Any) -> inspect.Signature:
 
 def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
     """`answer` as an endpoint of the dashboard."""
-
     in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
 
     def method(self: Any, /, **given_fields: Any) -> Any:
