@@ -197,7 +197,7 @@ class Endpoint:
     def tend(self) -> None:
         """Listen on the address of the options, if that is not the case yet."""
         place = self._configured()
-        if place == self._place and not self._due():
+        if place == self._place and not self._retry_due():
             return
         self.close()
         self._place = place
@@ -206,7 +206,7 @@ class Endpoint:
         else:
             self._failure = ''
 
-    def _due(self) -> bool:
+    def _retry_due(self) -> bool:
         serving = self._thread is not None and self._thread.is_alive()
         return (self._place.port != 0 and not serving
                 and self._clock() - self._tried >= LISTEN_RETRY_SECONDS)
@@ -217,9 +217,8 @@ class Endpoint:
         failure = ''
         server: Optional[Server] = None
         try:
-            server = Server(_usable(place.address), place.port, self._text)
-            thread = threading.Thread(target=self._serve, args=(server,),
-                                      name='perfguard-metrics')
+            server = Server(_bind_address(place.address), place.port, self._text)
+            thread = threading.Thread(target=self._serve, args=(server,), name='perfguard-metrics')
             thread.start()
         except Exception as error:
             # No error may end a turn of the loop.
@@ -233,8 +232,7 @@ class Endpoint:
 
     def _report(self, place: Place, failure: str) -> None:
         """Log a failure once, and each success; `remarks` has the failure."""
-        text = failure and 'cannot serve metrics on %s: %s' % (
-            place, ' '.join(failure.split()))
+        text = failure and 'cannot serve metrics on %s: %s' % (place, ' '.join(failure.split()))
         if text != self._failure:
             self._failure = text
             if text:
@@ -262,8 +260,9 @@ class Endpoint:
             thread.join()
 
 
-def _usable(address: str) -> str:
-    """Raises ValueError unless it is an address: resolving a name may take long."""
+def _bind_address(address: str) -> str:
+    """The address to listen on: for "::" without IPv6, all IPv4 addresses. Raises ValueError for a
+    name, since resolving it may take long."""
     ip = ipaddress.ip_address(address)
     if ip == ipaddress.IPv6Address('::') and not _has_ipv6():
         return '0.0.0.0'

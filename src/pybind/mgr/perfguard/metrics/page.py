@@ -92,7 +92,7 @@ def _number(value: float) -> str:
 # ---- All metrics
 
 #: Samples of metrics, by the metric's name without the prefix.
-Found = Dict[str, List[Sample]]
+SamplesByMetric = Dict[str, List[Sample]]
 
 # ---- Metrics of the campaign and of the mitigation
 
@@ -101,35 +101,35 @@ MODES = ('off', 'observe', 'act')
 STEP_STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
 
 
-def campaign_samples(rebalanced: Rebalanced) -> Found:
+def campaign_samples(rebalanced: Rebalanced) -> SamplesByMetric:
     """The samples of the current campaign, by name of the metric."""
-    shown, campaign = rebalanced.status, rebalanced.campaign
-    counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
-              ('released', shown.released), ('kept', shown.kept),
+    status, campaign = rebalanced.status, rebalanced.campaign
+    counts = [('pinned', status.pinned), ('in_flight', status.in_flight),
+              ('released', status.released), ('kept', status.kept),
               ('unpinnable', len(lastingly_unpinnable(campaign)))]
-    samples: Found = {
+    samples: SamplesByMetric = {
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
-                                    shown.phase.value),
+                                    status.phase.value),
         'campaign_pgs': [(labels(state=state), count) for state, count in counts],
         'campaign_limited_ratio': [(labels(reason=code), share)
-                                   for code, share in shown.limit_shares.items()]}
+                                   for code, share in status.limit_shares.items()]}
     single = {
-        'active': campaign.active, 'id': shown.id, 'paused': shown.paused,
-        'waits_for_window': shown.waits_for_window, 'size_pgs': shown.total,
-        'limit_pgs': shown.limit, 'size_bytes': shown.bytes_total,
-        'moved_bytes': shown.bytes_done,
-        'eta_seconds': None if shown.eta is None else shown.eta.seconds,
-        'started_timestamp_seconds': shown.started or None,
+        'active': campaign.active, 'id': status.id, 'paused': status.paused,
+        'waits_for_window': status.waits_for_window, 'size_pgs': status.total,
+        'limit_pgs': status.limit, 'size_bytes': status.bytes_total,
+        'moved_bytes': status.bytes_done,
+        'eta_seconds': None if status.eta is None else status.eta.seconds,
+        'started_timestamp_seconds': status.started or None,
         'progress_timestamp_seconds': max(
             campaign.progress.progressed, campaign.phase_since) or None,
-        'stall_seconds': shown.stall_seconds}
+        'stall_seconds': status.stall_seconds}
     for name, value in single.items():
         samples['campaign_' + name] = [('', value)]
     return samples
 
 
-def mitigation_samples(listing: MitigationListing) -> Found:
+def mitigation_samples(listing: MitigationListing) -> SamplesByMetric:
     counts = Counter((row.rung, row.state) for row in listing.rungs)
     return {
         'mitigation_mode': state_set('mode', MODES, listing.mode),
@@ -149,7 +149,7 @@ CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped
               'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing')
 
 
-def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -> Found:
+def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -> SamplesByMetric:
     """The samples of the cluster as a whole, by name of the metric. `signals`: None before the
     first turn; `clients`: None while the watch cannot read its input."""
     if signals is None:
@@ -173,9 +173,9 @@ def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str 
     return [(joined(who, OP_LABELS[op]), seconds(getattr(row, op + suffix, None))) for op in ops]
 
 
-def pool_samples(rows: Sequence[PoolRow]) -> Found:
+def pool_samples(rows: Sequence[PoolRow]) -> SamplesByMetric:
     """The samples of the latency of pools, by name of the metric."""
-    samples: Found = {}
+    samples: SamplesByMetric = {}
     for row in rows:
         who = labels(pool_id=row.id, name=row.pool)
         for name, suffix in (('pool_latency_seconds', '_ms'),
@@ -189,8 +189,9 @@ def pool_samples(rows: Sequence[PoolRow]) -> Found:
     return samples
 
 
-def capacity_samples(published: Published, probed: Probed) -> Found:
-    """The samples of the capacity of pools, by name of the metric."""
+def capacity_samples(published: Published, probed: Probed) -> SamplesByMetric:
+    """The samples of the capacity of pools, by name of the metric; only of pools that a probe has
+    measured under the present conditions."""
     uses = published.watched.uses
     rows = [(labels(pool_id=use.id, name=use.pool), row)
             for use, row in zip(uses, probed.headrooms(uses, published.turned)) if row.certain]
@@ -200,9 +201,9 @@ def capacity_samples(published: Published, probed: Probed) -> Found:
             'pool_capacity_full_seconds': [(who, row.full_seconds) for who, row in rows]}
 
 
-def osd_samples(rows: Sequence[OsdRow]) -> Found:
+def osd_samples(rows: Sequence[OsdRow]) -> SamplesByMetric:
     """The samples of the latency and slowness of OSDs, by name of the metric."""
-    samples: Found = {}
+    samples: SamplesByMetric = {}
     for row in rows:
         who = labels(ceph_daemon='osd.%d' % row.osd, hostname=row.host,
                      device_class=row.device_class)
@@ -223,7 +224,7 @@ def osd_samples(rows: Sequence[OsdRow]) -> Found:
     return samples
 
 
-def suspect_samples(laggy: LaggyStatus) -> Found:
+def suspect_samples(laggy: LaggyStatus) -> SamplesByMetric:
     return {'osd_laggy_suspect_score': [
         (labels(ceph_daemon='osd.%d' % suspect.osd), suspect.score) for suspect in laggy.suspects]}
 
@@ -257,13 +258,13 @@ class ProbeMetrics:
     def __init__(self) -> None:
         self._known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
 
-    def samples(self, probed: Probed) -> Found:
+    def samples(self, probed: Probed) -> SamplesByMetric:
         """The samples of probes, by name of the metric."""
-        last, whole = _last(probed.records)
+        last, completed = _last(probed.records)
         slower = {regression.run for regression in probed.regressions}
-        with_baseline = [(subject, record) for subject, record in whole.items()
+        with_baseline = [(subject, record) for subject, record in completed.items()
                          if probed.baselines.of(record) is not None]
-        rows = self._measurements(whole)
+        rows = self._measurements(completed)
         return {
             'probe_running': [('', probed.running is not None)],
             'probe_success': [(subject, record.ended_well) for subject, record in last.items()],
@@ -279,10 +280,10 @@ class ProbeMetrics:
                 (labels(schedule=schedule.name), bool(probed.refused.get(schedule.name)))
                 for schedule in probed.schedules]}
 
-    def _measurements(self, whole: Dict[str, RunRecord]) -> List[Measurement]:
+    def _measurements(self, completed: Dict[str, RunRecord]) -> List[Measurement]:
         """The measurements of the runs; those of earlier calls are not computed again."""
         measurements: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
-        for subject, record in whole.items():
+        for subject, record in completed.items():
             key = (record.id, record.ended)
             measurements[key] = (
                 self._known[key] if key in self._known else _measure(subject, record))
@@ -291,12 +292,10 @@ class ProbeMetrics:
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
-    """The last run of each target and profile, and the last one that completed; the newest first.
-
-    Cancelled probes do not count.
-    """
+    """The last run of each target and profile, and the last one that completed, by labels; the
+    newest first, at most MAX_SUBJECTS. Cancelled probes do not count."""
     last: Dict[str, RunRecord] = {}
-    whole: Dict[str, RunRecord] = {}
+    completed: Dict[str, RunRecord] = {}
     for record in reversed(records):
         if record.state == CANCELLED:
             continue
@@ -305,8 +304,8 @@ def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[st
             continue
         last.setdefault(subject, record)
         if record.ended_well:
-            whole.setdefault(subject, record)
-    return last, whole
+            completed.setdefault(subject, record)
+    return last, completed
 
 
 def target_text(target: Target) -> str:
@@ -345,8 +344,8 @@ class Build(NamedTuple):
 
 
 def _by_wall_clock(samples: Samples, clock_set: float) -> Samples:
-    """Prometheus compares points in time with its own clock. `clock_set`: by how many
-    seconds the wall clock was set."""
+    """The samples with all timestamps on the wall clock, with which Prometheus compares them.
+    `clock_set`: seconds by which it was set since the mgr's own clock (clock.py) started."""
     return {name: [(key, value and value + clock_set) for key, value in rows]
             if name.endswith('_timestamp_seconds') else rows for name, rows in samples.items()}
 
@@ -368,7 +367,7 @@ class MetricsPage:
 
     def _text(self, published: Published, probed: Probed) -> bytes:
         """The page as Prometheus reads it."""
-        samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
+        samples: Dict[str, Iterable[Sample]] = dict(self._module_samples(published))
         for part in (campaign_samples(published.rebalanced) if published.turned else {},
                      mitigation_samples(published.mitigated.listing),
                      cluster_samples(published.status.signals, published.watched.signals),
@@ -378,10 +377,10 @@ class MetricsPage:
             samples.update(part)
         return render(_by_wall_clock(samples, published.clock_set))
 
-    def _own(self, published: Published) -> Found:
+    def _module_samples(self, published: Published) -> SamplesByMetric:
         """The samples of perfguard itself, by name of the metric."""
         build, status = self._build(), published.status
-        samples: Found = {
+        samples: SamplesByMetric = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
             'health_check': [(labels(name=name), name in status.health) for name in CHECK_CODES]}

@@ -71,13 +71,13 @@ def passed_on(reason: Reason, **evidence: object) -> Cause:
 
 
 def as_json(order: Why, causes: Sequence[Cause]) -> Json:
-    """The most decisive cause first."""
+    """The JSON of `perfguard why`. `causes`: the most decisive one first."""
     return {'subject': order.subject, 'causes': [
         {'code': cause.code, 'text': cause.text,
          # What limited the campaign earlier needs no command.
          'next': '' if cause.evidence.get('now') is False
-         else next_step(cause.code, cause.text, order.osd is None), 'share': cause.share,
-         'evidence': dict(cause.evidence)} for cause in causes]}
+         else next_step(cause.code, cause.text, of_campaign=order.osd is None),
+         'share': cause.share, 'evidence': dict(cause.evidence)} for cause in causes]}
 
 
 # ---- The limits of the campaign: now, by share of its time, and for one PG
@@ -92,12 +92,12 @@ def campaign_causes(campaign: Campaign, reasons: Sequence[Reason]) -> List[Cause
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
     share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
-    now = campaign.progress.limits.now if campaign.active else ''
-    ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
+    current_code = campaign.progress.limits.now if campaign.active else ''
+    ordered = sorted(share, key=lambda code: (code != current_code, -share[code], code))
     texts = {**_CODE_TEXTS, **_texts(reasons)}
     causes = [Cause(code, texts.get(code, 'it was limited by %s' % code), {
-        'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
-        for code in ordered if code == now or share[code] >= LEAST_CAUSE_SHARE]
+        'now': code == current_code, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
+        for code in ordered if code == current_code or share[code] >= LEAST_CAUSE_SHARE]
     other_causes = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
     return causes + other_causes or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
                                            % campaign.id)]
@@ -205,12 +205,13 @@ def gate(draft: Draft, move: Move) -> Gate:
     allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
     load = present_load(draft, allowed.caps)
     throttled = load.pgs >= allowed.caps.pgs < option_caps.pgs
+    # With the limit of PGs from the options: `pace` reports that of the throttle.
+    bounds = replace(allowed.caps, pgs=option_caps.pgs, receives=receives(draft))
     return Gate(
         stops=tuple(stop.reason for stop in (
             *stops_of(draft), *slow_read_stops(campaign.pace.slow_reads, draft.now))
             if concerns(stop, move)),
-        obstacles=tuple(load.obstacles(move, replace(
-            allowed.caps, pgs=option_caps.pgs, receives=receives(draft)))),
+        obstacles=tuple(load.obstacles(move, bounds)),
         full=frozenset(move.targets) & full_osds(draft).osds - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),
         degraded=waits_for_recovery(draft, move.pgid, ignores_degraded(draft)),
@@ -239,7 +240,7 @@ class OsdCase:
 
 
 def osd_causes(case: OsdCase) -> List[Cause]:
-    """The most decisive first; never empty."""
+    """Why an OSD is slow, the most decisive cause first; never empty."""
     causes = [*_state(case), *_watched(case), *_busy(case)]
     if causes:
         return causes
@@ -306,8 +307,7 @@ def _busy(case: OsdCase) -> List[Cause]:
     counts, causes = case.counts, []
     moving = _moving(case)
     if any(moving.values()):
-        text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items()
-                         if pgids)
+        text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items() if pgids)
         causes.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
             role: pgids[:NAMED] for role, pgids in moving.items() if pgids}))
     for code, number, text in (

@@ -49,7 +49,7 @@ _OPTION = 'why option %s'
 @dataclass(frozen=True)
 class LoopState:
     """The state of the loop in this turn."""
-    seen: Observation
+    observation: Observation
     options: Options
     campaign: Campaign
     pins: Mapping[str, PinRecord]
@@ -105,27 +105,30 @@ class Explaining:
         self._loads: List[Tuple[Why, float]] = []
 
     def carry_out(self, order: Why, state: LoopState) -> Optional[Json]:
-        """The answer; None: not yet. Raises Refused. Equal orders of two commands are two."""
+        """The answer to an order; None: not yet, call again in the next turn. Raises Refused.
+
+        Orders are told apart by identity: two commands may ask for the same."""
+        now = state.observation.now
         if order.osd is not None:
             case = _osd_case(order.osd, state)
             if case.row is not None and UNKNOWN_LOADS & {cause.code for cause in case.row.load}:
-                if self._awaits_loads(order, state.seen.now, state.options.campaign_interval):
+                if self._awaits_loads(order, now, state.options.campaign_interval):
                     return None
-                case = replace(case, row=_to_repeat(case.row))
+                case = replace(case, row=_with_repeat_hint(case.row))
             return as_json(order, osd_causes(case))
         if order.pgid is None:
             return as_json(order, campaign_causes(state.campaign, state.reasons))
-        place = state.seen.placement(order.pgid)
+        place = state.observation.placement(order.pgid)
         if place is None:
             raise Refused(errno.ENOENT, 'PG %s does not exist' % order.pgid)
-        answers = self._answers(order, order.pgid, place, state.seen.now)
+        answers = self._answers(order, order.pgid, place, now)
         if answers is None:
             return None
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
     def _awaits_loads(self, order: Why, now: float, interval: float) -> bool:
-        """Whether to wait until OSDs report the clients of a busy one; `interval`: until the next
-        turn."""
+        """Whether the order waits for the clients of a busy OSD, which OSDs count from the first
+        call on. Not if the next turn, `interval` seconds from now, is after its LOADS_SECONDS."""
         until = next((until for waiting, until in self._loads if waiting is order), None)
         if until is None:
             until = now + LOADS_SECONDS
@@ -133,8 +136,7 @@ class Explaining:
             self._cluster.read_loads(COUNTED_SECONDS)
         return interval < until - now
 
-    def _answers(self, order: Why, pgid: str, place: Placement,
-                 now: float) -> Optional[PgAnswers]:
+    def _answers(self, order: Why, pgid: str, place: Placement, now: float) -> Optional[PgAnswers]:
         """What OSDs answer about a PG; None: their answers are awaited. One PG at a time is asked
         about."""
         if self._open is not None and self._open.order is not order and self._open.lasts(now):
@@ -156,8 +158,8 @@ class Explaining:
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
         osds = frozenset({primary, *targets})
         for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in SCHEDULER_OPTIONS)):
-            self._cluster.answers(topic)  # of earlier inquiries
-        # To the primary by its own name, as cluster.osd_commands does.
+            self._cluster.answers(topic)  # drops late answers to earlier inquiries
+        # By the id of the OSD: commands to a PG do not arrive on every release.
         self._cluster.ask(QUERY, [primary], {'prefix': 'query', 'pgid': pgid})
         self._cluster.ask(RESERVATIONS, osds, {'prefix': 'dump_recovery_reservations'})
         for name in SCHEDULER_OPTIONS:
@@ -167,9 +169,9 @@ class Explaining:
     def _collect(self, inquiry: _Inquiry) -> None:
         """Take in the answers that have arrived."""
         for osd, answer in self._cluster.answers(QUERY).items():
-            answers = _read(osd, lambda: state_of(inquiry.pgid, answer))
-            if answers is not None and osd == inquiry.primary:
-                inquiry.state = answers
+            state = _read(osd, lambda: state_of(inquiry.pgid, answer))
+            if state is not None and osd == inquiry.primary:
+                inquiry.state = state
         for osd, answer in self._cluster.answers(RESERVATIONS).items():
             queues = _read(osd, lambda: reservations(answer))
             if queues is not None and osd in inquiry.osds:
@@ -189,8 +191,8 @@ def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
         return None
 
 
-def _to_repeat(row: OsdRow) -> OsdRow:
-    """A load whose clients are not known yet: say how to learn them."""
+def _with_repeat_hint(row: OsdRow) -> OsdRow:
+    """The row, with "repeat the command" in the text of a load whose clients are not known yet."""
     return row._replace(load=tuple(
         cause._replace(text='%s; its clients are being counted: repeat the command in %.0f s'
                        % (cause.text, REPEAT_SECONDS)) if cause.code in UNKNOWN_LOADS else cause
@@ -199,25 +201,28 @@ def _to_repeat(row: OsdRow) -> OsdRow:
 
 def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
     """All that is known of an OSD, to find out why it is slow. Raises Refused."""
-    osd = state.seen.osdmap.osds.get(osd_id)
+    observation, watched = state.observation, state.watched
+    osd = observation.osdmap.osds.get(osd_id)
     if osd is None:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
     return OsdCase(
-        osd, next((row for row in state.watched.osds if row.osd == osd_id), None),
-        next((suspect for suspect in state.watched.laggy.suspects if suspect.osd == osd_id), None),
-        state.seen.osd_counts.get(osd_id, PgCounts()), state.seen.signals, state.campaign)
+        osd, next((row for row in watched.osds if row.osd == osd_id), None),
+        next((suspect for suspect in watched.laggy.suspects if suspect.osd == osd_id), None),
+        observation.osd_counts.get(osd_id, PgCounts()), observation.signals, state.campaign)
 
 
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
     """All that is known of a PG, to find out what it waits for."""
-    observation, campaign = state.seen, state.campaign
+    observation, campaign = state.observation, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
     case = pgs.PgCase(
-        pgid, place, pgid in observation.osdmap.pg_temp, observation.osdmap.osds,
-        observation.osdmap.flags, campaign.holds.flags | observation.settings.taken, campaign,
-        state.reasons, pin, move, leaves=observation.evacuation.get(pgid, ()), answers=answers)
+        pgid, place, remapped=pgid in observation.osdmap.pg_temp, osds=observation.osdmap.osds,
+        flags=observation.osdmap.flags,
+        own_flags=campaign.holds.flags | observation.settings.taken, campaign=campaign,
+        reasons=state.reasons, pin=pin, move=move, leaves=observation.evacuation.get(pgid, ()),
+        answers=answers)
     if pin is None or move is None:
-        return case
+        return case  # there is no release that something could hold back
     draft = Draft.of(campaign, state.pins, state.moves, observation, state.options)
     return replace(case, gate=gate(draft, move))
 

@@ -14,7 +14,7 @@ from .causes import Cause, Gate, passed_on
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
 STOPPING_FLAGS = ('nobackfill', 'norebalance')
 #: Reasons of a turn that affect all remaining PGs.
-_OF_ALL = frozenset({
+_REASONS_OF_ALL_PGS = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
     Code.OUTLOOK, Code.BACKFILL_TOOFULL})
 
@@ -22,7 +22,7 @@ _OF_ALL = frozenset({
 @dataclass(frozen=True)
 class Queue:
     """The local or the remote backfill reservations of one OSD."""
-    most: int
+    limit: int
     #: PGs that hold a reservation, and those that wait for one.
     granted: Tuple[str, ...] = ()
     waiting: Tuple[str, ...] = ()
@@ -77,8 +77,7 @@ class PgCase:
     @property
     def targets(self) -> Tuple[int, ...]:
         """The OSDs that will receive it."""
-        return tuple(osd for osd in self.place.up
-                     if osd not in self.place.acting and osd != NO_OSD)
+        return tuple(osd for osd in self.place.up if osd not in self.place.acting and osd != NO_OSD)
 
 
 def causes(case: PgCase) -> List[Cause]:
@@ -90,7 +89,8 @@ def causes(case: PgCase) -> List[Cause]:
         return _held_back(case, campaign, case.pin) + _condition(case)
     condition = _condition(case)
     if not condition and case.answers.silent and not case.answers.state:
-        return [_silent(case)]  # what the OSDMap shows is not all that matters
+        # The OSDMap alone does not show that nothing is wrong.
+        return [_without_known_cause(case)]
     return condition or [Cause(
         Code.IN_PLACE, 'the PG is where CRUSH and its upmaps place it: there is nothing to move',
         {'up': list(case.place.up)})]
@@ -110,13 +110,13 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
         return [passed_on(reason, **evidence) for reason in case.reasons] or [Cause(
             Code.PINNED, 'it is pinned, and campaign %d is %s' % (campaign.id,
                                                                   campaign.phase.value), evidence)]
-    if campaign.phase is Phase.HOLDING:
+    if campaign.phase is Phase.HOLDING:  # no PG is released
         return [passed_on(reason, **evidence) for reason in case.reasons]
     return _queued(case, campaign)
 
 
 def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
-    """Releases continue, but this PG is not released yet."""
+    """Why the PG is not released yet while releases continue."""
     gate = case.gate
     causes = [passed_on(stop) for stop in gate.stops]
     if gate.degraded:
@@ -135,7 +135,7 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
     if case.move is not None and not case.move.known and campaign.flights.in_flight:
         causes.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
                             'is released alone', {'in_flight': len(campaign.flights.in_flight)}))
-    causes += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
+    causes += [passed_on(reason) for reason in case.reasons if reason.code in _REASONS_OF_ALL_PGS]
     return causes or [Cause(Code.NEXT, 'it can be released: PGs whose OSDs have less load '
                             'are released first', {'in_flight': len(campaign.flights.in_flight)})]
 
@@ -156,13 +156,14 @@ def _entry(pin: PinRecord) -> Dict[str, object]:
 # ---- released, or remapped and not pinned
 
 def _on_its_way(case: PgCase) -> List[Cause]:
+    """Why a PG that is released or remapped has not arrived yet."""
     flight = case.flight
     if flight is not None and flight.confirmed is None:
         return [Cause(Code.RELEASE_SENT, 'its release was sent and is not in the OSDMap yet',
                       {'sent': flight.sent})]
     # Causes that stop or slow the backfill; those of the campaign come last.
     return [*_flags(case), *_of_backfill(case), *_condition(case), *_unpinned(case)] or [
-        _silent(case)]
+        _without_known_cause(case)]
 
 
 def _flags(case: PgCase) -> List[Cause]:
@@ -201,7 +202,8 @@ def _full(case: PgCase) -> AbstractSet[int]:
 
 
 def _reservation(case: PgCase) -> List[Cause]:
-    """A backfill holds one local reservation on the primary, and one remote on each target."""
+    """The OSDs whose backfill reservation the PG waits for: the local one of the primary, then a
+    remote one of each target."""
     reservations = case.answers.reservations
     if case.primary in reservations and case.pgid in reservations[case.primary].local.waiting:
         return [_waits(Code.LOCAL_RESERVATION, 'local', case.primary,
@@ -216,8 +218,8 @@ def _reservation(case: PgCase) -> List[Cause]:
 
 def _waits(code: str, kind: str, osd: int, queue: Queue) -> Cause:
     return Cause(code, 'it waits for the %s backfill reservation of osd.%d, which allows %d '
-                 '(osd_max_backfills): %s' % (kind, osd, queue.most, _granted(queue.granted)), {
-                     'osd': osd, 'limit': queue.most, 'granted': list(queue.granted),
+                 '(osd_max_backfills): %s' % (kind, osd, queue.limit, _granted(queue.granted)), {
+                     'osd': osd, 'limit': queue.limit, 'granted': list(queue.granted),
                      'waiting': len(queue.waiting)})
 
 
@@ -227,6 +229,7 @@ def _granted(pgids: Iterable[str]) -> str:
 
 
 def _slowed(case: PgCase) -> List[Cause]:
+    """The scheduler options of the primary, if they slow down its backfills."""
     options = case.answers.options
     if options.get('osd_op_queue') == 'mclock_scheduler' \
             and options.get('osd_mclock_profile') == 'high_client_ops':
@@ -276,7 +279,8 @@ def _unpinned(case: PgCase) -> List[Cause]:
                   {'up': list(case.place.up), 'acting': list(case.place.acting)})]
 
 
-def _silent(case: PgCase) -> Cause:
+def _without_known_cause(case: PgCase) -> Cause:
+    """OSDs that have not answered; if all have, the PG is between two states."""
     if case.answers.silent:
         return Cause(Code.NO_ANSWER, '%s did not answer in time' % osds_text(case.answers.silent),
                      {'osds': list(case.answers.silent)})
