@@ -118,9 +118,9 @@ def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
     likely = [*_shared_part(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
               *higher_load(facts)]
-    if likely or not facts.work_known or any(work.was_first is None for work in facts.work):
-        return tuple(likely)
-    return tuple(_what_is_slow(facts))
+    # The drive is not to blame for what may be an effect of other work.
+    other_work_possible = not facts.work_known or any(work.was_first is None for work in facts.work)
+    return tuple(likely if likely or other_work_possible else _what_is_slow(facts))
 
 
 #: Where the OSDs of a shared part are, and what to check of it.
@@ -139,8 +139,7 @@ def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
     where, check = _CHECK[kind]
     if shared.devices:
         evidence['devices'] = list(shared.devices)
-        check = 'check device %s, which all of them share; %s' % (
-            ', '.join(shared.devices), check)
+        check = 'check device %s, which all of them share; %s' % (', '.join(shared.devices), check)
     if kind == DEVICE:
         check, evidence = with_drive(check, evidence, facts.drive)
     return [LikelyCause(kind, '%d of %s %s %s are slow: %s' % (
@@ -154,20 +153,20 @@ def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
     processes get too little CPU or memory.
     """
     usual = usual_ping_ms(facts.ping_ms)
-    slow = slow_pings(facts.ping_ms) & {facts.osd, *facts.host_osds}
-    if facts.osd not in slow:
+    slow_on_host = slow_pings(facts.ping_ms) & {facts.osd, *facts.host_osds}
+    if facts.osd not in slow_on_host:
         return []
     ping = facts.ping_ms[facts.osd]
     times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
     evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
-    of_host = len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(facts.host_osds)
+    host_is_slow = len(slow_on_host) >= max(2.0, HOST_PING_SHARE * len(facts.host_osds))
     slow_channels = _slow_channels(facts)
     if slow_channels.keys() & STORE_CHANNELS:
         return [LikelyCause(
             'cpu', 'too little CPU or memory%s: %s, and its store is slow as well' % (
-                ' on host %s' % facts.host if of_host else '', times),
+                ' on host %s' % facts.host if host_is_slow else '', times),
             {**evidence, 'slowdowns': slow_channels,
-             **({'host': facts.host, 'osds': sorted(slow)} if of_host else {})})]
+             **({'host': facts.host, 'osds': sorted(slow_on_host)} if host_is_slow else {})})]
     if facts.side:
         hosts = sorted({place.host for place in facts.side})
         return [LikelyCause('switch', 'network between hosts %s and the others: %s, but fast among '
@@ -175,39 +174,41 @@ def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
                             % (', '.join(hosts), times),
                             {**evidence, 'hosts': hosts,
                              'osds': [place.osd for place in facts.side]})]
-    if of_host:
+    if host_is_slow:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
                             % (facts.host, times),
-                            {**evidence, 'host': facts.host, 'osds': sorted(slow)})]
+                            {**evidence, 'host': facts.host, 'osds': sorted(slow_on_host)})]
     return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + times, evidence)]
 
 
 def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
                 ping_ms: Mapping[int, float], places: Mapping[int, OsdPlace]
                 ) -> Tuple[OsdPlace, ...]:
-    """An OSD with slow heartbeats, and those OSDs with slow heartbeats to which its own are fast;
-    empty if these are on its host only, or if there is another pattern.
+    """The OSDs on the same side of a slow link as an OSD with slow heartbeats: itself, and the
+    other such OSDs to which its heartbeats are fast. Empty if nothing indicates a link between
+    hosts.
 
     `peer_ping_ms`: OSD -> peer -> heartbeat ping time in ms; `ping_ms`: the median by OSD.
     """
     usual = usual_ping_ms(ping_ms)
     slow = slow_pings(ping_ms) if osd in places else frozenset()
+    if osd not in slow:
+        return ()
     times = {peer: ms for peer, ms in peer_ping_ms.get(osd, {}).items() if peer in places}
     near = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
     far = times.keys() - near
-    side, others = {osd} | near & slow, far - slow
-    if osd not in slow or len(near & slow) < SIDE_SHARE * len(near) \
-            or len(others) < SIDE_SHARE * len(far) \
-            or any(len({places[each].host for each in osds}) < 2 for osds in (side, others)):
-        return ()
-    return tuple(places[each] for each in sorted(side))
+    this_side, others = {osd} | near & slow, far - slow
+    two_sides = len(near & slow) >= SIDE_SHARE * len(near) and len(others) >= SIDE_SHARE * len(far)
+    several_hosts = all(len({places[member].host for member in members}) > 1
+                        for members in (this_side, others))
+    return tuple(places[member] for member in sorted(this_side)) \
+        if two_sides and several_hosts else ()
 
 
 def _full(facts: OsdEvidence) -> List[LikelyCause]:
     if not facts.fullness:
         return []
-    return [LikelyCause('full', 'its device is %s' % facts.fullness,
-                        {'fullness': facts.fullness})]
+    return [LikelyCause('full', 'its device is %s' % facts.fullness, {'fullness': facts.fullness})]
 
 
 def _work(facts: OsdEvidence) -> List[LikelyCause]:
@@ -240,18 +241,19 @@ def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
         return []
     text = 'it serves %.1f times the operations of its peers' % facts.load_ratio
     evidence: Dict[str, object] = {'load_ratio': round(facts.load_ratio, 2)}
-    # Clients send it hardly more than usual, so they are not those of its load.
+    # Clients send it little more than they send to its peers: less than half of the load ratio, as
+    # a logarithm. The rest are writes that it replicates.
     if facts.client_ratio is not None and facts.client_ratio < math.sqrt(facts.load_ratio):
         return [LikelyCause('replicas', text + ', mostly of PGs with other primaries', {
             **evidence, 'client_load_ratio': round(facts.client_ratio, 2)})]
-    mine = [row for row in facts.clients if row.osd == facts.osd]
+    loads = [row for row in facts.clients if row.osd == facts.osd]
     pools: Counter[int] = Counter()
-    for row in mine:
+    for row in loads:
         pools[row.pool] += row.ops
     likely = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
                           '%s; %s' % (text, cause.unnamed))
               for cause in (*_hot_object(facts, sum(pools.values())),
-                            *map(_by_client, heavy_clients(mine)))]
+                            *map(_by_client, heavy_clients(loads)))]
     if likely:
         return likely
     total = sum(pools.values())
@@ -276,11 +278,11 @@ def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
     for (pool, name), ops in objects.most_common(1):
         if total >= CAUSE_OPS and ops >= HEAVY_SHARE * total:
             # The two counts do not begin at the same instant.
-            share, of = min(1.0, ops / total), facts.pool_names.get(pool, str(pool))
-            part = '%.0f %% are on' % (100 * share)
-            yield LikelyCause('object', '%s object %s of pool %s' % (part, name, of),
-                              {'object': name, 'pool': of, 'share': round(share, 3)},
-                              '%s one object of pool %s' % (part, of))
+            share, pool_name = min(1.0, ops / total), facts.pool_names.get(pool, str(pool))
+            text = '%.0f %% are on' % (100 * share)
+            yield LikelyCause('object', '%s object %s of pool %s' % (text, name, pool_name),
+                              {'object': name, 'pool': pool_name, 'share': round(share, 3)},
+                              '%s one object of pool %s' % (text, pool_name))
 
 
 def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:

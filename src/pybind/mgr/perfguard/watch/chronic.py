@@ -78,13 +78,14 @@ class _Count:
 
     def take(self, now: float, seconds: float, finding: Optional[PeerFinding],
              scale: float) -> None:
-        """Count an interval with operations. `finding`: the slow operations; None: not slow."""
-        keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
-        keep_recent = math.exp(-seconds / (scale * RECENT_MEMORY * MEMORY_SECONDS))
-        self.evidence = self.evidence * keep + seconds
-        self.recent_evidence = self.recent_evidence * keep_recent + seconds
-        self.slow *= keep
-        self.recent_slow *= keep_recent
+        """Count an interval with operations. `finding`: the slow operations; None: not slow.
+        `scale`: the memory as a multiple of MEMORY_SECONDS."""
+        decay = math.exp(-seconds / (scale * MEMORY_SECONDS))
+        recent_decay = math.exp(-seconds / (scale * RECENT_MEMORY * MEMORY_SECONDS))
+        self.evidence = self.evidence * decay + seconds
+        self.recent_evidence = self.recent_evidence * recent_decay + seconds
+        self.slow *= decay
+        self.recent_slow *= recent_decay
         self.seconds += seconds
         self.seen = now
         if finding is not None:
@@ -92,7 +93,7 @@ class _Count:
         elif self.episode:
             self.gap += seconds
             if self.gap >= max(EPISODE_SECONDS, min(1.0, scale) * GAP_SECONDS):
-                self._end()
+                self._end_episode()
         else:
             self.quiet += seconds
 
@@ -112,25 +113,27 @@ class _Count:
         if self.episode >= EPISODE_SECONDS:
             self.last, self.quiet = now, 0.0
 
-    def _end(self) -> None:
+    def _end_episode(self) -> None:
         self.episodes += self.episode >= EPISODE_SECONDS
         self.quiet += self.gap
         self.episode = self.gap = 0.0
 
     def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
         """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
-        a finding was cleared for the latter reason."""
-        # One episode of minutes, as of a compaction by hand, is no pattern.
+        a finding was cleared for the latter reason. `scale`: the memory as a multiple of
+        MEMORY_SECONDS; `replicas_only`: its primary affinity is 0, so it may show no operations."""
+        # A finding from few minutes in all, as of a compaction by hand, is cleared sooner.
         is_pattern = (not self.raised or self.all_episodes >= LEAST_EPISODES
                       or self.slow_seconds >= scale * LONG_EPISODE_SECONDS)
-        well = (now - self.last >= scale * (CLEAR_SECONDS if is_pattern else CLEAR_EVIDENCE_SECONDS)
-                and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
-        longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_CHRONIC_SECONDS
-        unseen = now - self.seen >= scale * longest
-        raised = bool(self.raised)
-        if (self.episodes and well) or unseen:
+        healthy_after = CLEAR_SECONDS if is_pattern else CLEAR_EVIDENCE_SECONDS
+        is_healthy = (self.episodes and now - self.last >= scale * healthy_after
+                      and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
+        forget_after = CLEAR_SECONDS if replicas_only and self.raised else FORGET_CHRONIC_SECONDS
+        no_evidence = now - self.seen >= scale * forget_after
+        was_raised = bool(self.raised)
+        if is_healthy or no_evidence:
             self.episodes, self.episode, self.raised = 0, 0.0, 0.0
-        return raised and unseen
+        return was_raised and no_evidence
 
     @property
     def all_episodes(self) -> int:
@@ -138,8 +141,8 @@ class _Count:
         return self.episodes + (self.episode >= EPISODE_SECONDS)
 
     def is_chronic(self, scale: float, recent: bool) -> bool:
-        """Whether the OSD was slow for enough of the time. `recent`: of late, without regard to the
-        time before that."""
+        """Whether the OSD was slow for enough of the time; `recent`: of the recent past alone.
+        Whether its peers were slow for less is judged later."""
         if recent:
             return (self.all_episodes >= LEAST_EPISODES
                     and self.recent_slow >= scale * RECENT_SLOW_SECONDS)
@@ -207,17 +210,16 @@ class ChronicOsds:
         """Count an interval. `findings`: comparisons of each OSD with its peers; `baselines`: of
         its slowdown, by channel; `reported`: OSDs that are slow by the median of a minute.
 
-        OSDs with work besides client operations are not counted: not since that was last read, if
-        it becomes known late. OSDs with a primary affinity of 0
-        have no reads, and some stores show no other evidence: without any for a day they are
-        cleared, so that they can be judged anew.
+        OSDs with work besides client operations are not counted. If such work becomes known late,
+        what was counted since it was last read is taken back.
         """
         now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
         intervals = yield from _intervals(reading, findings, windows, baselines)
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
-                **_worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)}
+                **_worst({osd: ops for osd, (_, ops) in intervals.items() if ops}, reading)}
+        # If many are slow at once, the cause is not the OSDs: the interval says nothing of them.
         crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
         for chunk in chunks(intervals.items()):
             for osd, (seconds, _) in chunk:
@@ -232,14 +234,16 @@ class ChronicOsds:
             yield 2 * len(chunk)
 
     def conclude(self, reading: OsdReading) -> None:
-        """Judge the counts, if that is due."""
+        """Judge the counts, if that is due. OSDs with a primary affinity of 0 have no reads, and
+        some stores show no other evidence: without any for a day they are cleared, so that they can
+        be judged anew."""
         if reading.now - self._judged >= min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = reading.now
             self._judge(reading.now, reading.places, reading.replicas_only)
 
     def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
-        """Take back what was counted since the last reading of other work, of OSDs that have some
-        now."""
+        """Take back what was counted since other work was last read, of OSDs that have such work
+        now, if it was read again."""
         if busy_read > self._busy_read:
             self._counts.update({osd: count for osd, count in self._before.items()
                                  if osd in busy and osd in self._counts})
@@ -271,12 +275,12 @@ class ChronicOsds:
                     (now - count.seen) / 3600,
                     ': its primary affinity is 0' if osd in replicas_only else '')
         for recent in (False, True):
-            chronic_osds = {osd for osd, count in self._counts.items()
-                            if osd in places and count.is_chronic(self._scale, recent)}
-            if any(not self._counts[osd].raised for osd in chronic_osds):
+            candidates = {osd for osd, count in self._counts.items()
+                          if osd in places and count.is_chronic(self._scale, recent)}
+            if any(not self._counts[osd].raised for osd in candidates):
                 shares = self._shares_by_class(places, recent)
-                for osd in chronic_osds - crowded(chronic_osds, self._counts.keys() & places.keys(),
-                                                  places):
+                for osd in candidates - crowded(candidates, self._counts.keys() & places.keys(),
+                                                places):
                     count = self._counts[osd]
                     if not count.raised and self._stands_out(
                             osd, shares.get(places[osd].kind, []), recent):
@@ -299,9 +303,10 @@ class ChronicOsds:
 
     def _stands_out(self, osd: int, of_class: Sequence[float], recent: bool) -> bool:
         """Whether its peers are slow for a much smaller share of the time: most of them, or all of
-        few. `of_class`: as _shares_by_class."""
+        few. `of_class`: sorted shares of the OSDs of its class with enough operations."""
         count, peers = self._counts[osd], list(of_class)
         if count.evidence >= self._scale * PEERS_SECONDS:
+            # Its own share is among them.
             del peers[bisect_left(peers, count.share(recent))]
         usual = median(peers) if len(peers) >= MIN_PEERS else max(peers, default=math.inf)
         return count.share(recent) >= PEERS_SHARES * usual
@@ -330,7 +335,8 @@ class ChronicOsds:
 def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
                baselines: Mapping[int, Sequence[ScoreBaseline]]
                ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
-    """Length of the interval and slow operations, by OSD with enough operations of some kind."""
+    """OSD -> length of the interval in seconds, and findings of the kinds of operation that were
+    slow in it; only OSDs with enough operations of a kind."""
     intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for samples in chunks(reading.samples):
         for sample in samples:
@@ -341,17 +347,17 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                 flow = flows[finding.channel]
                 if flow.rate * sample.seconds < BLOCK_OPS:
                     continue
-                over = intervals.setdefault(osd, (sample.seconds, []))[1]
+                _, slow_ops = intervals.setdefault(osd, (sample.seconds, []))
                 if flow.ms > CHRONIC_RATIO * finding.comparison.expected_ms:
-                    own_allowance = _own_allowance(baselines[osd][finding.channel])
-                    over += _instant(finding, own_allowance, flow, sample.seconds, windows[osd])
+                    allowance = _own_allowance(baselines[osd][finding.channel])
+                    slow_ops += _if_slow(finding, allowance, flow, sample.seconds, windows[osd])
         yield 3 * len(samples)
     return intervals
 
 
-def _worst(over: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
+def _worst(slow_ops: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
     """The slowest operations of each OSD that does not only wait for another one."""
-    excused = excuse_waiting(over, CHRONIC_RATIO, reading.places, reading.partners)
+    excused = excuse_waiting(slow_ops, CHRONIC_RATIO, reading.places, reading.partners)
     return {osd: max(findings, key=lambda finding: finding.score)
             for osd, findings in excused.findings.items() if findings}
 
@@ -379,15 +385,16 @@ def _own_allowance(baseline: ScoreBaseline) -> float:
     return max(1.0, CHRONIC_OWN_RATIO / CHRONIC_RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
 
 
-def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: float,
+def _if_slow(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: float,
              window: OsdWindow) -> List[PeerFinding]:
-    """The finding of one interval, if it is slow, allowing for its load and for the noise of few
-    operations. `own_allowance`: as _own_allowance."""
-    burst = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
+    """The finding for the operations of one interval alone (`flow`), if it is slow; [] otherwise.
+    Allows for more load than in the window, for the noise of few operations, and for an OSD that is
+    slower than its peers at all times (`own_allowance`)."""
+    more_load = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
     sigma = OP_SPREAD / math.sqrt(flow.rate * seconds)
     noise = math.exp(NOISE_DEVIATIONS * sigma) / CHRONIC_RATIO
-    # The allowance contains the significance.
+    # The allowance contains the noise, so the deviations need no test of their own.
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
-    instant = finding._replace(comparison=comparison,
-                               allowance=own_allowance * max(finding.allowance * burst, noise))
-    return [instant] if instant.is_slow(CHRONIC_RATIO) else []
+    current = finding._replace(comparison=comparison,
+                               allowance=own_allowance * max(finding.allowance * more_load, noise))
+    return [current] if current.is_slow(CHRONIC_RATIO) else []

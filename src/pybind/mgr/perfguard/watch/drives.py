@@ -35,8 +35,8 @@ def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
     for osd, place in places.items() if drives else ():
         health = drives.get(place.devices[0]) if place.devices else None
         if health is not None and health.model:
-            counts.setdefault(health.model, (Counter(), Counter()))[osd not in slow][
-                health.firmware] += 1
+            of_slow, of_others = counts.setdefault(health.model, (Counter(), Counter()))
+            (of_slow if osd in slow else of_others)[health.firmware] += 1
     return {model: Firmwares(*both) for model, both in counts.items()}
 
 
@@ -55,7 +55,8 @@ def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
 
 def with_drive(text: str, evidence: Dict[str, object],
                drive: Optional[DriveEvidence]) -> Tuple[str, Dict[str, object]]:
-    """A text and its evidence with those of the drive."""
+    """A text on a slow drive and its evidence, with what its SMART data says. `drive`: None: SMART
+    data is not read yet."""
     if drive is None:
         return text, evidence
     if drive.health is None:
@@ -71,13 +72,14 @@ def with_drive(text: str, evidence: Dict[str, object],
 
 
 def _firmware(firmware: str, of_model: Firmwares) -> List[str]:
-    """If all slow OSDs of the model have a firmware that is too rare for chance."""
+    """A text that all slow OSDs of the model have this firmware, if that is unlikely by chance;
+    [] otherwise."""
     if of_model.slow.keys() != {firmware}:
         return []
-    slow, same = of_model.slow[firmware], of_model.others.get(firmware, 0)
+    slow, others_with_it = of_model.slow[firmware], of_model.others.get(firmware, 0)
     others = sum(of_model.others.values())
-    # Number of choices of so many OSDs, among those with this firmware and among all of the model.
-    if math.comb(slow + same, slow) > FIRMWARE_CHANCE * math.comb(slow + others, slow):
+    # The chance that as many random OSDs of the model all have this firmware.
+    if math.comb(slow + others_with_it, slow) > FIRMWARE_CHANCE * math.comb(slow + others, slow):
         return []
     common = max(of_model.others, key=lambda name: (of_model.others[name], name))
     return ['%s of this drive model %s firmware %s; %d of %s have %s' % (

@@ -81,9 +81,9 @@ class LaggyEpisode(NamedTuple):
 
 def noted(episode: Optional[LaggyEpisode], since: float, now: float,
           suspect: Optional[Suspect]) -> Optional[LaggyEpisode]:
-    """The last episode, with the main suspect of this moment: `episode` continues if it lasts, and
-    otherwise another one has begun at `since`. A suspect without evidence of a mechanism does not
-    replace one with it."""
+    """The last episode with the present main suspect: `episode` if it lasts, otherwise a new one
+    that began at `since`. A suspect without evidence of a mechanism does not replace one with it.
+    """
     lasting = episode if episode is not None and not episode.until else None
     had_evidence = lasting is not None and lasting.mechanism != NO_MECHANISM
     if suspect is None or (had_evidence and suspect.mechanism == NO_MECHANISM):
@@ -127,29 +127,29 @@ class LaggyPgs:
                 del self._by_primary[osd]
         for osd, blocked in answers.items():
             before = self._by_primary.pop(osd, {})
-            named: Dict[str, LaggyPg] = {}
+            laggy: Dict[str, LaggyPg] = {}
             for pg in blocked:
                 acting = acting_of(pg.pgid)
                 if acting is not None:
                     laggy_before = before.get(pg.pgid)
-                    named[pg.pgid] = LaggyPg(pg.pgid, osd, acting,
+                    laggy[pg.pgid] = LaggyPg(pg.pgid, osd, acting,
                                              laggy_before.since if laggy_before else now - pg.age)
-            if named:
-                self._by_primary[osd] = named
+            if laggy:
+                self._by_primary[osd] = laggy
 
     def _drop_moved(self, acting_of: Callable[[str], Optional[OsdSet]]) -> None:
         """Drop PGs whose acting set has changed: they have a new interval and new leases."""
-        for named in self._by_primary.values():
-            for pgid, pg in list(named.items()):
+        for laggy in self._by_primary.values():
+            for pgid, pg in list(laggy.items()):
                 if acting_of(pgid) != pg.acting:
-                    del named[pgid]
+                    del laggy[pgid]
 
     def clear(self) -> None:
         self._by_primary.clear()
 
     def all(self) -> Tuple[LaggyPg, ...]:
         """The PG that has waited longest first."""
-        pgs = [pg for named in self._by_primary.values() for pg in named.values()]
+        pgs = [pg for laggy in self._by_primary.values() for pg in laggy.values()]
         return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_LAGGY_PGS])
 
 
@@ -171,10 +171,10 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
         coverage = min(1.0, laggy / max(1, signals.total))
         score = 0.5 * coverage + 0.1 * laggy / max(1, counts.total)
         why = ['in the acting set of %d of %d laggy PGs' % (laggy, signals.total)]
-        led = sum(1 for pg in signals.pgs if pg.primary == osd)
+        pgs_led = sum(1 for pg in signals.pgs if pg.primary == osd)
         if signals.pgs:
-            score += 0.1 * coverage * (1 - led / len(signals.pgs))
-            why.append('primary of %s of the %d known' % (led or 'none', len(signals.pgs)))
+            score += 0.1 * coverage * (1 - pgs_led / len(signals.pgs))
+            why.append('primary of %s of the %d known' % (pgs_led or 'none', len(signals.pgs)))
         ping = signals.ping_ms.get(osd, 0.0)
         slow_ping = is_slow_ping(ping, usual_ping)
         if osd in signals.silent:
@@ -185,7 +185,7 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
             why.append('heartbeat ping time %.0f ms '
                        '(median of all OSDs %.1f ms)' % (ping, usual_ping))
         why += _pressure_texts(signals.pressures.get(osd))
-        wedged = not slow_ping and _wedged(signals, led)
+        wedged = not slow_ping and _wedged(signals, pgs_led)
         mechanism = _mechanism(signals, osd, wedged, slow_ping)
         if mechanism == LOAD or wedged:
             score += 0.2
@@ -233,15 +233,16 @@ def _pressure_texts(pressure: Optional[Pressure]) -> List[str]:
     return texts
 
 
-def _wedged(signals: LaggySignals, led: int) -> bool:
-    """Whether nearly all laggy PGs have one primary, which responds, as its peers do. Then renewals
-    were lost, unless there is load."""
+def _wedged(signals: LaggySignals, pgs_led: int) -> bool:
+    """Whether an OSD is the primary of nearly all laggy PGs (of `pgs_led` of the known ones), and
+    responds, as its peers do. Then renewals were lost, unless there is load."""
+    # Too few of the laggy PGs are known.
     if len(signals.pgs) < max(2.0, KNOWN_SHARE * min(signals.total, MOST_LAGGY_PGS)):
         return False
     if any(osd_id in signals.silent or _is_busy(signals.pressures.get(osd_id))
            for pg in signals.pgs for osd_id in pg.acting):
         return False
-    return led >= WEDGE_SHARE * len(signals.pgs)
+    return pgs_led >= WEDGE_SHARE * len(signals.pgs)
 
 
 def _advice(osd: int, signals: LaggySignals, mechanism: str, slow_ping: bool) -> str:
@@ -253,9 +254,9 @@ def _advice(osd: int, signals: LaggySignals, mechanism: str, slow_ping: bool) ->
         return ('let clients write less at a time, or give its messenger more threads: '
                 '"ceph config set osd ms_async_op_threads 6", then restart it')
     if mechanism == LOST_RENEWAL:
-        led = next(pg.pgid for pg in signals.pgs if pg.primary == osd)
+        pgid = next(pg.pgid for pg in signals.pgs if pg.primary == osd)
         return ('force a new interval, which renews the leases: "ceph pg repeer %s", '
-                'likewise for the other PGs') % led
+                'likewise for the other PGs') % pgid
     if slow_ping:
         return 'check the network and the load of the host of osd.%d' % osd
     return ''

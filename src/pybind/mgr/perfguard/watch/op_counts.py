@@ -5,7 +5,8 @@ An OSD measures from the arrival of an operation to its reply. What a client wai
 an operation again to another OSD is not contained.
 """
 from dataclasses import dataclass, replace
-from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+from itertools import zip_longest
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import LatencyCounts
 from .series import MEDIAN, TAIL, percentile_ms
@@ -51,14 +52,13 @@ class OpCounts:
     write: Tuple[float, ...] = ()
 
     def plus(self, sample: LatencyCounts) -> 'OpCounts':
-        """One with other buckets does not count."""
+        """The sums with one more sample. A sample with other buckets does not count."""
         if self.bounds not in ((), sample.bounds):
             return self
-        return OpCounts(sample.bounds, _sum(self.read, sample.read),
-                        _sum(self.write, sample.write))
+        return OpCounts(sample.bounds, _sum(self.read, sample.read), _sum(self.write, sample.write))
 
     def faded(self, seconds: float) -> 'OpCounts':
-        """After so much time."""
+        """The counts with the weight that they have `seconds` later."""
         weight = 0.5 ** (seconds / HALF_LIFE_SECONDS)
         return replace(self, read=tuple([weight * count for count in self.read]),
                        write=tuple([weight * count for count in self.write]))
@@ -90,16 +90,12 @@ def _over(bounds: Sequence[int], counts: Sequence[float], limit_ns: float) -> fl
     return number
 
 
-def _sum(one: Sequence[float], other: Sequence[float]) -> Tuple[float, ...]:
-    length = max(len(one), len(other))
-    sums = [a + b for a, b in zip(_padded(one, length), _padded(other, length))]
+def _sum(counts: Sequence[float], added: Sequence[float]) -> Tuple[float, ...]:
+    """The sums by bucket, without empty buckets at the end."""
+    sums = [before + count for before, count in zip_longest(counts, added, fillvalue=0)]
     while sums and not sums[-1]:
         sums.pop()
     return tuple(sums)
-
-
-def _padded(counts: Sequence[float], length: int) -> Iterable[float]:
-    return (*counts, *[0] * (length - len(counts)))
 
 
 # ---- what was usual before a campaign

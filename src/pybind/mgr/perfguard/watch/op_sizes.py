@@ -72,8 +72,7 @@ class _Means:
         self._ops, self._bytes = _with(self._ops, ops), _with(self._bytes, number_of_bytes)
 
     def bytes(self) -> Dict[int, float]:
-        return {key: self._bytes[key] / ops if ops > 0.0 else 0.0
-                for key, ops in self._ops.items()}
+        return {key: self._bytes[key] / ops if ops > 0.0 else 0.0 for key, ops in self._ops.items()}
 
 
 def _with(means: Mapping[int, float], reading: Mapping[int, float]) -> Dict[int, float]:
@@ -104,7 +103,8 @@ def _mixed(ops_by_pool: Mapping[int, int], of_pools: Mapping[int, float]) -> flo
 
 def at_same_size(findings: Findings, sizes: Mapping[int, Sizes],
                  places: Mapping[int, OsdPlace]) -> Findings:
-    """The findings, with what is expected for operations as large as those of the OSD."""
+    """The findings, expecting more where the operations of an OSD are larger than the median of its
+    class. Those that are not slow in any case remain as they are."""
     if not sizes:
         return findings
     by_kind: Dict[Tuple[str, str], List[Sizes]] = {}

@@ -64,13 +64,13 @@ class OsdWindow:
         columns[_END][-1] = now
         columns[_SECONDS][-1] += sample.seconds
         columns[_WRITES][-1] += _ops(sample.write) * sample.seconds
-        number = _FIRST
+        column_of_ops = _FIRST
         for flow in flows_of(sample):
             ops = _ops(flow) * sample.seconds
             if ops:
-                columns[number][-1] += ops
-                columns[number + 1][-1] += ops * flow.ms
-            number += 2
+                columns[column_of_ops][-1] += ops
+                columns[column_of_ops + 1][-1] += ops * flow.ms
+            column_of_ops += 2
 
     def expire(self, now: float, seconds: float) -> None:
         """Drop slots older than `seconds`, or than six slots if these are longer."""
@@ -101,13 +101,13 @@ class OsdWindow:
     def least_ms(self, channel: int, seconds: float) -> Optional[float]:
         """The lowest mean of the slots of the last `seconds`; None if a slot is missing or has too
         few operations for a mean."""
-        number = _FIRST + 2 * channel
+        first = _FIRST + 2 * channel
         lowest_ms, covered = math.inf, 0.0
-        for length, ops, spent in zip(*(reversed(self._columns[column])
-                                        for column in (_SECONDS, number, number + 1))):
+        for length, ops, ops_ms in zip(*(reversed(self._columns[column])
+                                         for column in (_SECONDS, first, first + 1))):
             if ops < SLOT_OPS:
                 return None
-            lowest_ms = min(lowest_ms, spent / ops)
+            lowest_ms = min(lowest_ms, ops_ms / ops)
             covered += length
             if covered >= seconds:
                 return lowest_ms
@@ -118,12 +118,13 @@ class OsdWindow:
         return [sum(column) for column in self._columns]
 
     def reading(self, channel: int, totals: List[float]) -> Optional[WindowLatency]:
-        """The median of means of a kind of operation; None without evidence."""
-        number = _FIRST + 2 * channel
-        if totals[number] < MIN_BLOCKS * BLOCK_OPS:
+        """The median of means of a kind of operation; None without evidence. `totals`: as totals()
+        returns them."""
+        first = _FIRST + 2 * channel
+        if totals[first] < MIN_BLOCKS * BLOCK_OPS:
             return None
-        ops, spent = self._columns[number], self._columns[number + 1]
-        means = list(map(truediv, spent, ops)) if min(ops) >= BLOCK_OPS else _merged(ops, spent)
+        ops, ops_ms = self._columns[first], self._columns[first + 1]
+        means = list(map(truediv, ops_ms, ops)) if min(ops) >= BLOCK_OPS else _merged(ops, ops_ms)
         count = len(means)
         if count < MIN_BLOCKS:
             return None
@@ -132,7 +133,7 @@ class OsdWindow:
         middle = means[count // 2]
         if count % 2 == 0:
             middle = 0.5 * (middle + means[count // 2 - 1])
-        return WindowLatency(middle, recent, math.log(middle), totals[number])
+        return WindowLatency(middle, recent, math.log(middle), totals[first])
 
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
@@ -144,11 +145,11 @@ def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
     return sample.read, own_write, sample.commit, sample.store_read, sample.replica
 
 
-def _merged(ops: List[float], spent: List[float]) -> List[float]:
+def _merged(ops: List[float], ops_ms: List[float]) -> List[float]:
     """Means of consecutive slots with enough operations each."""
     means: List[float] = []
     count = total = 0.0
-    for slot_ops, ms in zip(ops, spent):
+    for slot_ops, ms in zip(ops, ops_ms):
         count += slot_ops
         total += ms
         if count >= BLOCK_OPS:
@@ -158,8 +159,9 @@ def _merged(ops: List[float], spent: List[float]) -> List[float]:
 
 
 def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
-    """Reads and writes per second: the higher of the counts of clients and store. Of an OSD that
-    deep scrubs or backfills, client reads count, because its store reads for that as well."""
+    """Reads and writes per second: the higher of the counts of clients and store. Of a `busy` OSD,
+    which deep scrubs or backfills, client reads count, because its store reads for that as well.
+    `totals`: as OsdWindow.totals() returns them."""
     read, own_writes, commit, store, _ = totals[_FIRST::2]
     if not (busy and read):
         read = max(read, store)

@@ -117,31 +117,34 @@ class Peers:
         self._points = points
         self.count = len(points)
         loads = [sorted(column) for column in zip(*[point.loads for point in points])]
-        self._middle = median(loads[0])
+        self._median_load = median(loads[0])
         # The 90th percentile, so that a hot OSD in a large group does not raise it. Of a group
         # without a slope, the load that two others have as well.
-        last = self.count - 1 - self.count // 10
+        top = self.count - 1 - self.count // 10
         if of_few is None and self.count < SLOPE_MEMBERS:
-            last = max(0, self.count - MIN_PEERS)
-        self._top = [column[last] for column in loads]
+            top = max(0, self.count - MIN_PEERS)
+        #: The highest loads up to which the latency of the members is known.
+        self._top_loads = [column[top] for column in loads]
         rise = self._rise()
         #: Utilisation at the median load of the queue that fits the members, and of the one that
         #: has their slope there, which is higher: the latency of an M/M/1 queue,
         #: 1 / (1 - utilisation), has the slope utilisation / (1 - utilisation).
-        self._fitting = fitting(rise, self._middle)
+        self._fitted_utilisation = fitted_utilisation(rise, self._median_load)
         self.utilisation = rise.slope / (1.0 + rise.slope)
-        levels = [(point.reading.log_ms - growth(self._fitting, point.loads[0] - self._middle),
+        # What the latency of each would be at the median load.
+        levels = [(point.reading.log_ms - growth(self._fitted_utilisation,
+                                                 point.loads[0] - self._median_load),
                    point.loads[0]) for point in points]
         residuals = _healthy(levels) if of_few is None else [level for level, _ in levels]
         center = self._center = of_few(residuals) if of_few is not None else median(residuals)
-        self.spread = MAD_SIGMA * median(sorted([abs(residual - center)
-                                                 for residual in residuals]))
+        self.spread = MAD_SIGMA * median(sorted([abs(residual - center) for residual in residuals]))
         # The deviation of few peers is uncertain.
         self._least_sigma = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
         self._spread_ratio = math.expm1(self.spread)
 
     def _rise(self) -> Rise:
-        """By how much latency rises with load: from the lower to the upper third by load."""
+        """By how much latency rises with load: from the lower to the upper third by load, without
+        members that are far slower than others."""
         if self.count < SLOPE_MEMBERS:
             return NO_RISE
         ordered = self._by_load()
@@ -152,27 +155,29 @@ class Peers:
         low_load, high_load = low[third // 2][0], high[third // 2][0]
         if high_load - low_load < SLOPE_SPREAD:
             return NO_RISE
-        rise = median(sorted(y for _, y in high)) - median(sorted(y for _, y in low))
-        return Rise(low_load, high_load,
-                    min(max(rise / (high_load - low_load), 0.0), MAX_SLOPE))
+        rise = median(sorted(log_ms for _, log_ms in high)) \
+            - median(sorted(log_ms for _, log_ms in low))
+        return Rise(low_load, high_load, min(max(rise / (high_load - low_load), 0.0), MAX_SLOPE))
 
     def _by_load(self) -> List[Tuple[float, float]]:
-        """The loads and latencies of the OSDs, by load. Without those that are far slower than
-        healthy ones, though two others have as much load."""
+        """The logarithms of load and latency of the OSDs, by load. Without those that are far
+        slower than healthy ones, unless fewer than two healthy ones have as much load: then the
+        load may be the reason."""
         ordered = sorted([(point.loads[0], point.reading.log_ms) for point in self._points])
-        healthy = _healthy([(ms, load) for load, ms in ordered])
+        healthy = _healthy([(log_ms, load) for load, log_ms in ordered])
         bound = FAR + median(healthy)
         if len(healthy) == len(ordered) and healthy[-1] <= bound:
             return ordered  # nearly always
-        loads = [load for load, ms in ordered if ms <= bound][-2:]
-        return [(load, ms) for load, ms in ordered if ms <= bound or load > loads[0]]
+        second_highest = [load for load, log_ms in ordered if log_ms <= bound][-2:][0]
+        return [point for point in ordered if point[1] <= bound or point[0] > second_highest]
 
     def expected(self, loads: Loads) -> float:
-        """Logarithm of the expected latency in ms; a low load does not reduce it."""
-        top = self._top
-        within = max(0.0, min(loads[0], top[0]) - self._middle)
+        """Logarithm of the expected latency in ms; a low load does not reduce it. Up to the highest
+        known load by the queue that fits the members, beyond it by a steeper one."""
+        top = self._top_loads
+        within = max(0.0, min(loads[0], top[0]) - self._median_load)
         beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
-        level = self._center + growth(self._fitting, within) if within else self._center
+        level = self._center + growth(self._fitted_utilisation, within) if within else self._center
         if not beyond:
             return level
         return level + max(BEYOND_SLOPE * beyond, growth(self.utilisation, within + beyond)
@@ -189,7 +194,7 @@ class Peers:
         return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
                               expected_ms * self._spread_ratio,
                               (reading.log_ms - expected) / sigma, op_sigma,
-                              math.exp(loads[0] - self._middle), others, loads[0], sigma)
+                              math.exp(loads[0] - self._median_load), others, loads[0], sigma)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -222,8 +227,8 @@ def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
     """Sorted logarithms of latencies, of pairs of latency and load. Without those far above the
     fast part if most of them are, unless the fast part may be fast because it has less to do."""
     ordered = sorted([level for level, _ in levels])
-    bound = APART + ordered[min(len(ordered), max(MIN_PEERS, math.ceil(
-        FAST_PART * len(ordered)))) - 1]
+    fast_count = min(len(ordered), max(MIN_PEERS, math.ceil(FAST_PART * len(ordered))))
+    bound = APART + ordered[fast_count - 1]
     if median(ordered) <= bound:
         return ordered
     loads = sorted([load for _, load in levels])
@@ -241,21 +246,21 @@ def growth(utilisation: float, load: float) -> float:
     return math.log((1.0 - utilisation) / (1.0 - grown))
 
 
-def fitting(rise: Rise, middle: float) -> float:
+def fitted_utilisation(rise: Rise, middle: float) -> float:
     """The utilisation at load `middle` of a queue whose latency grows by `rise`. With loads that
     are far apart, the queue that has the slope of `rise` at `middle` would grow many times more."""
-    low, high = rise.low_load - middle, rise.high_load - middle
-    wanted = rise.slope * (high - low)
-    if not wanted:
+    low_load, high_load = rise.low_load - middle, rise.high_load - middle
+    measured_growth = rise.slope * (high_load - low_load)
+    if not measured_growth:
         return 0.0
-    least, most = 0.0, SATURATION * math.exp(-max(0.0, high))
+    too_low, too_high = 0.0, SATURATION * math.exp(-max(0.0, high_load))
     for _ in range(FITTING_STEPS):
-        half = 0.5 * (least + most)
-        if growth(half, high) - growth(half, low) < wanted:
-            least = half
+        utilisation = 0.5 * (too_low + too_high)
+        if growth(utilisation, high_load) - growth(utilisation, low_load) < measured_growth:
+            too_low = utilisation
         else:
-            most = half
-    return most
+            too_high = utilisation
+    return too_high
 
 
 def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> float:
@@ -280,17 +285,17 @@ def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict
     OSDs with different stores are no peers: without a DB device, a commit waits for the disk.
     """
     stores = _stores(places)
-    own_of: Dict[int, GroupKey] = {
+    key_by_model: Dict[int, GroupKey] = {
         osd: (place.root, place.device_class, stores[osd], place.model)
         for osd, place in places.items()}
-    models = Counter(own_of.values())
-    members = Counter(all_models(model) for model in own_of.values())
+    of_model = Counter(key_by_model.values())
+    of_all_models = Counter(all_models(key) for key in key_by_model.values())
     groups: Dict[int, GroupKey] = {}
     minorities: Dict[int, bool] = {}
-    for osd, model in own_of.items():
-        has_own_group = models[model] >= MODEL_MEMBERS
-        groups[osd] = model if has_own_group else all_models(model)
-        minorities[osd] = not has_own_group and 2 * models[model] <= members[all_models(model)]
+    for osd, key in key_by_model.items():
+        has_own_group = of_model[key] >= MODEL_MEMBERS
+        groups[osd] = key if has_own_group else all_models(key)
+        minorities[osd] = not has_own_group and 2 * of_model[key] <= of_all_models[all_models(key)]
     return groups, minorities
 
 
@@ -357,14 +362,14 @@ class ScoreBaseline(NamedTuple):
     def learned(self, value: float, passed: float) -> 'ScoreBaseline':
         """With a value that lasted for `passed` seconds, more than 0."""
         seconds = self.seconds + passed
-        # Until then, the arithmetic mean.
-        rate = passed / min(seconds, USUAL_SECONDS)
-        off = value - self.mean
+        # Until USUAL_SECONDS, this is the arithmetic mean.
+        weight = passed / min(seconds, USUAL_SECONDS)
+        deviation = value - self.mean
         if seconds >= LEARN_SECONDS:
             bound = CLIP * self.sigma()
-            off = min(max(off, -bound), bound)
-        return ScoreBaseline(self.mean + rate * off,
-                             self.variance + rate * (off * off - self.variance), seconds)
+            deviation = min(max(deviation, -bound), bound)
+        return ScoreBaseline(self.mean + weight * deviation, self.variance + weight * (
+            deviation * deviation - self.variance), seconds)
 
 
 #: Minimum excess of a slow OSD over the expected latency.
@@ -426,7 +431,7 @@ class PeerFinding(NamedTuple):
 
     def is_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
-        own baseline against them."""
+        own baseline against them (`usual`). `ratio`: slowdown from which an OSD is slow."""
         comparison, lowest_score = self.comparison, ratio * self.allowance
         if min(self.score, self.recent_score) < lowest_score or not self.matters():
             return False
@@ -465,7 +470,7 @@ class PeerFinding(NamedTuple):
             expected_ms=expected_ms, deviations=deviations))
 
     def with_more(self, ms: float) -> 'PeerFinding':
-        """The same operations where `ms` more than that are expected."""
+        """The same operations, where `ms` more is expected than in this finding."""
         comparison = self.comparison
         expected_ms = comparison.expected_ms + ms
         return self._replace(comparison=comparison._replace(
@@ -474,9 +479,9 @@ class PeerFinding(NamedTuple):
 
     def with_history(self, own_baselines: Optional[Tuple[ScoreBaseline, ScoreBaseline]]
                      ) -> 'PeerFinding':
-        """The finding in a small group, compared with what is usual for this OSD, as the other
-        peers may be slow too. `own_baselines`: those of the logarithms of its latency, relative to
-        the fastest peer and in ms."""
+        """The finding in a small group against the fastest peer and the history of this OSD, as the
+        other peers may be slow too. `own_baselines`: those of the logarithms of its latency,
+        relative to the fastest peer and in ms; None or unknown: the slowest peer remains."""
         if own_baselines is None or not own_baselines[0].known:
             return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
         relative, latency = own_baselines
@@ -519,7 +524,8 @@ class _Group(NamedTuple):
 
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Work[Findings]:
-    """Findings by OSD. `busy`: OSD -> its work besides client operations."""
+    """Findings by OSD. `busy`: OSD -> its work besides client operations. Yields for how many OSDs
+    it has made a pass (rounds.py)."""
     group_of, minorities = groups_of(places)
     keys_of, sizes = _keys(group_of)
     totals: Dict[int, List[float]] = {}
@@ -567,7 +573,8 @@ def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
 @latest
 def _keys(group_of: Mapping[int, GroupKey]
           ) -> Tuple[Dict[GroupKey, List[GroupKey]], Mapping[GroupKey, int]]:
-    """By group, the groups with which its OSDs are compared; and the number of OSDs in each."""
+    """Group -> the groups in which its OSDs count as members: itself and that of all models; and
+    the number of members of each."""
     # A group of all models is of no use where each of them has a group of its own.
     used = set(group_of.values())
     keys_of = {key: [other for other in {key, all_models(key)} if other in used] for key in used}
@@ -586,12 +593,14 @@ def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
 
 def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
            minority: bool) -> Optional[PeerFinding]:
-    """Compare an OSD with the members of its group that do the same work, `kind`."""
+    """Compare an OSD with the members of its group that do the same work, `kind`; None: it cannot
+    be compared. `utilisation`: of the group; `minority`: its model is a minority."""
     if kind and group.channel == STORE_READS:
         # Deep scrub and backfill read more per operation than clients do.
         return None
     chosen = _choose(kind, group.kinds)
     if chosen not in group.kinds:
+        # EVERYONE is computed only if an OSD needs it.
         group.kinds[chosen] = Peers(group.points)
     peers = group.kinds[chosen]
     fastest_ms = 0.0
@@ -609,9 +618,9 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
     if kind:
         allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
     if comparison.score > LEAST_SCORE:
-        # The queues of few busy OSDs are unknown.
-        unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
-        factor = BUSY_LOAD if unseen else CAPACITY
+        # The queues of few busy OSDs are unknown, so their work counts as load.
+        queue_unknown = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
+        factor = BUSY_LOAD if queue_unknown else CAPACITY
         utilisation = max(utilisation, SMALL_UTILISATION if group.small else peers.utilisation)
         allowance = max(allowance, queue_allowance(utilisation, comparison.load_ratio, factor))
     return PeerFinding(group.channel, comparison, allowance, FLASH_EXCESS_MS

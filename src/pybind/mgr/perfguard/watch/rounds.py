@@ -32,25 +32,25 @@ Work = Generator[int, None, Result]
 
 def chunks(items: Iterable[Item]) -> Iterator[List[Item]]:
     """The items, CHUNK_OSDS at a time."""
-    rest = iter(list(items))
-    return iter(lambda: list(islice(rest, CHUNK_OSDS)), [])
+    remaining = iter(list(items))
+    return iter(lambda: list(islice(remaining, CHUNK_OSDS)), [])
 
 
 def latest(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
-    """The function of an object that does not change, with its last result as long as it is called
-    with the same one."""
+    """Decorator: keeps the last result, and returns it as long as the function is called with the
+    same object (by identity), which must not change."""
     last: List[Tuple[Argument, Result]] = []
 
     @wraps(function)
-    def kept(argument: Argument) -> Result:
-        for known, result in last:
-            if known is argument:
+    def cached(argument: Argument) -> Result:
+        for last_argument, result in last:
+            if last_argument is argument:
                 return result
         result = function(argument)
         last[:] = [(argument, result)]
         return result
 
-    return kept
+    return cached
 
 
 def whole(work: Work[Result]) -> Result:
@@ -85,11 +85,12 @@ class Rounds:
         self._share = PASSES * osds / turns if turns > 1 else math.inf
 
     def advance(self, now: float) -> None:
-        """The share of one turn. Raises what the work raises, which ends the round."""
+        """Do the share of one turn, or all that is left once the round has taken ROUND_SECONDS.
+        Raises what the work raises, which ends the round."""
         work, self._work = self._work, None
         share = self._share if now - self._begun < ROUND_SECONDS else math.inf
-        for passed in work or ():
-            share -= passed
+        for passes in work or ():
+            share -= passes
             if share <= 0.0:
                 self._work = work
                 return

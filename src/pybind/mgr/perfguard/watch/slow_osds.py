@@ -77,14 +77,14 @@ class _State(NamedTuple):
     usual: Sequence[ScoreBaseline] = _NO_BASELINES
     #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
     #: relative to the fastest peer, and in ms.
-    own: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]] = {}
+    own_baselines: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]] = {}
     #: Its last score, and whether it belongs to a part of its class that is slow.
     score: float = 1.0
     of_part: bool = False
-    #: If slow: what was expected of it when it last stood out, by channel.
-    kept: Mapping[int, OsdExpectation] = {}
+    #: If slow: what was expected of it when it last stood out from its peers, by channel.
+    last_expected: Mapping[int, OsdExpectation] = {}
     #: If slow: seconds for which replicated writes alone have been slow.
-    late_seconds: float = 0.0
+    replicated_seconds: float = 0.0
 
     def baseline(self, finding: PeerFinding) -> Optional[ScoreBaseline]:
         """The baseline against its peers that applies to a finding: baselines are learned without
@@ -97,7 +97,7 @@ class StoredSlow:
     """What survives a failover of a slow OSD."""
     since: Time
     why: str
-    #: As of_part and kept in _State.
+    #: As of_part and last_expected in _State.
     part: bool = False
     kept: Mapping[int, OsdExpectation] = field(default_factory=dict)
 
@@ -177,7 +177,7 @@ class SlowOsds:
         """Process one interval: judge each OSD against its peers, and decide which are slow.
 
         OSDs without a place are forgotten, except for the counts of slow time. What others read
-        changes with the last step.
+        changes with the last step. Yields for how many OSDs it has made a pass (rounds.py).
         """
         now, places = reading.now, reading.places
         if not self._take_places(now, places):
@@ -190,8 +190,7 @@ class SlowOsds:
         yield from self._judge_chronic(judged, windows, states, reading, settings)
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         yield 2 * len(places)
-        self._settled_since = (min(self._settled_since, now) if reading.settled
-                               else math.inf)
+        self._settled_since = min(self._settled_since, now) if reading.settled else math.inf
         interval = _Interval(now, passed, settings, reading.learning,
                              now - self._settled_since >= QUICK_SECONDS, self._busy_read)
         for osds in chunks(states):
@@ -203,7 +202,7 @@ class SlowOsds:
                 elif any([window.is_fed(finding.channel) for finding in judged.get(osd, ())]):
                     state = _count_time(state, excused.findings[osd], window, interval)
                 else:
-                    state = _forget(state, interval)
+                    state = _without_evidence(state, interval)
                 states[osd] = _raise(state, interval)
             yield 3 * len(osds)
         verdicts = yield from self._verdicts(states, judged, excused, settings)
@@ -235,16 +234,17 @@ class SlowOsds:
                 states[osd] = _with_work(self._states[osd], reading.busy.get(osd, ''), now,
                                          self._busy_read, settings)
             yield len(osds)
-        # Until here, this was the time of the reading before: see _with_work.
+        # Only now: _with_work needs the time of the previous reading.
         self._busy_read = reading.busy_read
         return windows, states
 
     def _compare(self, windows: Mapping[int, OsdWindow], states: Mapping[int, _State],
                  reading: OsdReading) -> Work[Findings]:
-        """Findings by OSD: against its peers, its own history, what was expected of its shared
-        part, and with operations of the same size."""
+        """Findings by OSD: against its peers, its own history, what was expected of a slow part of
+        its class, and with operations of the same size."""
         judged = yield from judge(windows, reading.places, _kinds_of_work(states))
-        judged.update({osd: [finding.with_history(states[osd].own.get(finding.channel))
+        # Of OSDs in groups of two or three.
+        judged.update({osd: [finding.with_history(states[osd].own_baselines.get(finding.channel))
                              for finding in findings]
                        for osd, findings in judged.items() if findings[0].fastest_ms})
         judged.update(self._against_parts(states, judged, reading.places))
@@ -262,21 +262,20 @@ class SlowOsds:
 
     def _against_parts(self, states: Mapping[int, _State], judged: Findings,
                        places: Mapping[int, OsdPlace]) -> Findings:
-        """Findings of the OSDs of a class of which a part is slow, without those that are raised.
-        They are judged by what was expected of the part when it stood out, if they are far above
-        that: once nearly all OSDs of the class are slow, no OSD stands out from its peers."""
+        """Findings of OSDs that are not slow yet, in classes of which a part is. They are compared
+        with what was expected of the part when it last stood out, if they are far above that: once
+        nearly all OSDs of the class are slow, no OSD stands out from its peers."""
         parts = self._parts.parts
         group_of = groups_of(places)[0] if parts else {}
         findings_by_osd: Findings = {}
         for part in parts:
             expected: Dict[Tuple[GroupKey, int], OsdExpectation] = {}
             for osd in states.keys() & part.osds:
-                for channel, expectation in states[osd].kept.items():
+                for channel, expectation in states[osd].last_expected.items():
                     key = group_of[osd], channel
                     expected[key] = max(expectation, expected.get(key, expectation))
             for osd, findings in judged.items():
-                if places[osd].kind == (part.root, part.device_class) \
-                        and not states[osd].slow:
+                if places[osd].kind == (part.root, part.device_class) and not states[osd].slow:
                     findings_by_osd[osd] = [
                         _if_worse(finding, expected.get((group_of[osd], finding.channel)))
                         for finding in findings]
@@ -315,8 +314,7 @@ class SlowOsds:
                     best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
                                  settings.ratio)[0]
                     why = describe(best, self._now - state.since) if best is not None else why
-                states[osd] = state._replace(
-                    score=score if osd in judged else state.score, why=why)
+                states[osd] = state._replace(score=score if osd in judged else state.score, why=why)
             yield 2 * len(osds)
         return verdicts
 
@@ -325,10 +323,10 @@ class SlowOsds:
         """Publish the states, the verdicts, and the parts of which all OSDs are slow. `passed`:
         seconds since the last time; `verdicts`: as if no OSD were slow."""
         self._states = states
-        judged_osds = self._known(settings)
+        judged_osds = self._judged_osds(settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
                                             why=states[osd].why)
-                for osd in self._named(passed, judged_osds, places, settings)}
+                for osd in self._reported_osds(passed, judged_osds, places, settings)}
         self._shared = shared_parts(slow, judged_osds, places)
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(
@@ -336,43 +334,47 @@ class SlowOsds:
             for shared in self._shared for osd in shared.osds})
         self.verdicts = verdicts
 
-    def _known(self, settings: SlowSettings) -> Set[int]:
-        """The OSDs that may have become slow: those with operations in the last minutes."""
-        begins = self._now - self._started < settings.seconds
+    def _judged_osds(self, settings: SlowSettings) -> Set[int]:
+        """The OSDs that may have become slow: those with operations in the last minutes; all, as
+        long as this mgr has seen less than a window."""
+        just_started = self._now - self._started < settings.seconds
         return {osd for osd, state in self._states.items()
-                if begins or self._now - state.evidence <= FORGET_SECONDS}
+                if just_started or self._now - state.evidence <= FORGET_SECONDS}
 
-    def _named(self, passed: float, judged_osds: AbstractSet[int], places: Mapping[int, OsdPlace],
-               settings: SlowSettings) -> List[int]:
-        """The slow OSDs that are reported one by one."""
+    def _reported_osds(self, passed: float, judged_osds: AbstractSet[int],
+                       places: Mapping[int, OsdPlace], settings: SlowSettings) -> List[int]:
+        """The slow OSDs that are reported one by one. Notes in the states which belong to a part of
+        their class that is slow."""
         slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
                              _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
         of_parts = self._parts.update(passed, slow, judged_osds, places, settings.seconds)
-        # Not the first ones of many that become slow together.
-        soon = {osd: state.score for osd, state in self._states.items()
-                if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
-        waiting = unnamed(soon, judged_osds, places)
-        for osd in of_parts ^ {osd for osd, state in self._states.items() if state.of_part}:
+        # The first ones of many that become slow together wait: a part may be reported instead.
+        slow_soon = {osd: state.score for osd, state in self._states.items()
+                     if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
+        waiting = unnamed(slow_soon, judged_osds, places)
+        of_parts_before = {osd for osd, state in self._states.items() if state.of_part}
+        for osd in of_parts ^ of_parts_before:
             self._states[osd] = self._states[osd]._replace(of_part=osd in of_parts)
-        named_before = self.slow_verdicts.keys()
+        reported_before = self.slow_verdicts.keys()
         return [osd for osd in slow if osd not in of_parts
-                and (osd in named_before or osd not in waiting)]
+                and (osd in reported_before or osd not in waiting)]
 
     def stored(self) -> Dict[int, StoredSlow]:
         """The slow OSDs."""
-        return {osd: StoredSlow(state.since, state.why, state.of_part, state.kept)
+        return {osd: StoredSlow(state.since, state.why, state.of_part, state.last_expected)
                 for osd, state in self._states.items() if state.slow}
 
     def load(self, slow: Mapping[int, StoredSlow], now: float) -> None:
         """Take over the slow OSDs of an earlier mgr."""
         self._now = now
-        self._states.update((osd, _State(math.inf, known.since, True, known.why, now,
-                                         of_part=known.part, kept=known.kept))
-                            for osd, known in slow.items())
-        self.verdicts = {osd: OsdVerdict(osd) if known.part
-                         else OsdVerdict(osd, None, True, known.since, known.why)
-                         for osd, known in slow.items()}
+        # _add limits over_seconds.
+        self._states.update((osd, _State(
+            over_seconds=math.inf, since=stored.since, slow=True, why=stored.why, evidence=now,
+            of_part=stored.part, last_expected=stored.kept)) for osd, stored in slow.items())
+        self.verdicts = {osd: OsdVerdict(osd) if stored.part
+                         else OsdVerdict(osd, None, True, stored.since, stored.why)
+                         for osd, stored in slow.items()}
 
 
 @latest
@@ -412,27 +414,30 @@ def _with_work(state: _State, kind: str, now: float, busy_read: float,
     """The state with the work of the OSD besides client operations, now or within the window.
     `kind`: now, '' for none; `busy_read`: when that was read before."""
     if kind:
-        # If it was not known to be busy yet, the time since then does not count.
-        unknown = not state.kind and _began_after(state, busy_read, settings)
+        # If the OSD became slow after the previous reading, the work that this one shows may be the
+        # reason: the time until now does not count.
+        may_be_effect = not state.kind and _began_after(state, busy_read, settings)
         return state._replace(kind=kind, kind_at=now,
-                              over_seconds=0.0 if unknown else state.over_seconds)
+                              over_seconds=0.0 if may_be_effect else state.over_seconds)
     ended = state.kind and now - state.kind_at > settings.seconds
     return state._replace(kind='') if ended else state
 
 
 def _raise(state: _State, interval: _Interval) -> _State:
-    """Slow, if the OSD has been over the ratio long enough."""
-    is_known = state.kind or interval.now - state.since >= WORK_SECONDS \
+    """The state, slow if the OSD has been over the ratio long enough. It is not slow yet while work
+    that began at the same time may still be unknown, for at most WORK_SECONDS."""
+    work_known = state.kind or interval.now - state.since >= WORK_SECONDS \
         or not _began_after(state, interval.busy_read, interval.settings)
-    if state.slow or not is_known or state.over_seconds < _hold(state, interval.settings):
+    if state.slow or not work_known or state.over_seconds < _hold(state, interval.settings):
         return state
+    expected = _expected_above(state, state.findings, interval.settings)
     return state._replace(
         slow=True, evidence=interval.now, over_seconds=interval.settings.seconds,
-        kept={**state.kept, **_expected_above(state, state.findings, interval.settings)})
+        last_expected={**state.last_expected, **expected})
 
 
 def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
-    """Whether a slow OSD still is slow."""
+    """Whether a slow OSD is still slow against its peers, or its own baseline against them."""
     return finding.is_still_slow(settings.clear_ratio, state.baseline(finding))
 
 
@@ -444,45 +449,49 @@ def _expected_above(state: _State, findings: Sequence[PeerFinding],
             if _stands_out(state, finding, settings)}
 
 
-def _is_left(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
-    """Whether an OSD is as slow as it was when it stood out, though its peers are slow as well."""
-    kept = state.kept.get(finding.channel)
-    return kept is not None and _stands_out(state, finding.against(kept), settings)
+def _is_as_slow(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
+    """Whether an OSD is slow against what was expected when it last stood out, though its peers may
+    be slow as well now."""
+    expected = state.last_expected.get(finding.channel)
+    return expected is not None and _stands_out(state, finding.against(expected), settings)
 
 
 def _at_worst(state: _State, findings: Sequence[PeerFinding],
               settings: SlowSettings) -> List[PeerFinding]:
     """The findings, against what was expected of a slow OSD earlier where its peers are slow."""
-    if not state.kept:
+    if not state.last_expected:
         return list(findings)
-    return [finding.against(state.kept[finding.channel])
-            if _is_left(state, finding, settings) and not _stands_out(state, finding, settings)
+    return [finding.against(state.last_expected[finding.channel])
+            if _is_as_slow(state, finding, settings) and not _stands_out(state, finding, settings)
             else finding for finding in findings]
 
 
 def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
     """The state with baselines that include these findings, of an OSD without other work."""
-    usual, own_baselines = list(state.usual), dict(state.own)
+    usual, own_baselines = list(state.usual), dict(state.own_baselines)
     for finding in findings:
         channel, ms = finding.channel, finding.comparison.ms
-        if not finding.fastest_ms:
+        if not finding.fastest_ms:  # its group has more than three OSDs
             usual[channel] = usual[channel].learned(math.log(finding.score), seconds)
             continue
         relative, latency = own_baselines.get(channel, (ScoreBaseline(), ScoreBaseline()))
         own_baselines[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
                                   latency.learned(math.log(ms), seconds))
-    return state._replace(usual=usual, own=own_baselines)
+    return state._replace(usual=usual, own_baselines=own_baselines)
 
 
 def _has_changed(state: _State, settings: SlowSettings) -> bool:
     """Whether an OSD is slower than it was against its peers; as long as that is not known, whether
     the last mgr has reported it as a part of its class."""
-    scores = [(finding, state.usual[finding.channel]) for finding in state.findings]
-    if not any(finding.with_own or usual.known for finding, usual in scores):
+    # A comparison with its own history shows nothing but changes.
+    if any(finding.with_own for finding in state.findings):
+        return True
+    with_baselines = [(finding, state.usual[finding.channel]) for finding in state.findings
+                      if state.usual[finding.channel].known]
+    if not with_baselines:
         return state.of_part
-    return any(finding.with_own or usual.known
-               and math.log(finding.score) - usual.mean >= math.log(settings.ratio)
-               for finding, usual in scores)
+    return any(math.log(finding.score) - usual.mean >= math.log(settings.ratio)
+               for finding, usual in with_baselines)
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
@@ -495,19 +504,21 @@ def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
     return not state.slow and state.since > when - settings.seconds / SLOTS
 
 
-def _forget(state: _State, interval: _Interval) -> _State:
-    """Without the counted time, and later without the flag, of an OSD without evidence."""
-    longest = FORGET_SECONDS if state.slow else interval.settings.seconds
-    if interval.now - state.evidence <= longest:
+def _without_evidence(state: _State, interval: _Interval) -> _State:
+    """The state of an OSD without evidence in an interval: healthy, with no time counted, once that
+    has lasted for a window, or, if it is slow, for FORGET_SECONDS."""
+    forget_after = FORGET_SECONDS if state.slow else interval.settings.seconds
+    if interval.now - state.evidence <= forget_after:
         return state
-    return state._replace(slow=False, kept={}, over_seconds=0.0)
+    return state._replace(slow=False, last_expected={}, over_seconds=0.0)
 
 
 def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
                 interval: _Interval) -> _State:
-    """Count the time as slow or as healthy. No findings: another OSD explains all of them.
+    """The state after an interval with operations. No findings: another OSD explains all of them.
 
-    The latency of old operations is no evidence: the fault may have ended with them.
+    Only kinds with operations in the last slot of the window count: with the others, the fault may
+    have ended.
     """
     state = state._replace(evidence=interval.now, findings=findings)
     recent = [finding for finding in findings if window.is_fed(finding.channel)]
@@ -518,26 +529,26 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindo
 def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Interval) -> _State:
     """The state after an interval of an OSD that is slow."""
     expected = _expected_above(state, findings, interval.settings)
-    state = state._replace(kept={**state.kept, **expected})
+    state = state._replace(last_expected={**state.last_expected, **expected})
     # It has not recovered because its peers have become slow as well.
-    above = expected.keys() | {finding.channel for finding in findings
-                               if _is_left(state, finding, interval.settings)}
-    late, passed = state.late_seconds, interval.passed
-    if above == {REPLICATED}:
-        return _add(state._replace(late_seconds=late + passed), passed, interval)
-    if above:
-        return _add(state._replace(late_seconds=0.0), passed, interval)
+    slow_channels = expected.keys() | {finding.channel for finding in findings
+                                       if _is_as_slow(state, finding, interval.settings)}
+    alone_seconds, passed = state.replicated_seconds, interval.passed
+    if slow_channels == {REPLICATED}:
+        return _add(state._replace(replicated_seconds=alone_seconds + passed), passed, interval)
+    if slow_channels:
+        return _add(state._replace(replicated_seconds=0.0), passed, interval)
     if any(finding.channel == REPLICATED for finding in findings):
-        # Without a new reading of them, it is not known whether they are fast.
-        passed += min(late, REPLICATED_SECONDS) if late <= LATE_SECONDS else 0.0
-        state = state._replace(late_seconds=0.0)
+        # They are fast in a new reading, which covers up to REPLICATED_SECONDS of that time.
+        passed += min(alone_seconds, REPLICATED_SECONDS) if alone_seconds <= LATE_SECONDS else 0.0
+        state = state._replace(replicated_seconds=0.0)
     return _add(state, -passed, interval)
 
 
 def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
                    interval: _Interval) -> _State:
-    """The state after an interval of an OSD that is not slow. Findings in which it is not belong to
-    its baselines."""
+    """The state after an interval of an OSD that is not slow. Its baselines learn the findings that
+    are not over the ratio."""
     over: List[PeerFinding] = []
     within: List[PeerFinding] = []
     for finding in findings:
@@ -553,7 +564,8 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
 
 
 def _add(state: _State, seconds: float, interval: _Interval) -> _State:
-    """Add seconds over the ratio, or subtract seconds below it."""
+    """The state with more seconds over the ratio; negative `seconds` were below it. At 0, a slow
+    OSD is healthy again."""
     since, settings = state.since, interval.settings
     if seconds > 0.0 and state.over_seconds <= 0.0:
         # The median has risen when half of the window is slow.
@@ -561,7 +573,7 @@ def _add(state: _State, seconds: float, interval: _Interval) -> _State:
     over_seconds = min(max(state.over_seconds + seconds, 0.0), _hold(state, settings))
     slow = state.slow and over_seconds > 0.0
     return state._replace(over_seconds=over_seconds, since=since, slow=slow,
-                          kept=state.kept if slow else {})
+                          last_expected=state.last_expected if slow else {})
 
 
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
@@ -575,9 +587,8 @@ def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
 
 
 def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
-    """Whether each of the last means is far above the expected latency.
-
-    Replicated writes do not count: one reading of them covers half a minute.
+    """Whether each mean of the last QUICK_SECONDS is far above the expected latency, in one of the
+    kinds of operation. Not in replicated writes: one reading of them covers half a minute.
     """
     for finding in over:
         lowest_ms = window.least_ms(finding.channel, QUICK_SECONDS)

@@ -58,6 +58,7 @@ def by_shared(osds: Iterable[int], places: Mapping[int, OsdPlace],
 
 
 def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
+    """The OSDs by root and device class."""
     osds_by_class: Dict[Class, Set[int]] = {}
     for osd in osds:
         osds_by_class.setdefault(places[osd].kind, set()).add(osd)
@@ -79,14 +80,14 @@ def whole_parts(slow: Collection[int], judged: Iterable[int],
     judged_by_part = by_shared({*judged, *slow}, places, slow_by_part)
     slow_parts: Dict[Tuple[Class, SharedPart], Set[int]] = {}
     for key, parts in slow_by_part.items():
-        members, sizes = judged_by_part[key], _sizes(key, places)
+        members, extents = judged_by_part[key], _extents(key, places)
         mostly_slow = {part: osds for part, osds in parts.items()
                        if len(osds) >= SHARED_RATIO * len(members[part])}
         # A rack is slow if all of its hosts are.
         whole = {part: osds for part, osds in mostly_slow.items() if len(osds) >= 2 and (
             part[0] != RACK
             or all((HOST, places[osd].host) in mostly_slow for osd in members[part]))}
-        telling_kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < sizes[kind]}
+        telling_kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < extents[kind]}
         explained: Set[int] = set()
         for part in sorted(whole, key=lambda part: (
                 -len(whole[part]), len(members[part]), SHARED_KINDS[part[0]], part)):
@@ -102,8 +103,8 @@ def _extent(kind: str, parts: Mapping[SharedPart, Set[int]]) -> int:
     return len(set().union(*of_kind)) if kind == DEVICE else len(of_kind)
 
 
-def _sizes(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
-    """By kind, the extent of all shared parts of a class."""
+def _extents(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
+    """By kind, the extent (see _extent) of all shared parts of a class, slow or not."""
     root, device_class = key
     of_class = [place for place in places.values()
                 if place.device_class == device_class and place.root == root]
@@ -112,8 +113,7 @@ def _sizes(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
             RACK: len({place.rack for place in of_class if place.rack})}
 
 
-def crowded(slow: Iterable[int], judged: Iterable[int],
-            places: Mapping[int, OsdPlace]) -> Set[int]:
+def crowded(slow: Iterable[int], judged: Iterable[int], places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
     everyone = by_class(judged, places)
     return {osd for key, osds in by_class(slow, places).items()
@@ -122,8 +122,8 @@ def crowded(slow: Iterable[int], judged: Iterable[int],
 
 def too_many(slow: AbstractSet[int], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with too many of them to report them one by one. Those of shared
-    parts that are slow as a whole do not count."""
+    """The slow OSDs of classes with too many of them to report them one by one. Those of hosts,
+    devices and racks that are slow as a whole do not count."""
     if len(slow) < 2:
         return set()
     single = slow - set().union(*whole_parts(slow, judged, places).values())
@@ -132,8 +132,8 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The OSDs that too_many returns, without few that are PART_RATIO times as slow as most of
-    these. `slow`: OSD -> slowdown."""
+    """The slow OSDs of classes with too many of them to name each, without few that are PART_RATIO
+    times as slow as most of these. `slow`: OSD -> slowdown."""
     crowd = too_many(slow.keys(), judged, places)
     far: Set[int] = set()
     for osds in by_class(crowd, places).values():
@@ -154,8 +154,9 @@ def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
         members = compared[key][part]
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
-        devices = sorted(name for (kind, name), osds_of in compared[key].items()
-                         if kind == DEVICE != part[0] and osds_of == members)
+        devices = [] if part[0] == DEVICE else sorted(
+            name for (kind, name), users in compared[key].items()
+            if kind == DEVICE and users == members)
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
             len(osds), len(members), key[1] or 'classless', worst, slow[worst].why)
         slow_parts.append(SlowShared(
@@ -185,31 +186,35 @@ class SlowParts:
     which they became slow."""
 
     def __init__(self) -> None:
-        #: Seconds for which so many OSDs were slow minus seconds for which they were not.
-        self._seconds: Dict[Class, float] = {}
+        #: Seconds for which a part was slow minus seconds for which it was not.
+        self._slow_seconds: Dict[Class, float] = {}
         self.parts: Tuple[SlowPart, ...] = ()
 
     def update(self, passed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
-        """Note how long parts of classes have been slow. Returns the OSDs of the parts. `compared`:
-        the OSDs that may be slow or not; `seconds`: for how long a part must be slow."""
+        """Update `parts`, and return their OSDs. A part is raised after it was slow for long
+        enough, and cleared after it was not for as long.
+
+        `passed`: seconds since the last call; `compared`: the OSDs that may be slow or not;
+        `seconds`: for how long a part must be slow."""
         compared = compared | slow.keys()
         everyone = by_class(compared, places)
+        # Hosts, devices and racks that are slow as a whole are reported as such.
         single = by_class(slow.keys() - set().union(
             *whole_parts(slow, compared, places).values()), places)
         parts: List[SlowPart] = []
         for key in sorted(single):
-            mine = {osd: slow[osd] for osd in single[key]}
-            before = {osd for osd, slow_osd in mine.items() if slow_osd.of_part}
-            osds, hold = _slow_part(mine, compared, places, seconds, len(everyone[key]))
-            lasted = self._seconds.get(key, hold if before else 0.0)
-            lasted = min(lasted + passed, hold) if osds else lasted - passed
-            self._seconds[key] = lasted
-            osds = osds or before
-            if len(osds) > 1 and (lasted >= hold or (before and lasted > 0.0)):
+            of_class = {osd: slow[osd] for osd in single[key]}
+            raised_before = {osd for osd, slow_osd in of_class.items() if slow_osd.of_part}
+            osds, raise_after = _slow_part(of_class, compared, places, seconds, len(everyone[key]))
+            lasted = self._slow_seconds.get(key, raise_after if raised_before else 0.0)
+            lasted = min(lasted + passed, raise_after) if osds else lasted - passed
+            self._slow_seconds[key] = lasted
+            osds = osds or raised_before
+            if len(osds) > 1 and (lasted >= raise_after or (raised_before and lasted > 0.0)):
                 parts.append(_part(key, osds, slow, len(everyone[key])))
-        self._seconds = {key: lasted for key, lasted in self._seconds.items()
-                         if key in single and lasted > 0.0}
+        self._slow_seconds = {key: lasted for key, lasted in self._slow_seconds.items()
+                              if key in single and lasted > 0.0}
         self.parts = tuple(parts)
         return {osd for part in parts for osd in part.osds}
 
@@ -218,21 +223,21 @@ def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float,
                size: int) -> Tuple[AbstractSet[int], float]:
     """The OSDs of the part of one class that is slow, if there is one, and for how many seconds it
-    must last. `size`: number of OSDs of the class."""
+    must last. `slow`: those of the class; `size`: number of OSDs of the class."""
     osds = unnamed({osd: slow_osd.score for osd, slow_osd in slow.items()}, compared, places)
+    # Those of a part that is raised count until they have recovered.
     changed = sum(slow[osd].changed or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO
                   for osd in osds)
     has_changed = changed > CHANGED_PART * len(osds)
-    # A few OSDs may be faster because they serve other operations.
+    far_slower = bool(osds) and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO
+    # If most are slower than a few, these may be faster because they serve other operations.
     is_most = 2 * len(osds) > size
-    if osds and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO \
-            and (has_changed or not is_most):
+    if far_slower and (has_changed or not is_most):
         return osds, seconds
     return osds if has_changed else set(), max(seconds, CHANGED_SECONDS)
 
 
-def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
-          count: int) -> SlowPart:
+def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne], count: int) -> SlowPart:
     """The slow OSDs of a class that are slow together, as one finding. `count`: OSDs of the
     class."""
     score = median(sorted(slow[osd].score for osd in osds))

@@ -102,21 +102,25 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
                 for place, slow in slow_by_place.items() if slow for osd in places[place])
 
     def is_judged(osd: int, state: SlowReads) -> bool:
+        """Whether this reading shows if the OSD, or its place, is slow."""
         return osd in steady or state.place in slow_by_place
 
-    def is_current(osd: int, state: SlowReads) -> bool:
+    def is_kept(osd: int, state: SlowReads) -> bool:
         refuted = state.single and is_judged(osd, state) and osd not in over
         return (state.counts(now) or state.has_been(now)) and not refuted
 
+    # Keep the states of late, except for those of one reading that this one contradicts.
     states_after = {osd: state._replace(touched=now) if osd in in_flight else state
-                    for osd, state in states.items() if is_current(osd, state)}
+                    for osd, state in states.items() if is_kept(osd, state)}
+    # Prolong states that this reading does not judge, but not forever.
     for osd, state in states_after.items():
-        # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
+        # Peering only adds latency, so a fast reading of an unsteady OSD counts.
         contradicted = is_judged(osd, state) or (
             osd in enough and enough[osd].ratio <= enough[osd].limit)
         lasts = state.recent(now) and now - state.over <= UNTOUCHED_SECONDS
         if lasts and not state.single and not contradicted and osd in all_reads:
             states_after[osd] = state._replace(assumed=now)
+    # Begin or confirm the states of OSDs that are over their limit.
     for osd, place in over.items():
         state_before = states_after.get(osd)
         states_after[osd] = SlowReads(now, now, single=True, place=place) \
@@ -126,7 +130,8 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
 
 
 def _exempt(state: SlowReads, now: float) -> SlowReads:
-    """Its reads are slow, but not because of movement if there was none for long enough."""
+    """The state of an OSD with slow reads, exempt if it took part in no move for long enough: then
+    movement is not the reason."""
     if now - state.touched > UNTOUCHED_SECONDS and now >= state.exempt_until:
         return state._replace(exempt_until=now + EXEMPT_SECONDS)
     return state
@@ -154,28 +159,30 @@ def judged_osds(clients: Clients) -> FrozenSet[int]:
     return frozenset(_reads(clients))
 
 
-def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
+def _over(steady: Mapping[int, _Reads], enough: Mapping[int, _Reads]) -> List[int]:
     """OSDs whose reads are over their limit while those of others are not."""
-    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, every)]
+    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, enough)]
 
 
 def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
-             every: Mapping[int, _Reads]) -> bool:
-    # Computed for few OSDs only: the others need at least 1.
+             enough: Mapping[int, _Reads]) -> bool:
+    """Whether the reads of `osds` are over their limit, also relative to the other OSDs. `steady`:
+    without OSDs that wait for peering PGs; `enough`: with these, but with enough reads."""
+    # The first condition saves the second one, as others have at least 1.
     return reads.certain > reads.limit and (
-        reads.certain > reads.limit * _of_others(osds, steady, every))
+        reads.certain > reads.limit * _of_others(osds, steady, enough))
 
 
-def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
-                   every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
-    """Whether the reads of each host or failure domain with enough OSDs are over their limit while
-    those of others are not."""
-    steady = {osd: reads for osd, reads in everything.items() if osd not in unsteady}
+def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
+                   enough: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
+    """Host or failure domain -> whether its reads are over their limit while those of others are
+    not, of those with enough OSDs. Together, OSDs with few reads count as well."""
+    steady = {osd: reads for osd, reads in all_reads.items() if osd not in unsteady}
     is_over: Dict[str, bool] = {}
     for place, osds in places.items():
         reads_there = [steady[osd] for osd in osds if osd in steady]
         if len(reads_there) >= MIN_PEERS:
-            is_over[place] = _is_over(_median(reads_there), osds, steady, every)
+            is_over[place] = _is_over(_median(reads_there), osds, steady, enough)
     return is_over
 
 
@@ -188,11 +195,11 @@ def _median(osds: Sequence[_Reads]) -> _Reads:
 
 
 def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
-               every: Mapping[int, _Reads]) -> float:
+               enough: Mapping[int, _Reads]) -> float:
     """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
-    operations wait for peering PGs if there are too few others."""
-    for reads in (steady, every):
-        ratios = [(their.ratio, their.ops) for osd, their in reads.items() if osd not in osds]
+    operations wait for peering PGs if there are too few others; infinite if there still are."""
+    for by_osd in (steady, enough):
+        ratios = [(reads.ratio, reads.ops) for osd, reads in by_osd.items() if osd not in osds]
         if len(ratios) >= MIN_PEERS and sum(ops for _, ops in ratios) >= LEAST_OPS:
             return max(1.0, weighted_median(ratios))
     return float('inf')
@@ -210,7 +217,8 @@ class _PoolReads(NamedTuple):
 
 @latest
 def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """The reads of OSDs that have a baseline."""
+    """The reads of OSDs that have a baseline: of replicated pools without a limit of the operator.
+    """
     pools_by_osd: Dict[int, List[_PoolReads]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
