@@ -49,7 +49,7 @@ PROVISIONAL = 'provisional'
 REWRITE_SECONDS = 60.0
 #: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
-#: Share of the stats period after which the next reading may be taken.
+#: Share of the stats period after which the next reading may be taken: turns are not punctual.
 EARLY = 0.9
 
 
@@ -110,8 +110,7 @@ class _Document:
         """Seconds since it was written, or was as it is stored."""
         return now - self._looked_at
 
-    def save(self, now: float, gist: object, interval: float,
-             contents: Callable[[], Any]) -> None:
+    def save(self, now: float, gist: object, interval: float, contents: Callable[[], Any]) -> None:
         """Write the document if its gist has changed, or else after `interval` seconds, but only if
         it differs."""
         if gist == self._gist and self.age(now) < interval:
@@ -147,7 +146,7 @@ class Watching:
         self._announcer = report.Announcer()
         self._alarms = _Document(store, WATCH_DOCUMENT)
         self._chronic = _Document(store, CHRONIC_DOCUMENT)
-        self._usual = _Document(store, USUAL)
+        self._variation = _Document(store, USUAL)
         self._provisional = _Document(store, PROVISIONAL)
         self._updated: Optional[float] = None
         #: When a probe last affected client latency.
@@ -161,9 +160,9 @@ class Watching:
         #: Health checks of the last successful turn.
         self._checks: HealthChecks = {}
         self.watched = Watched()
-        #: One row for each OSD, and the number of rounds after which they were made.
+        #: One row for each OSD, and the number of rounds that had ended when they were made.
         self._rows: Tuple[OsdRow, ...] = ()
-        self._rows_of = 0
+        self._rows_round = 0
         #: Client latency for the throttle.
         self.clients = Clients()
 
@@ -179,7 +178,7 @@ class Watching:
         usual = self._loaded(USUAL, StoredUsual, now, StoredUsual())
         self._watch.norms.load(usual.osds)
         pools.load_spreads(usual.pools, pool_settings(options))
-        self._usual.loaded(now, self._usual_subjects())
+        self._variation.loaded(now, self._variation_subjects())
         pools.load_provisional(self._loaded(PROVISIONAL, Provisional, now, {}),
                                pool_settings(options))
         self._provisional.loaded(now, _kinds(pools.provisional()))
@@ -224,11 +223,12 @@ class Watching:
         if probing:
             self._probed = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
-                               not (in_flight or probing), probing, in_flight, probed,
-                               self._drives())
+                               idle=not (in_flight or probing), probing=probing,
+                               in_flight=in_flight, probed=probed, drives=self._drives())
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)
+            # The next readings contain the reads of these OSDs by PG.
             self._cluster.read_by_pg(self._watch.reads.wanted)
             self._report(context, view, readings, options)
             self._failure = ''
@@ -251,34 +251,37 @@ class Watching:
             self._note(event)
         for event in self._step_events(self._watch.pools.steps, view):
             self._note(event)
-        if self._watch.rounds.ended != self._rows_of:
+        if self._watch.rounds.ended != self._rows_round:
             self._rows = report.osds(self._watch, context)
-            self._rows_of = self._watch.rounds.ended
+            self._rows_round = self._watch.rounds.ended
         self.watched = replace(
             _watched(self._watch, context, options, self._rows),
             osd_versions=frozenset(version for version, _ in readings.software.values()))
         self._checks = self.watched.checks
-        self.clients = Clients(context.now, readings.seconds, readings.clients,
-                               _pool_clients(self._watch, context, options),
-                               self.clients.covered + readings.seconds,
-                               self._watch.norms.norms(),
-                               context.now if readings.silent else self.clients.silent,
-                               self._without_probes(context.now, readings.counted),
-                               self._watch.quiet_ops.known)
+        self.clients = Clients(
+            context.now, readings.seconds, readings.clients,
+            pools=_pool_clients(self._watch, context, options),
+            covered=self.clients.covered + readings.seconds, norms=self._watch.norms.norms(),
+            silent=context.now if readings.silent else self.clients.silent,
+            counted=self._without_probes(context.now, readings.counted),
+            quiet=self._watch.quiet_ops.known)
 
     def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
-        """Events for pools that have become slower, with what changed at that time. If nothing did,
-        steps that recur are left out."""
+        """At most one event: the pools that have become slower, with what changed at that time. If
+        nothing did, steps that recur are left out."""
         if not steps:
             return []
         options = self._cluster.option_changes()
+        # A dict as an ordered set.
         changes = {change: None for step in steps for change in (
             *changes_around(of_options(options or ()), step), *self._watch.changes_around(step))}
-        new = self._known_steps.new_of(steps)
-        told = steps if changes else new
+        new_steps = self._known_steps.new_of(steps)
+        reported = steps if changes else new_steps
+        if not reported:
+            return []
         names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
-        return [Event('latency-step', what_text(told, names),
-                      why_text(told, list(changes), options is not None))] if told else []
+        return [Event('latency-step', what_text(reported, names),
+                      why_text(reported, list(changes), with_options=options is not None))]
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:
@@ -297,14 +300,14 @@ class Watching:
         self._chronic.save(now, set(chronic.standing), CANDIDATE_SECONDS if chronic.has_candidates
                            else CHRONIC_SECONDS,
                            lambda: encode(self._watch.stored_chronic(), StoredCounts))
-        if self._usual.age(now) >= FIRST_USUAL_SECONDS:
-            self._usual.save(now, self._usual_subjects(), USUAL_SECONDS, lambda: encode(
+        if self._variation.age(now) >= FIRST_USUAL_SECONDS:
+            self._variation.save(now, self._variation_subjects(), USUAL_SECONDS, lambda: encode(
                 StoredUsual(self._watch.norms.stored(), self._watch.pools.spreads())))
         provisional = self._watch.pools.provisional()
         self._provisional.save(now, _kinds(provisional), REWRITE_SECONDS,
                                lambda: encode(provisional, Provisional))
 
-    def _usual_subjects(self) -> Set[Union[int, str]]:
+    def _variation_subjects(self) -> Set[Union[int, str]]:
         """OSDs and pools that the document knows something of."""
         return {*self._watch.norms.norms(), *self._watch.pools.spreads()}
 
@@ -317,10 +320,11 @@ class Watching:
         if removed is not None:
             self._store.remove(BASELINES + str(removed))
             self._stored.discard(removed)
-        grown = self._watch.pools.take_unsaved()
-        if grown is not None:
-            self._store.put(BASELINES + str(grown[0]), encode(grown[1]))
-            self._stored.add(grown[0])
+        unsaved = self._watch.pools.take_unsaved()
+        if unsaved is not None:
+            pool_id, stored = unsaved
+            self._store.put(BASELINES + str(pool_id), encode(stored))
+            self._stored.add(pool_id)
 
     def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
@@ -358,17 +362,18 @@ def _pool_clients(watch: WatchState, context: WatchContext,
     pool_clients: Dict[int, PoolClients] = {}
     for pool in context.osdmap.pools.values():
         latency = watch.pools.latency(pool.id)
-        named = named_target(options, pool.name)
+        operator_limit_ms = named_target(options, pool.name)
+        read_limit_ms, write_limit_ms = (
+            target_ms(baseline_ms, operator_limit_ms, options, watch.is_on_disks(pool.id))
+            for baseline_ms in (latency.read_baseline_ms, latency.write_baseline_ms))
         pool_clients[pool.id] = PoolClients(
-            pool.name, pool.pg_num, latency.read.rate + latency.write.rate,
-            target_ms(latency.read_baseline_ms, named, options, watch.is_on_disks(pool.id)),
-            target_ms(latency.write_baseline_ms, named, options, watch.is_on_disks(pool.id)),
-            latency.read_baseline_ms, latency.write_baseline_ms,
-            latency.read_spread, latency.write_spread, pool.erasure, named is not None,
+            pool.name, pool.pg_num, latency.read.rate + latency.write.rate, read_limit_ms,
+            write_limit_ms, latency.read_baseline_ms, latency.write_baseline_ms,
+            latency.read_spread, latency.write_spread, pool.erasure, operator_limit_ms is not None,
             latency.read_minute, latency.write_minute,
             # Little's law: arrivals per second times seconds.
-            sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
-            watch.others_rates.get(pool.id, 0.0))
+            in_progress=sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
+            others_rate=watch.others_rates.get(pool.id, 0.0))
     return pool_clients
 
 
@@ -377,6 +382,6 @@ def _kinds(provisional: Provisional) -> Dict[int, Set[str]]:
 
 
 def _gist(state: StoredWatch) -> object:
-    """Without texts, which change with every turn."""
+    """What must be stored at once if it changes: all but texts, which change with every turn."""
     return (state.laggy_since, (state.laggy_last or ())[:4], state.latency, state.told,
             state.release, sorted((osd, row.part) for osd, row in state.slow.items()))

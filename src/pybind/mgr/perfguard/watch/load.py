@@ -87,7 +87,8 @@ class PoolLoad:
         return changed
 
     def _close(self) -> bool:
-        """End an hour of the load of a pool. Returns whether that must be stored."""
+        """Note the hour that has ended in its day, if its readings cover enough of it. Returns
+        whether the days must be stored."""
         if self._seconds < LEAST_HOUR_SECONDS:
             return False
         self._last = rates = self._rates()
@@ -134,21 +135,23 @@ class PoolLoad:
 
 
 def growth(days: Sequence[DayLoad]) -> LoadGrowth:
-    """By how much the load of a pool grows each day. `days`: complete ones, oldest first, none of
-    them twice."""
+    """By how much the busiest hour of a pool grows each day, by the seasonal Kendall test (see
+    above). `days`: complete ones, oldest first, none of them twice."""
     if len(days) < LEAST_DAYS:
         return LoadGrowth(len(days))
     slopes: List[float] = []
+    # Pairs of days that rise minus pairs that fall, and the variance of that without any growth.
     score, variance = 0, 0.0
     for weekday in range(WEEK_DAYS):
-        same = [row for row in days if row.day % WEEK_DAYS == weekday]
-        number = len(same)
+        same_weekday = [row for row in days if row.day % WEEK_DAYS == weekday]
+        number = len(same_weekday)
         variance += number * (number - 1) * (2 * number + 5) / 18.0
-        for index, before in enumerate(same):
-            for after in same[index + 1:]:
+        for index, before in enumerate(same_weekday):
+            for after in same_weekday[index + 1:]:
                 rise = after.busiest.ops - before.busiest.ops
                 slopes.append(rise / (after.day - before.day))
                 score += (rise > 0) - (rise < 0)
+    # The score is an integer: one less corrects for continuity.
     grows = variance > 0.0 and score - 1 >= SIGNIFICANT * variance ** 0.5
     per_day = median(slopes) if grows else 0.0
     return LoadGrowth(len(days), per_day if per_day > 0.0 else None)

@@ -100,11 +100,11 @@ class OsdWatch:
             del self._last[osd]
             self._histories.pop(osd, None)
 
-    def _remember(self, now: float, reading: OsdSample, osds: int) -> None:
+    def _remember(self, now: float, reading: OsdSample, osd_count: int) -> None:
         """Add a reading to the history of its OSD. Of many OSDs, each has a shorter one."""
         history = self._histories.get(reading.osd)
         if history is None:
-            points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osds)))
+            points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osd_count)))
             history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
         sums: List[float] = []
@@ -138,8 +138,8 @@ def add_reads(reads: Dict[int, List[int]], clients: Iterable[ClientOps],
 
 def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[int]],
                     erasure: AbstractSet[int]) -> List[OsdSample]:
-    """The samples, without client reads if many of them went to erasure-coded pools. `reads`: as of
-    add_reads."""
+    """The samples, without client reads if many of them went to erasure-coded pools. `reads`: OSD
+    -> number of reads of replicated and of erasure-coded pools; `erasure`: the latter pools."""
     if not erasure:
         return list(samples)
     checked = []
@@ -159,9 +159,9 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
     """
     moving = any(count.backfilling or count.backfill_wait for count in counts.values())
     reasons: Dict[int, str] = {}
-    for osd, read in counters.items():
+    for osd, counter in counters.items():
         count = counts.get(osd, _NO_COUNTS)
-        if moving and read.pgs > count.total:
+        if moving and counter.pgs > count.total:
             reasons[osd] = TARGET
         elif count.backfilling or count.recovering:
             reasons[osd] = SOURCE
@@ -188,6 +188,7 @@ class OsdNorms:
     few reads have the norm of all OSDs of their device class in their host together."""
 
     def __init__(self) -> None:
+        #: OSD -> ns that its reads took, ns that they would usually take, and their number.
         self._sums: Dict[int, List[float]] = {}
         #: Where the OSDs are now.
         self.places: Mapping[int, OsdPlace] = {}
@@ -206,12 +207,12 @@ class OsdNorms:
                 sums[2] += row.read.number
         if not read:
             return
-        # The current load is not a property of the OSDs.
-        common = median(actual / usual for actual, usual, _ in read.values()) or 1.0
+        # What slows all OSDs down, as the current load, is not a property of one of them.
+        common_slowdown = median(actual / usual for actual, usual, _ in read.values()) or 1.0
         for osd, (actual, usual, number) in read.items():
             sums = self._sums.setdefault(osd, [0.0, 0.0, 0.0])
             sums[0] += actual
-            sums[1] += usual * common
+            sums[1] += usual * common_slowdown
             sums[2] += number
         for sums in self._sums.values():
             sums[:] = [MEMORY * value for value in sums]
@@ -242,15 +243,15 @@ class OsdNorms:
     def _compute_norms(self) -> Dict[int, float]:
         """OSD -> its read latency relative to the pools that it serves; with few reads, that of all
         OSDs of its host and device class."""
-        peers = {osd: (self.places[osd].host, self.places[osd].device_class)
-                 for osd in self._sums if osd in self.places}
-        together: Dict[Tuple[str, str], List[float]] = {}
-        for osd, key in peers.items():
-            total = together.setdefault(key, [0.0, 0.0, 0.0])
-            total[:] = map(add, total, self._sums[osd])
-        best = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in peers
-                else together[peers[osd]] for osd, sums in self._sums.items()}
-        return {osd: actual / usual for osd, (actual, usual, reads) in best.items()
+        group_of = {osd: (self.places[osd].host, self.places[osd].device_class)
+                    for osd in self._sums if osd in self.places}
+        group_sums: Dict[Tuple[str, str], List[float]] = {}
+        for osd, group in group_of.items():
+            sums = group_sums.setdefault(group, [0.0, 0.0, 0.0])
+            sums[:] = map(add, sums, self._sums[osd])
+        sums_of = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in group_of
+                   else group_sums[group_of[osd]] for osd, sums in self._sums.items()}
+        return {osd: actual / usual for osd, (actual, usual, reads) in sums_of.items()
                 if reads >= LEAST_PEER_READS and actual > 0.0}
 
 
@@ -372,14 +373,16 @@ class Unexplained:
             with_osd = [pg for pg in affected if pg.pool == pool]
             before = self._sorted[pool]
             others = _without(before, with_osd)
+            # Without those that have the OSD as the primary.
             independent = _without(others, self._groups.get((pool, osd), ()))
             # What it adds varies. What is left of a PG is not below what PGs of the pool have
             # without this OSD; where there are none, its part is not known.
-            least = quantile(independent, QUANTILE) if independent else inf
+            least_ms = quantile(independent, QUANTILE) if independent else inf
             for pg in with_osd:
-                pg.ms = max(min(pg.ms, least), pg.ms - ms)
-            self._sorted[pool] = now = sorted(others + [pg.ms for pg in with_osd])
-            if quantile(now, QUANTILE) != quantile(before, QUANTILE):
+                pg.ms = max(min(pg.ms, least_ms), pg.ms - ms)
+            self._sorted[pool] = after = sorted(others + [pg.ms for pg in with_osd])
+            # The base of the groups with few PGs.
+            if quantile(after, QUANTILE) != quantile(before, QUANTILE):
                 changed.update(group for group in self._groups if group[0] == pool)
         self._set_bases(changed)
         for replica in {replica for group in changed for pg in self._groups[group]
@@ -390,8 +393,8 @@ class Unexplained:
         return ms
 
     def _set_bases(self, groups: Iterable[Tuple[int, int]]) -> None:
-        """Set the base latency: of the primary in the pool, or of the pool if that has too few PGs.
-        """
+        """Set the base latency of the PGs of these groups: that of the group (pool and primary), or
+        of the pool if the group has too few PGs."""
         of_pool = {pool: quantile(values, QUANTILE) for pool, values in self._sorted.items()}
         for group in groups:
             of_group = self._groups[group]
@@ -401,6 +404,7 @@ class Unexplained:
                 pg.base = base
 
     def _excess_of(self, osd: int) -> float:
+        """Milliseconds that a replica adds to nearly all of its PGs; 0.0 if that is noise."""
         of_osd = self._of_replica[osd]
         low = quantile([pg.ms - pg.base for pg in of_osd], QUANTILE)
         return low if low > NOISE_SHARE * quantile([pg.base for pg in of_osd], 0.5) else 0.0
@@ -408,15 +412,16 @@ class Unexplained:
 
 def _without(latencies: Sequence[float], pgs: Iterable[PgLatency]) -> List[float]:
     """Ascending latencies, less those of these PGs."""
-    rest = list(latencies)
+    remaining = list(latencies)
     for pg in pgs:
-        del rest[bisect_left(rest, pg.ms)]
-    return rest
+        del remaining[bisect_left(remaining, pg.ms)]
+    return remaining
 
 
 def _peel(pgs: Sequence[PgLatency],
           of_replica: Mapping[int, Sequence[PgLatency]]) -> Dict[int, float]:
-    """The latency in ms that each slow replica adds: the slowest first, then from the rest."""
+    """OSD -> the latency in ms that it adds as a replica, of slow ones. The one that adds most is
+    taken first, and those after it are judged without what it adds."""
     unexplained = Unexplained(pgs, of_replica)
     added: Dict[int, float] = {}
     while len(added) < MOST_SLOW and unexplained.excess:
@@ -445,22 +450,22 @@ class PgPartners:
         #: OSD -> the OSDs with which it shares a PG, from the last complete pass.
         self.known: Mapping[int, AbstractSet[int]] = {}
         self._epoch = 0
-        #: PGs that are left in this pass.
-        self._rest: Iterator[str] = iter(())
+        #: PGs that this pass has still to map, and the partners that it has found so far.
+        self._unmapped: Iterator[str] = iter(())
         self._partners: Dict[int, Set[int]] = {}
 
     def update(self, replicas: AbstractSet[int], osdmap: OsdMap,
                placement: Callable[[str], Optional[Placement]]) -> None:
         """Note with which OSDs the slow ones share PGs. `replicas`: the OSDs that are slow now."""
-        if not self._partners and replicas and not (
-                self._epoch == osdmap.epoch and replicas <= self.known.keys()):
+        up_to_date = self._epoch == osdmap.epoch and replicas <= self.known.keys()
+        if replicas and not self._partners and not up_to_date:  # begin a pass
             self._epoch = osdmap.epoch
             self._partners = {osd: set() for osd in replicas}
-            self._rest = ('%d.%x' % (pool.id, seed) for pool in osdmap.pools.values()
-                          for seed in range(pool.pg_num))
+            self._unmapped = ('%d.%x' % (pool.id, seed) for pool in osdmap.pools.values()
+                              for seed in range(pool.pg_num))
         for _ in range(PGS_PER_TURN if self._partners else 0):
-            pgid = next(self._rest, None)
-            if pgid is None:
+            pgid = next(self._unmapped, None)
+            if pgid is None:  # end of the pass
                 self.known, self._partners = self._partners, {}
                 break
             placed = placement(pgid)
@@ -509,8 +514,7 @@ class SlowOsdReads:
     @property
     def wanted(self) -> AbstractSet[int]:
         """The OSDs of which reads are to be read."""
-        return {osd for osd, turns in self._turns.items()
-                if turns % REPEAT_TURNS < MOST_TURNS}
+        return {osd for osd, turns in self._turns.items() if turns % REPEAT_TURNS < MOST_TURNS}
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],
                erasure: AbstractSet[int]) -> None:
@@ -524,13 +528,14 @@ class SlowOsdReads:
                 self._readings[osd].append(_reads_of(osd, rows, erasure))
 
     def known(self) -> Dict[int, OsdReads]:
-        """The sums, of OSDs that were read often enough or cannot be read."""
+        """The sums of the last readings, of OSDs that were read often enough or cannot be read."""
         return {osd: OsdReads(*map(sum, zip(*self._readings[osd] or [OsdReads()])))
                 for osd, turns in self._turns.items()
                 if len(self._readings[osd]) >= LEAST_READINGS or turns >= MOST_TURNS}
 
 
 def _reads_of(osd: int, rows: Sequence[PgReads], erasure: AbstractSet[int]) -> OsdReads:
+    """The reads of one reading that an OSD served. `erasure`: the erasure-coded pools."""
     coded = sum(row.reads for row in rows if pool_of(row.pgid) in erasure)
     led = sum(row.reads for row in rows
               if pool_of(row.pgid) not in erasure and row.acting[:1] == (osd,))

@@ -153,7 +153,7 @@ class _Pool:
         self.accepted = {kind: False for kind, _, _ in OP_KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in OP_KINDS}
         #: Quiet readings of operations without a baseline, and the provisional baseline.
-        self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
+        self._first_readings: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self.provisional: Dict[str, float] = {}
         #: The point that is not quiet, and by kind the lowest latency of these points, in ms.
         self._moving = Series(4, 1, baseline_seconds)
@@ -170,9 +170,9 @@ class _Pool:
         missing = [(kind, number, total) for kind, number, total in OP_KINDS
                    if self.baselines[kind] is None and sums[number]]
         if missing:
-            self._first.append(HistoryPoint(now, seconds, tuple(sums)))
+            self._first_readings.append(HistoryPoint(now, seconds, tuple(sums)))
         for kind, number, total in missing:
-            points = [point for point in self._first if point.sums[number]]
+            points = [point for point in self._first_readings if point.sums[number]]
             ms = _median_ms(points, number, total, BASELINE_OPS)
             # The provisional baseline of an earlier mgr serves until then.
             if ms is not None and sum(point.seconds for point in points) >= PROVISIONAL_SECONDS:
@@ -186,12 +186,13 @@ class _Pool:
 
     def baseline(self, kind: str) -> Optional[float]:
         """The baseline in ms; provisional if no point is complete."""
-        usual = self.baselines[kind]
-        if usual is None:
-            usual = self.provisional.get(kind)
-            if usual is not None:
-                usual = min(usual, self._lowest.get(kind, usual))
-        return usual
+        usual_ms = self.baselines[kind]
+        if usual_ms is None:
+            usual_ms = self.provisional.get(kind)
+            if usual_ms is not None:
+                # See interrupt().
+                usual_ms = min(usual_ms, self._lowest.get(kind, usual_ms))
+        return usual_ms
 
     def interrupt(self, now: float, seconds: float, sums: Sequence[float]) -> None:
         """Skip a reading that is not quiet. Movement and problems do not make operations faster:
@@ -207,19 +208,22 @@ class _Pool:
                 self._lowest[kind] = min(ms, self._lowest.get(kind, ms))
 
     def learn(self) -> None:
+        """Compute the baselines from the quiet points, and drop first readings that only contain
+        operations with a baseline."""
         points = self.quiet.points()
         self.baselines = {kind: _low_ms(points, number, total) for kind, number, total in OP_KINDS}
-        self._first = deque((point for point in self._first if any(
-            self.baselines[kind] is None and point.sums[number] for kind, number, _ in OP_KINDS)),
-            PROVISIONAL_READINGS)
+        missing = [number for kind, number, _ in OP_KINDS if self.baselines[kind] is None]
+        self._first_readings = deque((point for point in self._first_readings
+                                      if any(point.sums[number] for number in missing)),
+                                     PROVISIONAL_READINGS)
 
     def take_limit(self, now: float, kind: str, usual_ms: float, settings: PoolSettings) -> float:
-        """Set the limit of the alarm at this hour; returns that of hours at which nothing recurs.
-        """
+        """Set the limit of the alarm at this hour. Returns the limit at hours without an accepted
+        level. Both in ms."""
         level = self.levels[kind]
-        base_ms = settings.alarm_ms(level.base_ms(usual_ms))
-        self.alarm_ms[kind] = max(base_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
-        return base_ms
+        base_limit_ms = settings.alarm_ms(level.base_ms(usual_ms))
+        self.alarm_ms[kind] = max(base_limit_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
+        return base_limit_ms
 
     def steps(self, pool_id: int) -> List[Step]:
         """The steps at the end of what is known; what was before them is forgotten."""
@@ -318,37 +322,40 @@ class PoolWatch:
         probed = now - pool.probed < WINDOW_SECONDS
         for kind, number, total in OP_KINDS:
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
-            # While a probe loads the pool, an alarm stays as it is. Without a baseline, as after a
-            # failover with an unreadable document, an alarm ends: it would prevent a new baseline.
-            usual = None if probed else pool.baselines[kind]
-            holds = None if probed else False
-            if usual is not None:
-                changed |= pool.levels[kind].review(now, usual, settings.alarm_factor)
-                base_ms = pool.take_limit(now, kind, usual, settings)
-                high = ms if ms is not None and ms > base_ms else None
-                holds = high is not None and high > pool.alarm_ms[kind]
-                pool.levels[kind].note(now, seconds, high if quiet else None,
-                                       settings.raise_seconds)
-                pool.accepted[kind] = high is not None and not holds
+            baseline_ms, level = pool.baselines[kind], pool.levels[kind]
+            if probed:
+                is_slow: Optional[bool] = None  # an alarm stays as it is
+            elif baseline_ms is None:
+                # As after a failover with an unreadable document. An alarm ends: it would prevent a
+                # new baseline.
+                is_slow = False
+            else:
+                changed |= level.review(now, baseline_ms, settings.alarm_factor)
+                base_limit_ms = pool.take_limit(now, kind, baseline_ms, settings)
+                high_ms = ms if ms is not None and ms > base_limit_ms else None
+                is_slow = high_ms is not None and high_ms > pool.alarm_ms[kind]
+                # What is high while PGs move or a problem exists is never accepted.
+                level.note(now, seconds, high_ms if quiet else None, settings.raise_seconds)
+                pool.accepted[kind] = high_ms is not None and not is_slow
             # Without operations, clients are idle, or no operation completes.
-            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds,
+            pool.alarms[kind].update(now, seconds, is_slow, settings.raise_seconds,
                                      FORGET_SECONDS if ms is None else settings.clear_seconds)
         return changed
 
     def latency(self, pool_id: int) -> PoolPerformance:
         """The present latency of a pool, with its baselines. Computed once for each reading."""
-        pool, known = self._pools.get(pool_id), self._performances.get(pool_id)
+        pool, performance = self._pools.get(pool_id), self._performances.get(pool_id)
         if pool is None:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
-        if known is None:
-            known = self._performances[pool_id] = PoolPerformance(
+        if performance is None:
+            performance = self._performances[pool_id] = PoolPerformance(
                 pool_id, mean_flow(pool.recent, READS, READ_NS),
                 mean_flow(pool.recent, WRITES, WRITE_NS),
                 pool.baseline('reads'), pool.baseline('writes'),
                 pool.spreads['reads'].value, pool.spreads['writes'].value,
                 _minute(pool.recent, READS, READ_NS), _minute(pool.recent, WRITES, WRITE_NS),
                 pool.alarm_ms.get('reads'), pool.alarm_ms.get('writes'))
-        return known
+        return performance
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> baseline of reads in ms, if known and while reads are not high."""
@@ -440,7 +447,8 @@ class PoolWatch:
 
 
 def _to_store(rows: Rows) -> Rows:
-    """The rows of a Series that are stored. Operations of one kind may be rare."""
+    """The rows of a Series that are stored: the last ones, and the last ones with operations of
+    each kind, as one kind may be rare."""
     stored = set(range(len(rows))[-STORED_POINTS:])
     for _, column, _ in OP_KINDS:
         # The first two values of a row are its end and its length.
@@ -551,7 +559,7 @@ class BadLimit(InvalidValue):
 @functools.lru_cache(maxsize=4)  # each pool asks for its limit in each turn
 def latency_limits_ms(text: str) -> Mapping[str, float]:
     """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadLimit."""
-    targets: Dict[str, float] = {}
+    limits: Dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(','))):
         pool, _, number = part.rpartition('=')
         try:
@@ -561,8 +569,8 @@ def latency_limits_ms(text: str) -> Mapping[str, float]:
         if not pool or not 0.0 < value < float('inf'):
             raise BadLimit('latency_limits_ms: %r is not <pool>=<milliseconds>, '
                            'with milliseconds above 0' % part)
-        targets[pool.strip()] = value
-    return targets
+        limits[pool.strip()] = value
+    return limits
 
 
 def named_target(options: Options, pool: str) -> Optional[float]:
@@ -654,7 +662,8 @@ class AlarmLevel:
                     if hour % period.hours in levels), default=None)
 
     def note(self, now: float, seconds: float, ms: Optional[float], lasting: float) -> None:
-        """Add a high latency; None: it is not. It counts once it has lasted so many seconds."""
+        """Add the latency of a reading, if it is high; None: it is not. It counts for the hour once
+        it has lasted `lasting` seconds."""
         if ms is None:
             self._readings.clear()
             return

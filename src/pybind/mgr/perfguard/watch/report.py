@@ -273,9 +273,9 @@ def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 
 
     `most_rows`: each row sums up several points if there are more than that; 0: never.
     """
-    size = max(1, -(-len(points) // most_rows)) if most_rows else 1
-    ends = range(len(points), 0, -size)
-    return {'of': subject, 'points': [_history_row(points[max(0, end - size):end])
+    per_row = max(1, -(-len(points) // most_rows)) if most_rows else 1
+    ends = range(len(points), 0, -per_row)
+    return {'of': subject, 'points': [_history_row(points[max(0, end - per_row):end])
                                       for end in reversed(ends)]}
 
 
@@ -298,8 +298,7 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
                    ('commits', STORE_COMMITS, COMMIT_NS))
 
 
-def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
-                  ) -> Json:
+def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]) -> Json:
     """The history of OSDs for other tools. `histories`: OSDs with their points. Points without
     operations have no row."""
     rows: List[List[Any]] = []
@@ -415,6 +414,7 @@ def _single(watch: WatchState) -> List[OsdVerdict]:
 
 
 def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
+    """As in "rack r1 and hosts h1, h2 and osd.3"."""
     names: Dict[str, List[str]] = {}
     for kind, name in sorted(shared, key=lambda part: (-SHARED_KINDS[part[0]], part)):
         names.setdefault(kind, []).append(name)
@@ -447,8 +447,8 @@ def _place(watch: WatchState, osd: int) -> str:
 
 
 def _chronic_summary(watch: WatchState) -> str:
-    """Names what OSDs share instead of them if most of the OSDs that share it are chronically slow.
-    """
+    """The summary of the health check on chronically slow OSDs. A host, device or rack is named
+    instead of its OSDs if most of them are chronically slow."""
     standing = watch.slow.chronic.standing.keys()
     # OSDs that are down may have no place.
     whole = whole_parts(standing & watch.places.keys(), watch.places, watch.places)
@@ -535,21 +535,22 @@ class Announcer:
         # The OSDs of a host (device, rack) become slow and recover one by one. While one is slow,
         # neither the host nor its OSDs are reported again.
         slow = [osd for osd in watch.places if _key_of(osd) in present]
-        parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
-                    for osd in slow}
+        shared_parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
+                           for osd in slow}
         in_reported_parts = {_key_of(osd) for osd in slow
-                             if parts_of[osd] & self._reported.keys()}
-        of_slow_parts = {_key_of(osd) for part in watch.slow.parts() for osd in part.osds}
-        lasting = of_slow_parts.union(*parts_of.values()) & self._reported.keys()
+                             if shared_parts_of[osd] & self._reported.keys()}
+        # What was reported and is now slow as one of many of its class has not recovered.
+        in_class_parts = {_key_of(osd) for part in watch.slow.parts() for osd in part.osds}
+        lasting = in_class_parts.union(*shared_parts_of.values()) & self._reported.keys()
         present.update({key: self._reported[key] for key in lasting - present.keys()})
         begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in in_reported_parts}
-        # What becomes chronically slow has not recovered.
-        chronic = {_key_of(osd) for osd in watch.slow.chronic.standing} \
+        # Nor has what is chronically slow now.
+        still_slow = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()
-                 if key not in present.keys() | chronic}
+                 if key not in present.keys() | still_slow}
         continuing = {key: problem for key, problem in self._reported.items() if key in present}
         self._reported = {**continuing, **begun}
         return [
@@ -568,11 +569,11 @@ def _bounded(events: List[Event]) -> List[Event]:
     """The events, with one in place of many of one kind: an outage makes all pools slow at once,
     and a network hundreds of OSDs, and each line of the cluster log displaces one of another
     daemon."""
-    of_kinds: Dict[str, List[Event]] = {}
+    by_kind: Dict[str, List[Event]] = {}
     for event in events:
-        of_kinds.setdefault(event.kind, []).append(event)
+        by_kind.setdefault(event.kind, []).append(event)
     bounded: List[Event] = []
-    for kind, of_kind in of_kinds.items():
+    for kind, of_kind in by_kind.items():
         bounded += of_kind if len(of_kind) <= EVENTS_OF_KIND else [
             Event(kind, listed([event.what for event in of_kind], between='; '),
                   listed([event.why for event in of_kind], between='; '))]
@@ -619,7 +620,8 @@ def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
 
 
 def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[str, str]:
-    """What has ended, and why. A problem also ends with its subject."""
+    """The texts `what` and `why` of the event that a problem has ended. It also ends if its subject
+    is gone."""
     after = 'after %s' % _ago(context, problem.since)
     why_gone = _gone(problem, context)
     if why_gone:
@@ -642,7 +644,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
 
 
 def _gone(problem: _Problem, context: WatchContext) -> str:
-    """Why the subject of a problem cannot be watched; '': it can."""
+    """Why the OSD or pool of a problem cannot be watched anymore; '': it can."""
     if problem.check == LATENCY_CHECK:
         name = problem.subject.partition(' of pool ')[2]
         exists = any(pool.name == name for pool in context.osdmap.pools.values())

@@ -104,8 +104,9 @@ class Series:
         size, have = self._width + 2, len(self)
         last = min(last, have)
         begin = (self._oldest + have - last) % max(1, have)
-        before = max(0, begin + last - have)
-        return self._rows[begin * size:(begin + last - before) * size] + self._rows[:before * size]
+        # The newest points may be at the start of the ring buffer.
+        newest = max(0, begin + last - have)
+        return self._rows[begin * size:(begin + last - newest) * size] + self._rows[:newest * size]
 
     def load(self, rows: Rows) -> None:
         """Add points, as `rows` returns them; those of another width are skipped."""
@@ -139,8 +140,8 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 
 
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The last `seconds` as one point; [] if there is none. There may be 10,000 OSDs with such a
-    series."""
+    """The last minute as one point; [] if there is none. `seconds`: as for recent(). Fast, as there
+    may be 10,000 OSDs with such a series."""
     rows, size = series.flat(_number(seconds)), series.row_size
     ends = rows[::size]
     while ends and now - ends[0] >= WINDOW_SECONDS:
@@ -172,8 +173,7 @@ def flow_of(seconds: float, ops: float, total_ns: float) -> Flow:
 
 # ---- Percentiles of latency
 
-def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
-                  share: float) -> Optional[float]:
+def percentile_ms(bounds: Sequence[int], counts: Sequence[float], share: float) -> Optional[float]:
     """The latency in ms below which `share` (0 to 1) of the operations are; None without any.
 
     `bounds`: upper bounds in ns of all buckets except the last. Operations are assumed to be spread
@@ -264,8 +264,7 @@ class LatencyPercentiles:
                                 for sample in self._recent(now))
 
     def _recent(self, now: float) -> List[_Sample]:
-        return [sample for sample in self._samples.values()
-                if now - sample.at <= RECENT_SECONDS]
+        return [sample for sample in self._samples.values() if now - sample.at <= RECENT_SECONDS]
 
 
 def _shares(ops: Mapping[int, Sequence[float]]) -> Shares:
@@ -331,7 +330,8 @@ class Charts:
 
     def update(self, now: float, seconds: float, percentiles: LatencyPercentiles,
                busiest: Iterable[int], pools: Iterable[int], in_flight: int) -> None:
-        """Call this for each point of the histories. `busiest`: pools, the busiest first."""
+        """Add the percentiles of this moment; call this for each point of the histories. `busiest`:
+        pools, the busiest first; `pools`: all that exist."""
         self._cluster.add(now, seconds, [in_flight, *_numbers(percentiles.levels_of_cluster(now))])
         for pool in set(self._pools) - set(pools):
             del self._pools[pool]
@@ -340,7 +340,7 @@ class Charts:
             series.add(now, seconds, _numbers(percentiles.levels_of_pool(now, pool)))
 
     def cluster(self, points: Sequence[HistoryPoint]) -> ChartRows:
-        """`points`: of the cluster's history, newest last."""
+        """The chart of the cluster. `points`: of its history, newest last."""
         levels_by_time = _by_time(self._cluster, points)
         return {'columns': list(CLUSTER_COLUMNS), 'rows': [
             [*_clients(point), *(round(value / max(point.seconds, 1e-9), 6)
@@ -349,7 +349,7 @@ class Charts:
             for point in points]}
 
     def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> ChartRows:
-        """`points`: of the pool's history, newest last."""
+        """The chart of a pool. `points`: of its history, newest last."""
         series = self._pools.get(pool_id)
         levels_by_time = _by_time(series, points) if series is not None else {}
         return {'pool': name, 'columns': list(POOL_COLUMNS), 'rows': [
@@ -358,7 +358,7 @@ class Charts:
 
 
 def newer(series: Series, since: float) -> List[HistoryPoint]:
-    """The points after `since`, newest last."""
+    """The points after `since`, newest last. Usually few, so few are read first."""
     have = len(series)
     number = 8
     while number < have:
@@ -370,6 +370,7 @@ def newer(series: Series, since: float) -> List[HistoryPoint]:
 
 
 def _by_time(series: Series, points: Sequence[HistoryPoint]) -> Dict[float, List[Optional[float]]]:
+    """End of a point -> what a chart adds to it, from the first of `points` on."""
     if not points:
         return {}
     levels = newer(series, math.nextafter(points[0].end, -math.inf))

@@ -169,17 +169,16 @@ class WatchState:
         self._sizes = OpSizes()
         #: The judgement of the OSDs, and what has been seen since the last one began.
         self.rounds = Rounds()
-        self._since = _Since()
+        self._since_round = _SinceRound()
         #: OSDs that a probe has loaded since the last reading of writes by PG.
         self._probed: Set[int] = set()
-        #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
-        #: a slow OSD.
+        #: OSD -> its operations by client and by object, in the last readings.
         self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
         self._objects: Deque[Dict[int, List[ObjectLoad]]] = deque(maxlen=LOAD_READINGS)
         #: OSD -> what its RocksDB has written, with the time of the reading, in the last readings.
         self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
         #: What the causes of all slow OSDs share; None: not computed since the last reading.
-        self._shared: Optional[_Shared] = None
+        self._cause_inputs: Optional[_CauseInputs] = None
         #: Pool -> its operations by client, as long as they are known for the same reading: an
         #: outage makes all pools slow.
         self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
@@ -210,23 +209,24 @@ class WatchState:
         self.places, self.silent = readings.places, readings.silent
         self.devices = _shared_devices(readings.places)
         ops = ops_by_pool(readings.clients)
-        self._note_places(context, readings, ops)
+        self._note_serving_osds(context, readings, ops)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
         if seconds:
             with self._lock:
                 self._update_latencies(context, readings, ops, seconds, options)
-        self.others_rates = self._others_on_osds()
+        self.others_rates = self._rates_of_other_pools()
         self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
         self.release = self.release.noted(
             context.now, {release for release, _ in readings.software.values()})
         self._judge_osds(context, readings, ops, options)
-        counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
-        self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
+        # Reads by PG are expensive: only the mitigation that lowers affinities needs them.
+        lowers_affinity = options.mitigation_affinity and options.mitigation_mode != 'off'
+        self.reads.update(self.slow_osds() if lowers_affinity else (), readings.pg_reads,
                           _erasure(context.osdmap))
         self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
-        self._shared = self._pool_loads = self._client_ops = None
+        self._cause_inputs = self._pool_loads = self._client_ops = None
         self._judge_laggy(context, readings, seconds)
 
     @property
@@ -253,8 +253,8 @@ class WatchState:
         self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                            context.osdmap.pools, context.in_flight)
 
-    def _note_places(self, context: WatchContext, readings: Readings,
-                     ops: Mapping[int, PoolOps]) -> None:
+    def _note_serving_osds(self, context: WatchContext, readings: Readings,
+                           ops: Mapping[int, PoolOps]) -> None:
         """Note which kinds of OSDs (CRUSH root and device class) serve each pool, and forget those
         that have not for SERVED_SECONDS: another rule may have moved a pool."""
         places = readings.places
@@ -262,7 +262,7 @@ class WatchState:
             served_at = self._served.setdefault(pool_id, {})
             age = context.now - max(served_at.values(), default=-math.inf)
             if 0.0 <= age < SERVED_SECONDS / SERVED_NOTES:
-                continue
+                continue  # noted lately
             serving = {places[row.osd].kind for row in of_pool.rows
                        if row.osd in places and (row.read.number or row.write.number)}
             served_at.update(dict.fromkeys(serving, context.now))
@@ -275,29 +275,30 @@ class WatchState:
         """Whether OSDs of the class hdd serve the pool."""
         return any(device_class == 'hdd' for _, device_class in self._served.get(pool_id, ()))
 
-    def _others_on_osds(self) -> Dict[int, float]:
+    def _rates_of_other_pools(self) -> Dict[int, float]:
         """Pool -> operations per second of the other pools that OSDs of its kinds serve."""
         rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self._served
                  for latency in [self.pools.latency(pool_id)]}
-        # There are few combinations of places, and may be many pools.
-        places = {pool_id: frozenset(served) for pool_id, served in self._served.items()}
-        rates_by_places: Dict[FrozenSet[Tuple[str, str]], float] = {}
-        for pool_id, key in places.items():
-            rates_by_places[key] = rates_by_places.get(key, 0.0) + rates[pool_id]
-        return {pool_id: max(0.0, sum(rate for key, rate in rates_by_places.items()
-                                      if pool_places & key) - rates[pool_id])
-                for pool_id, pool_places in places.items()}
+        # There are few combinations of kinds of OSDs, and may be many pools.
+        kinds_of = {pool_id: frozenset(served) for pool_id, served in self._served.items()}
+        rates_by_kinds: Dict[FrozenSet[Tuple[str, str]], float] = {}
+        for pool_id, kinds in kinds_of.items():
+            rates_by_kinds[kinds] = rates_by_kinds.get(kinds, 0.0) + rates[pool_id]
+        return {pool_id: max(0.0, sum(rate for kinds, rate in rates_by_kinds.items()
+                                      if pool_kinds & kinds) - rates[pool_id])
+                for pool_id, pool_kinds in kinds_of.items()}
 
     def _add_loads(self, readings: Readings) -> None:
-        """Loads are read for a part of the time in which something is slow, and kept in between."""
+        """Keep the last loads by client and by object. While something is slow, they are read for a
+        part of the time only, and remain known in between."""
         is_read = bool(readings.client_loads or readings.object_loads)
         if is_read or not (self.pools.slow() or self.slow.any_slow):
             self._loads.append(_by_osd(readings.client_loads))
             self._objects.append(_by_osd(readings.object_loads))
 
     def _forget_replaced(self, osdmap: OsdMap) -> None:
-        """The new device may have the id of the old one, and its place in CRUSH. In between, the id
-        may be in no OSDMap."""
+        """Forget what is known of OSDs with another device: it may have the id and the place in
+        CRUSH of the old one. In between, the id may be in no OSDMap."""
         uuids = {osd.id: osd.uuid for osd in osdmap.osds.values()}
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
         self._uuids.update(uuids)
@@ -321,22 +322,22 @@ class WatchState:
                                    {osd: place.kind for osd, place in readings.places.items()})
             self._replicas = steady(self._last_replicas, latest)
             self._last_replicas, self._probed = latest, set()
-        self._since.add(context, readings, busy(self.osd_counts, readings.counters),
-                        self._settled(context), options)
+        self._since_round.add(context, readings, busy(self.osd_counts, readings.counters),
+                              self._settled(context), options)
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
         if self.rounds.idle:
-            since, self._since = self._since, _Since(context.now)
-            self.rounds.begin(context.now, self._round(context, readings.counters, readings.places,
-                                                       options, since, self._sizes.by_osd()),
-                              len(readings.places))
+            since_round, self._since_round = self._since_round, _SinceRound(context.now)
+            work = self._round(context, readings.counters, readings.places, options, since_round,
+                               self._sizes.by_osd())
+            self.rounds.begin(context.now, work, len(readings.places))
         self.rounds.advance(context.now)
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor
 
     def _round(self, context: WatchContext, counters: Mapping[int, OsdCounters],
-               places: Mapping[int, OsdPlace], options: Options, since: '_Since',
+               places: Mapping[int, OsdPlace], options: Options, since_round: '_SinceRound',
                sizes: Mapping[int, Sizes]) -> Work[None]:
-        """Judge all OSDs. `since`: the last round."""
+        """Judge all OSDs. `since_round`: what was read in the turns since the last round began."""
         samples: List[OsdSample] = []
         replicas, partners, counts_read = self._replicas, self._partners.known, self._counts_read
         with self._lock:
@@ -347,18 +348,21 @@ class WatchState:
             yield 3 * len(osds)
         samples = [reading._replace(replica=replicas[reading.osd])
                    if reading.osd in replicas else reading
-                   for reading in without_erasure(samples, since.reads, _erasure(context.osdmap))]
+                   for reading in without_erasure(samples, since_round.reads,
+                                                  _erasure(context.osdmap))]
         yield from self.slow.round(
             OsdReading(
-                context.now, samples, places, since.busy, since.learning, since.settled,
-                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
-                partners, since.probed, counts_read, sizes, since.seconds),
+                context.now, samples, places, since_round.busy, since_round.learning,
+                since_round.settled, replicas_only={
+                    osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
+                partners=partners, probed=since_round.probed, busy_read=counts_read, sizes=sizes,
+                observed=since_round.seconds),
             SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
                          memory_seconds=options.chronic_period_seconds))
 
     def slow_osds(self) -> Dict[int, str]:
-        """OSD -> why it is slow, of slow and of chronically slow OSDs: an episode of these is often
-        over before it is known to be one, and each change of an affinity makes PGs peer."""
+        """OSD -> why it is slow, of slow and of chronically slow OSDs. The latter are always
+        included: their episodes are short, and each change of a primary affinity makes PGs peer."""
         slow = {osd: verdict.why for osd, verdict in self.slow.slow_verdicts.items()}
         return {**{osd: standing.why for osd, standing in self.slow.chronic.standing.items()},
                 **slow}
@@ -404,9 +408,10 @@ class WatchState:
         """Whether no operation waits for a PG that peers, moves or recovers. PGs for which CRUSH
         finds too few OSDs do none of this, and remain undersized until an operator comes."""
         counts = context.signals.counts
+        all_clean = counts.active_clean == counts.total
         moving = counts.inactive + counts.recovering + counts.backfilling + counts.backfill_wait
-        return not context.in_flight and (
-            counts.active_clean == counts.total or not (moving or context.osdmap.absent))
+        # PGs that are not clean will recover if an OSD is down and in.
+        return not context.in_flight and (all_clean or not (moving or context.osdmap.absent))
 
     def _quiet(self, context: WatchContext) -> bool:
         """Whether nothing moves and no problem exists."""
@@ -425,22 +430,23 @@ class WatchState:
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
-        if self._shared is None:
-            self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places),
-                                   firmwares(self.places, self.slow_osds(), context.drives or {}))
+        if self._cause_inputs is None:
+            self._cause_inputs = _CauseInputs(
+                kv_writes(self._kv_bytes, self.places), _by_host(self.places),
+                firmwares(self.places, self.slow_osds(), context.drives or {}))
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         shared = next((part for part in self.slow.shared() if osd in part.osds), None)
         verdict = self.slow.verdicts.get(osd)
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
-            host_osds=self._shared.host_osds[place.host] if place else (),
+            host_osds=self._cause_inputs.host_osds[place.host] if place else (),
             shared=shared, work=self._work.of(osd, verdict.since if verdict else 0.0),
             work_known=self._work.known,
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             side=switch_side(osd, self._peer_ping_ms, self.ping_ms, self.places),
-            kv_writes=self._shared.kv_writes.get(osd),
-            drive=drive_evidence(place, shared, context.drives, self._shared.firmwares)))
+            kv_writes=self._cause_inputs.kv_writes.get(osd),
+            drive=drive_evidence(place, shared, context.drives, self._cause_inputs.firmwares)))
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""
@@ -485,6 +491,7 @@ class WatchState:
                 history = self.cluster
             elif subject in pools:
                 history = self.pools.history(pools[subject])
+            # A command may name anything: at most nine digits, so that any OSD is included.
             elif subject.startswith('osd.') and subject[4:].isascii() \
                     and subject[4:].isdigit() and len(subject) < 14:
                 history = self.osds.history(int(subject[4:]))
@@ -551,8 +558,8 @@ def _erasure(osdmap: OsdMap) -> Set[int]:
 
 
 @dataclass
-class _Since:
-    """What must be known of each turn for a judgement of the operations of several."""
+class _SinceRound:
+    """What was read in the turns since the last round began, to judge them as one interval."""
     #: When the last turn was, and how long they were together.
     now: float = math.inf
     seconds: float = 0.0
@@ -561,13 +568,12 @@ class _Since:
     probed: Set[int] = field(default_factory=set)
     #: As in OsdReading.
     busy: Dict[int, str] = field(default_factory=dict)
-    #: As of add_reads.
+    #: OSD -> client reads of replicated and of erasure-coded pools.
     reads: Dict[int, List[int]] = field(default_factory=dict)
 
     def add(self, context: WatchContext, readings: Readings, busy_osds: Mapping[int, str],
             settled: bool, options: Options) -> None:
-        """Add one reading to what has been seen since the last round. `settled`: nothing has moved
-        for long enough."""
+        """Add the reading of one turn. `settled`: no operation waits for a PG that moves."""
         # The time of a gap was not observed.
         self.seconds += min(max(0.0, context.now - self.now), options.slow_osd_seconds / 4)
         self.now = context.now
@@ -578,8 +584,8 @@ class _Since:
         add_reads(self.reads, readings.clients, _erasure(context.osdmap))
 
 
-class _Shared(NamedTuple):
-    #: By OSD, and the OSDs by host.
+class _CauseInputs(NamedTuple):
+    """What the causes of all slow OSDs share: by OSD, OSDs by host, and by drive model."""
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
     firmwares: Mapping[str, Firmwares]
@@ -658,22 +664,21 @@ class ExtraWorks:
     def __init__(self) -> None:
         #: By OSD and code of work.
         self._spans: Dict[Tuple[int, str], _WorkSpan] = {}
-        #: The first and the last reading, and what time the latter is of.
+        #: The times of the first and the last reading, and when what the latter shows began.
         self._first = math.inf
-        self._last = self._begin = -math.inf
+        self._last = self._last_begin = -math.inf
         #: By how many seconds the time since which an OSD is slow may be early. It is half of a
         #: window before the median rises; that of an OSD that was idle rises earlier.
         self._early_seconds = 0.0
 
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
                places: Mapping[int, OsdPlace], slow_osd_seconds: float) -> None:
-        """Add a reading of what OSDs worked on between `begin` and `now`. Work that pauses for at
-        most `slow_osd_seconds` goes on, and so does what two readings show that are further apart.
-        """
+        """Add a reading of what OSDs worked on between `begin` and `now`. Work continues if it is
+        in two readings in a row, however far apart, or pauses for at most `slow_osd_seconds`."""
         self._first = min(self._first, now)
         self._early_seconds = slow_osd_seconds / 2
-        spans = {key: span for key, span in self._spans.items()
-                 if span.seen == self._last or now - span.seen <= slow_osd_seconds}
+        lasting = {key: span for key, span in self._spans.items()
+                   if span.seen == self._last or now - span.seen <= slow_osd_seconds}
         for code, (count, _) in WORK.items():
             numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
             if not any(numbers.values()):
@@ -684,10 +689,11 @@ class ExtraWorks:
                     continue
                 usual = medians.of_peers(osd)
                 if number >= WORK_RATIO * usual:
-                    before = spans.get((osd, code))
-                    spans[osd, code] = _WorkSpan(before.since if before else self._begin, now,
-                                                 number, usual)
-        self._spans, self._last, self._begin = spans, now, begin
+                    before = lasting.get((osd, code))
+                    # New work may have begun at any time since the last reading.
+                    lasting[osd, code] = _WorkSpan(before.since if before else self._last_begin,
+                                                   now, number, usual)
+        self._spans, self._last, self._last_begin = lasting, now, begin
 
     @property
     def known(self) -> bool:
@@ -701,7 +707,8 @@ class ExtraWorks:
                      for code, span in spans if span and span.seen == self._last)
 
     def _was_first(self, span: _WorkSpan, slow_since: float) -> Optional[bool]:
-        """None: it is not known, so neither this work nor the drive is named."""
+        """Whether the work began before the OSD became slow. None: it is not known, so neither this
+        work nor the drive is named."""
         if span.since == -math.inf and slow_since < self._first:
             return None
         if span.since <= slow_since:
@@ -712,7 +719,7 @@ class ExtraWorks:
 def _median_of_others(ordered: Sequence[float], member: float) -> float:
     """The median of a sorted list without `member` of its members; 0.0: there are no others."""
     position, number = bisect_left(ordered, member), len(ordered) - 1
-    # Positions in the list, of which that of `one` is passed over.
+    # Positions in the list, passing over that of `member`.
     middle = [at + (at >= position) for at in (max(0, number - 1) // 2, number // 2)]
     return 0.5 * (ordered[middle[0]] + ordered[middle[1]]) if number else 0.0
 

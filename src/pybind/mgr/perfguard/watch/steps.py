@@ -83,23 +83,24 @@ class ClusterChange(NamedTuple):
 def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
             total_ns: int) -> Optional[Step]:
     """The step AFTER_POINTS before the end of `points`, or None. `number`, `total_ns`: columns."""
-    fed = [point for point in points if point.sums[number] >= LEAST_POINT_OPS]
-    before, after = fed[:-AFTER_POINTS][-MOST_BEFORE_POINTS:], fed[-AFTER_POINTS:]
+    with_ops = [point for point in points if point.sums[number] >= LEAST_POINT_OPS]
+    before, after = with_ops[:-AFTER_POINTS][-MOST_BEFORE_POINTS:], with_ops[-AFTER_POINTS:]
     if len(before) < LEAST_BEFORE_POINTS:
         return None
     logs = [math.log(max(point.sums[total_ns], 1.0) / point.sums[number])
             for point in (*before, *after)]
     low, high = logs[:len(before)], logs[len(before):]
-    low_middle, high_middle = median(sorted(low)), median(sorted(high))
-    rise = high_middle - low_middle
+    low_median, high_median = median(sorted(low)), median(sorted(high))
+    rise = high_median - low_median
     if rise < math.log(STEP_RATIO):
         return None
-    middle = 0.5 * (low_middle + high_middle)
-    below = sum(value < middle for value in low) / len(low)
-    above = sum(value > middle for value in high) / len(high)
-    near = median(sorted(high[:NEAR_POINTS])) - median(sorted(low[-NEAR_POINTS:]))
+    middle = 0.5 * (low_median + high_median)
+    share_below = sum(value < middle for value in low) / len(low)
+    share_above = sum(value > middle for value in high) / len(high)
+    rise_at_step = median(sorted(high[:NEAR_POINTS])) - median(sorted(low[-NEAR_POINTS:]))
     flows = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
-    if min(below, above) < APART_SHARE or near < NEAR_SHARE * rise or high[0] <= middle \
+    is_abrupt = rise_at_step >= NEAR_SHARE * rise and high[0] > middle
+    if min(share_below, share_above) < APART_SHARE or not is_abrupt \
             or flows[1].ms - flows[0].ms < STEP_MS or not flows[0].ms:
         return None
     return Step(pool, kind, before[-1].end, after[0].end - after[0].seconds, *flows)
@@ -113,8 +114,8 @@ class Changes:
         self._changes: Deque[ClusterChange] = deque(maxlen=MOST_CHANGES)
 
     def note(self, now: float, facts: Mapping[str, str], late: Mapping[str, float]) -> None:
-        """`facts`: what is known now, by name. `late`: of some, seconds for which a change may not
-        have been noticed."""
+        """Note the changes since the last call. `facts`: name -> value now. `late`: names of facts
+        that are read from time to time -> seconds for which a change may not have been noticed."""
         for what, value in facts.items():
             if self._facts.get(what, value) != value:
                 self._changes.append(ClusterChange(
@@ -173,6 +174,7 @@ def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str
     flags = Counter(flag for pool in osdmap.pools.values() for flag in pool.flags)
     facts.update({'pools with %s' % flag: str(flags[flag]) for flag in IO_FLAGS})
     facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
+    # The names in LATE are in the order of `software`.
     for what, values in zip(LATE, zip(*software)):
         known = sorted({value for value in values if value})
         if known:
@@ -199,12 +201,12 @@ class OsdRelease:
     change: Optional[ReleaseChange] = None
 
     def noted(self, now: float, releases: AbstractSet[str]) -> 'OsdRelease':
-        """With the present releases of all OSDs; '' among them: some are unknown."""
+        """What is known with the present releases of all OSDs; '' among them: some are unknown."""
         if not releases or '' in releases:
             return self
         if releases == {self.release}:
             return replace(self, begun=0.0)
-        if len(releases) > 1:
+        if len(releases) > 1:  # an upgrade is in progress
             return replace(self, begun=self.begun or now) if self.release else self
         release, = releases
         change = ReleaseChange(self.begun or now, self.release, release) if self.release else None

@@ -102,6 +102,7 @@ def stop_conditions(signals: Signals,
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
     stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
     stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own_pgs)
+    # If it is known which daemons report slow operations, _slow_ops says more than the check.
     stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
               if reason.code != Code.SLOW_OPS or not signals.slow_daemons]
     if signals.slow_ops:
@@ -119,8 +120,8 @@ def _degraded(counts: PgCounts) -> int:
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
              osd_counts: Mapping[int, PgCounts], own_pgs: Sequence[OwnPg]) -> List[Stop]:
-    """The stop condition of the PGs that `number_of` counts, on the OSDs or pools that have such
-    PGs besides `own_pgs`; none if there are no others. See stop_conditions for the rest."""
+    """The stop condition of the PGs that `number_of` counts: on the OSDs that have such PGs besides
+    `own_pgs`, else on the pools; on everything if neither is known. [] if there are no others."""
     total = number_of(signals.counts)
     if total <= 0:
         return []

@@ -158,9 +158,9 @@ def test_readings_are_not_kept_once_they_are_part_of_a_baseline() -> None:
     clients = Clients()
     clients.feel(50, write_ms=1.0)
     pool = clients.watch._pools[POOL]
-    assert len(pool._first) == 10
+    assert len(pool._first_readings) == 10
     clients.feel(65, write_ms=1.0)
-    assert not pool._first and clients.latency.write_baseline_ms == 1.0
+    assert not pool._first_readings and clients.latency.write_baseline_ms == 1.0
 
 
 def test_a_provisional_baseline_raises_no_alarm() -> None:
