@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from itertools import accumulate
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -234,7 +235,7 @@ class LiveRunner:
             tests = self._ordered(mutant, names)
             while tests:
                 answer = self._ask(Request(str(path), source, place.function, place.first_line,
-                                           tests, self._budget))
+                                           tests, 3.0 * self._budget + SPARE_SECONDS))
                 if answer.killer == FAILED_TO_RUN:
                     return None
                 ran += answer.ran
@@ -248,7 +249,8 @@ class LiveRunner:
         return Fate(None, time.monotonic() - begin, ran) if ran and IMPORT not in names else None
 
     def _ordered(self, mutant: Mutant, names: Set[str]) -> List[Test]:
-        """Those tests first that are likely to notice in little time."""
+        """Those tests first that are likely to notice in little time, as many as usually take the
+        budget."""
         stem, folder = Path(mutant.path).stem, Path(mutant.path).parent.name
 
         def cost(test: Test) -> Tuple[float, str]:
@@ -256,9 +258,11 @@ class LiveRunner:
             is_named = stem in path.stem and path.parent.name == folder
             return test.seconds * (0.2 if is_named else 1.0), test.name
 
-        return sorted((Test(name, self._known.by_test.get(name, 0.5)) for name in names
-                       if name in self._names and self._good.get(name, True)
-                       and name not in self._known.slow), key=cost)
+        tests = sorted((Test(name, self._known.by_test.get(name, 0.5)) for name in names
+                        if name in self._names and self._good.get(name, True)
+                        and name not in self._known.slow), key=cost)
+        ends = accumulate(test.seconds for test in tests)
+        return [test for test, end in zip(tests, ends) if end <= self._budget or test is tests[0]]
 
     def _passes(self, name: str) -> bool:
         if name not in self._good:
