@@ -22,8 +22,8 @@ from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text, set_option
-from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, waiting, warnings,
-                     weight_of)
+from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, reasons_not_new,
+                     warnings, weight_of)
 from .plans import PlanOrder
 from .queued import QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
@@ -110,7 +110,7 @@ def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
     """The OSDs that have appeared since the wait began: those that an expansion can take, and what
     the others still lack. `earlier_osds`: OSD -> uuid of those from before, if never a primary."""
     # OSD that serves -> why an expansion leaves it out; '': it takes it.
-    weights, why_left_out = facts.crush.weights(), waiting(facts)
+    weights, why_left_out = facts.crush.weights(), reasons_not_new(facts)
     osds, late = [], {}
     for osd, row in sorted(facts.osdmap.osds.items()):
         is_earlier = earlier_osds.get(osd) == row.uuid or row.has_led or osd in facts.drained

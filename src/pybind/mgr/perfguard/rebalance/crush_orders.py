@@ -29,7 +29,7 @@ from .what_if import growth, loss_of, lost_osds
 from .join_plan import bases_of, entries_with, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
-                     map_back, waiting, weights_back)
+                     map_back, reasons_not_new, weights_back)
 from .pg_num import (at_the_end, check_pg_num, pg_num_details, pg_num_ordered, pgs_made, step_to)
 from .pool_change import first_moves, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
@@ -409,7 +409,7 @@ class CrushOrders:
                              for osd, record in added.items()})
         elif order.verb == 'expand':
             # '': the OSD is new.
-            why_not_new, osds = waiting(self.facts(observation)), observation.osdmap.osds
+            why_not_new, osds = reasons_not_new(self.facts(observation)), observation.osdmap.osds
             # Until the weights are in force, an abort leaves the state after an earlier rollback.
             undone = self._undone(observation.osdmap)
             self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)

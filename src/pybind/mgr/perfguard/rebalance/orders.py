@@ -198,7 +198,7 @@ def _expand(order: Order, facts: OrderFacts) -> WeightChange:
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s (%s)' % (
                 ', '.join(order.hosts), _OTHERWISE))
     else:
-        reasons = waiting(facts)
+        reasons = reasons_not_new(facts)
         osds = {osd for osd, why in reasons.items() if not why}
         if not osds:
             raise _no_new_osds(order, reasons)
@@ -206,7 +206,7 @@ def _expand(order: Order, facts: OrderFacts) -> WeightChange:
         weights={osd: weight or _weight_by_size(osd, facts) for osd in sorted(osds)})
 
 
-def waiting(facts: OrderFacts) -> Dict[int, str]:
+def reasons_not_new(facts: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
 
     A disk that was emptied, also by others, must not be filled again unless it is named. An OSD
@@ -223,7 +223,7 @@ def left_out(order: Order, facts: OrderFacts) -> Dict[int, str]:
 
     The name of a host or rack does not include emptied disks in it, which may be failing.
     """
-    reasons = {osd: why for osd, why in waiting(facts).items() if why}
+    reasons = {osd: why for osd, why in reasons_not_new(facts).items() if why}
     if not order.names and not order.hosts:
         return reasons
     only_in_hosts = named_osds(order.hosts, facts, hosts=True) \
@@ -252,7 +252,7 @@ def _not_new(osd: int, facts: OrderFacts) -> str:
 
 
 def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
-    """Why there is nothing to expand to. `left_out_osds`: as from `waiting`."""
+    """Why there is nothing to expand to. `left_out_osds`: OSD -> why."""
     unreported = [osd for osd, why in left_out_osds.items() if why == UNREPORTED]
     if unreported:
         return Refused(errno.EAGAIN, '%s: try again in a few seconds' % listed(

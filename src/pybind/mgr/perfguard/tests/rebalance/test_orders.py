@@ -10,7 +10,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import MOST_ERROR_CHARACTERS, Refused
 from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
-                                        must_fit_by_weight, waiting, warnings)
+                                        must_fit_by_weight, reasons_not_new, warnings)
 from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.rebalance.weights import WeightChange
 
@@ -138,7 +138,7 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
-    assert why in waiting(there)[9] and not waiting(there)[8]
+    assert why in reasons_not_new(there)[9] and not reasons_not_new(there)[8]
     assert change_of(Order('expand', ('9',), weight='1'), there) == WeightChange(weights={9: 1.0})
     gone = replace(there, osdmap=replace(there.osdmap, osds={
         **there.osdmap.osds, 8: Osd(8, False, 1.0)}))
@@ -149,7 +149,7 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
 def test_an_osd_that_the_orchestrator_removes_gets_no_weight() -> None:
     there = facts(drained={9: 1.0}, removing=frozenset({9}))
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
-    assert waiting(there)[9] == 'is being removed by the orchestrator'
+    assert reasons_not_new(there)[9] == 'is being removed by the orchestrator'
     for order in (Order('expand', ('9',), weight='1'), Order('undrain', ('osd.9',))):
         assert '"ceph orch osd rm stop 9"' in refusal(order, there)
         change_of(order, replace(there, removing=frozenset()))
