@@ -96,7 +96,9 @@ def path_seconds(arrivals: Arrivals, bytes_left: float) -> float:
 def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: int,
               slowest: float = 0.0) -> Optional[Eta]:
     """The time that the campaign still needs, by its speed so far. None before the first arrival.
-    `slowest`: path_seconds of the OSD that takes longest."""
+
+    `slowest`: seconds that the OSD with the most left needs on its own (path_seconds).
+    """
     if bytes_left <= 0:
         return _of_empty_pgs(arrivals, pgs_done, pgs_left)
     done, passed = arrivals.whole_bytes, arrivals.whole_seconds
@@ -105,18 +107,20 @@ def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: in
     overall = bytes_left * passed / done
     seconds = max(overall, slowest)
     error = min(MOST_ERROR, _error(arrivals, seconds, pgs_done, pgs_left))
-    recent = _by_recent_rate(arrivals, bytes_left)
-    ends = [seconds * math.exp(-error), seconds * math.exp(error)]
-    if recent is not None:
+    recent_seconds = _by_recent_rate(arrivals, bytes_left)
+    bounds = [seconds * math.exp(-error), seconds * math.exp(error)]
+    if recent_seconds is not None:
         # If the rate has a trend, only the later half counts.
-        slowest *= max(0.5, min(1.0, recent / overall))
-        ends += [max(ends[0] / 2, recent * math.exp(-error)),
-                 min(ends[1] * 2, recent * math.exp(error))]
-    return Eta(seconds, max(min(ends), slowest * math.exp(-error)), max(ends))
+        slowest *= max(0.5, min(1.0, recent_seconds / overall))
+        # It widens the interval at most twofold at either end.
+        bounds += [max(bounds[0] / 2, recent_seconds * math.exp(-error)),
+                   min(bounds[1] * 2, recent_seconds * math.exp(error))]
+    return Eta(seconds, max(min(bounds), slowest * math.exp(-error)), max(bounds))
 
 
 def _of_empty_pgs(arrivals: Arrivals, pgs_done: int, pgs_left: int) -> Optional[Eta]:
-    """PGs without data wait for batches and peer like others, whose copying takes time as well."""
+    """The time for PGs without data, by the number of PGs so far, as they wait for batches and peer
+    like others. They may take far less time, since nothing is copied."""
     if not pgs_left:
         return Eta(0.0, 0.0, 0.0)
     if not pgs_done or arrivals.whole_seconds <= 0:
@@ -140,23 +144,23 @@ def _error_of_number(pgs_done: int, pgs_left: int) -> float:
     return NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
 
 
-def _error_of_rate(arrivals: Arrivals, seconds: float, number: int) -> float:
+def _error_of_rate(arrivals: Arrivals, seconds: float, batches: int) -> float:
     """How far the mean rate of the next `seconds` may be from that so far, as a share of it: from
-    the variance of `number` batches, or of fewer if there are not enough blocks."""
-    size = max(1, len(arrivals.blocks) // number)
-    number = min(number, len(arrivals.blocks) // size)
-    if number < 2:
+    the variance of so many `batches`, or of fewer if there are not enough blocks."""
+    size = max(1, len(arrivals.blocks) // batches)
+    batches = min(batches, len(arrivals.blocks) // size)
+    if batches < 2:
         return MOST_ERROR
-    blocks = arrivals.blocks[len(arrivals.blocks) - number * size:]
+    blocks = arrivals.blocks[len(arrivals.blocks) - batches * size:]
     batch_seconds = size * arrivals.length
     batch_rates = [sum(blocks[at:at + size]) / batch_seconds for at in range(0, len(blocks), size)]
-    mean = sum(batch_rates) / number
-    variance = sum((batch_rate - mean) ** 2 for batch_rate in batch_rates) / (number - 1)
+    mean = sum(batch_rates) / batches
+    variance = sum((batch_rate - mean) ** 2 for batch_rate in batch_rates) / (batches - 1)
     passed = arrivals.whole_seconds
     rate = arrivals.whole_bytes / passed
     # The sum of the variances of the mean so far and of the future one.
     relative = variance * batch_seconds / rate ** 2 * (1.0 / passed + 1.0 / seconds)
-    return STUDENT_95[number - 2] * math.sqrt(relative)
+    return STUDENT_95[batches - 2] * math.sqrt(relative)
 
 
 def _by_recent_rate(arrivals: Arrivals, bytes_left: float) -> Optional[float]:
@@ -205,9 +209,9 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
     if in_flight >= allowed:
         # The throttle's reason is the first one of a turn that may release.
         return Code.CAP_PGS if allowed >= cap or not codes else codes[0]
-    last = [code for code in codes if code in _LAST]
-    if last:
-        return last[-1]
+    limiting = [code for code in codes if code in _LAST]
+    if limiting:
+        return limiting[-1]
     return next((code for code in _BARS if code in codes), Code.NO_LIMIT)
 
 

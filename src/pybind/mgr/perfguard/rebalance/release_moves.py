@@ -25,13 +25,13 @@ class ReleaseMoves:
     def __init__(self) -> None:
         #: The moves of releases of pins in force.
         self.moves = MoveIndex()
-        #: PGs whose pins may be in force without being listed there.
-        self._lacking: Dict[str, None] = {}
-        #: PGs whose pins have changed since CRUSH did.
-        self._fresh: Dict[str, None] = {}
+        #: PGs whose moves are to be computed, once their pins are in force.
+        self._to_compute: Dict[str, None] = {}
+        #: PGs whose pins are newer than the last change of CRUSH.
+        self._new_pins: Dict[str, None] = {}
         #: PG -> its up set before the last change of placement, until its move is computed again;
         #: None: not known.
-        self._before: Dict[str, Optional[OsdSet]] = {}
+        self._up_before: Dict[str, Optional[OsdSet]] = {}
         #: PG -> its Move.displaced.
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
@@ -39,12 +39,12 @@ class ReleaseMoves:
         #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
         #: move to, without those of an evacuation and those that recover.
         self.moving = 0
-        #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
+        #: What the moves depend on: OSD -> reweight below 1; pool -> _placing.
         self._weights: Optional[Mapping[int, float]] = None
+        self._pools: Dict[int, Tuple[int, ...]] = {}
         #: OSDs that are down, which up sets lack, and the epoch of the OSDMap that shows them.
         self._absent: AbstractSet[int] = frozenset()
         self._absent_epoch = -1
-        self._pools: Dict[int, Tuple[int, ...]] = {}
         self._crush = 0
         self._epoch = -1
         self._due = 0.0
@@ -60,24 +60,25 @@ class ReleaseMoves:
         """
         osdmap = observation.osdmap
         weights = {osd.id: osd.reweight for osd in osdmap.osds.values() if osd.reweight < 1.0}
-        changed, self._crush = observation.crush.identity != self._crush, observation.crush.identity
-        if weights != self._weights or changed and not pinning:
-            # An mgr that has just become active does not know the up sets of before either.
-            self._note_places(pins)
+        crush_changed = observation.crush.identity != self._crush
+        self._crush = observation.crush.identity
+        if weights != self._weights or crush_changed and not pinning:
+            # Also in the first turn of an mgr, which does not know the earlier up sets.
+            self._note_up_sets(pins)
             self._weights = weights
             self.moves.clear()
-            self._lacking = dict.fromkeys(pins)
-        elif changed:
-            self.forget(self._fresh)
-        if changed:
-            self._fresh = {}
+            self._to_compute = dict.fromkeys(pins)
+        elif crush_changed:
+            self.forget(self._new_pins)
+        if crush_changed:
+            self._new_pins = {}
         self._forget_changed_pools(pins, osdmap)
         self._forget_unsure(osdmap)
-        noted = pins.take_changed()
-        self._fresh.update(dict.fromkeys(noted))
-        self.forget(noted)
-        out = osdmap.out if self._lacking else frozenset()
-        for pgid in list(self._lacking):
+        changed_pins = pins.take_changed()
+        self._new_pins.update(dict.fromkeys(changed_pins))
+        self.forget(changed_pins)
+        out = osdmap.out if self._to_compute else frozenset()
+        for pgid in list(self._to_compute):
             pin = pins.get(pgid)
             if pin is not None and not pin.stays:
                 move = _move_of(pgid, pin, observation, out)
@@ -86,34 +87,36 @@ class ReleaseMoves:
                 displaced = self._displaced_since(move, observation.now)
                 self.moves.put(pgid, replace(move, since=observation.now, displaced=displaced))
             elif pin is None:
-                self._before.pop(pgid, None)
+                self._up_before.pop(pgid, None)
                 self._displaced.pop(pgid, None)
-            del self._lacking[pgid]
+            del self._to_compute[pgid]
 
-    def _note_places(self, pgids: Iterable[str]) -> None:
-        """The up sets of these PGs may change."""
+    def _note_up_sets(self, pgids: Iterable[str]) -> None:
+        """Note the up sets of these PGs, which may change now."""
         for pgid in pgids:
             move = self.moves.get(pgid)
-            self._before[pgid] = self._before.get(pgid) if move is None else move.here
+            self._up_before[pgid] = self._up_before.get(pgid) if move is None else move.here
 
     def _displaced_since(self, move: Move, now: float) -> float:
-        if move.pgid in self._before and self._before.pop(move.pgid) != move.here:
+        """Move.displaced of a move that was computed again."""
+        if move.pgid in self._up_before and self._up_before.pop(move.pgid) != move.here:
             self._displaced[move.pgid] = now
         return self._displaced.get(move.pgid, 0.0)
 
     def _forget_changed_pools(self, pins: PinIndex, osdmap: OsdMap) -> None:
-        """Forget the moves of pools whose PGs are placed in another way now, which are computed
-        again. Pools without pins do not matter: one of others may merge PGs all the time."""
-        pools = {number: _placing(osdmap.pools[number])
-                 for number in pins.pools if number in osdmap.pools}
-        for number, placing in pools.items():
-            if self._pools.get(number, placing) != placing:
-                self._note_places(pins.of_pool(number))
-                self.forget(pins.of_pool(number))
+        """Forget the moves of pools whose PGs are placed in another way now. Pools without pins do
+        not matter: they may be merging PGs all the time."""
+        pools = {pool_id: _placing(osdmap.pools[pool_id])
+                 for pool_id in pins.pools if pool_id in osdmap.pools}
+        for pool_id, placing in pools.items():
+            if self._pools.get(pool_id, placing) != placing:
+                self._note_up_sets(pins.of_pool(pool_id))
+                self.forget(pins.of_pool(pool_id))
         self._pools = pools
 
     def _forget_unsure(self, osdmap: OsdMap) -> None:
-        """While a PG lacks an OSD, it is not known, or only in part, where its release leads."""
+        """Forget the moves of PGs that lack an OSD, once other OSDs are down: where their releases
+        lead was not known, or only in part."""
         if osdmap.epoch == self._absent_epoch:
             return
         absent, self._absent_epoch = osdmap.absent, osdmap.epoch
@@ -123,12 +126,13 @@ class ReleaseMoves:
                          or not _is_complete(osdmap.pools.get(pool_of(pgid)), move.here)])
 
     def forget(self, pgids: Iterable[str]) -> None:
+        """Have the moves of these PGs computed again."""
         for pgid in sorted(pgids):
             self.moves.drop(pgid)
-            self._lacking[pgid] = None
+            self._to_compute[pgid] = None
 
     def rework(self) -> None:
-        """The releases of pins have changed, and so has the movement."""
+        """Have the movement computed again, as the pins lead elsewhere."""
         self._epoch, self._due = -1, 0.0
 
     def update_movement(self, campaign: Campaign, pins: Mapping[str, PinRecord],

@@ -39,9 +39,10 @@ def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
     observation = draft.seen
     stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
-    codes = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += _scoped(draft, [reason for reason in observation.stops if reason.code not in codes
-                             and not is_muted(reason, observation.signals)])
+    # Of slow operations, stop_conditions knows the OSDs.
+    covered = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
+    stops += _with_osds(draft, [reason for reason in observation.stops if reason.code not in covered
+                                and not is_muted(reason, observation.signals)])
     if observation.same_drive:
         stops.append(Stop(Reason(
             Code.SAME_DRIVE, 'no PG is released to OSDs on the drives that are being replaced: %s; '
@@ -49,30 +50,32 @@ def stops_of(draft: Draft) -> List[Stop]:
             % osds_text(observation.same_drive)), observation.same_drive))
     waived = draft.campaign.orders.acknowledged
     stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
-    return stops + [Stop(reason) for reason in _against_us(draft)]
+    return stops + [Stop(reason) for reason in _foreign_settings(draft)]
 
 
-def _scoped(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
-    """Reasons of the mitigation and of RebalanceController, with the OSDs concerned. A pool may be
-    slow for days because its clients do larger operations than before."""
+def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
+    """Reasons of the mitigation and of RebalanceController, as stop conditions of the OSDs
+    concerned. A pool may be slow for days because its clients do larger operations than before:
+    that must not stop releases elsewhere."""
     observation, stops = draft.seen, []
-    where = observation.osds_of({pool for reason in reasons for pool in reason.pools})
-    every = {osd for osd, weight in observation.crush.weights().items() if weight > 0.0} \
-        if where else ()
+    osds_of_pool = observation.osds_of({pool for reason in reasons for pool in reason.pools})
+    osds_with_weight = {osd for osd, weight in observation.crush.weights().items()
+                        if weight > 0.0} if osds_of_pool else ()
     for reason in reasons:
         osds = _slow_osds(draft, reason)
         if osds is None and reason.pools:
-            near = frozenset(osd for pool in reason.pools for osd in where[pool])
-            whole = not near or near.issuperset(every)
-            stops.append(Stop(reason, None if whole else near, reason.pools))
+            pool_osds = frozenset(osd for pool in reason.pools for osd in osds_of_pool[pool])
+            is_everywhere = not pool_osds or pool_osds.issuperset(osds_with_weight)
+            stops.append(Stop(reason, None if is_everywhere else pool_osds, reason.pools))
         else:
             stops.append(Stop(reason, osds))
     return stops
 
 
 def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
-    """The single OSDs that make a pool slow, if clients of the other OSDs are within their limits;
-    None: not known. An OSD that was slow while nothing moved there stops no release."""
+    """The single OSDs that make a pool slow and stop releases, if the latency of the other OSDs is
+    within its limits; None: not known. An OSD that was slow while nothing moved there stops no
+    release."""
     pace, now = draft.campaign.pace, draft.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
             and explains_alarm(pace.slow_reads, now, len(draft.seen.osdmap.osds)):
@@ -87,7 +90,7 @@ def others_degraded(draft: Draft) -> bool:
         replace(observation.signals, muted=frozenset()), observation.osd_counts, recovering(draft)))
 
 
-def _against_us(draft: Draft) -> List[Reason]:
+def _foreign_settings(draft: Draft) -> List[Reason]:
     """Settings of others that prevent releases; they cannot be waived."""
     stops = foreign_flags(draft.campaign.holds, draft.seen.osdmap.flags
                           - draft.seen.settings.taken)
@@ -132,6 +135,7 @@ def is_stopped(stops: Sequence[Stop], move: Move) -> bool:
 
 
 def concerns(stop: Stop, move: Move) -> bool:
+    """Whether a stop condition affects an OSD or the pool of a move."""
     if stop.reason.code == Code.SAME_DRIVE:
         # PGs may leave such an OSD.
         return not move.known or stop.concerns(move.targets, ())
@@ -144,8 +148,8 @@ def concerns(stop: Stop, move: Move) -> bool:
 
 
 def stopped_moves(draft: Draft, loose: Mapping[str, Move], stops: Sequence[Stop]) -> List[Reason]:
-    """The stop conditions of some OSDs and pools that together stop every release, or one of the
-    `loose` PGs: only norebalance stops those, and it stops everything."""
+    """The stop conditions of some OSDs and pools for which all movement must stop: together they
+    affect every release; or one affects a `loose` PG, which only norebalance stops."""
     if draft.moves and stops and all(is_stopped(stops, move) for move in draft.moves.values()):
         return [stop.reason for stop in stops]
     return [stop.reason for stop in stops
@@ -180,7 +184,7 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
 
 
 def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
-    """Count PGs against the caps that move as soon as norebalance is cleared; see loose_moves."""
+    """Count the PGs of loose_moves as in flight: they move as soon as norebalance is cleared."""
     if not moves:
         return draft
     adopted = {pgid: replace(_flight(draft, move, draft.seen.osdmap.entry(pgid)),
@@ -217,13 +221,15 @@ def drop_stale_goals(draft: Draft) -> Draft:
 def keep_stayers(draft: Draft) -> Draft:
     """Pins that are already at their goal become ordinary upmaps."""
     campaign = draft.campaign
-    if campaign.pinning.kept_mark == campaign.pinning.goals and not draft.seen.new_map:
+    already_kept = campaign.pinning.kept_mark == campaign.pinning.goals
+    if already_kept and not draft.seen.new_map:
         return draft
     stayers = [pgid for pgid in draft.pins.staying
                if pgid not in campaign.flights.in_flight and pgid not in draft.unpins]
     if not stayers:
         return draft
     pins = {pgid: draft.pins[pgid] for pgid in stayers}
+    # A rollback restores their earlier upmaps.
     draft = note_ahead(draft, {pgid: Led(pin.found, pin.entry) for pgid, pin in pins.items()
                                if pin.entry != pin.found})
     return keep(draft, stayers, campaign.pinning.goals).event(
@@ -233,9 +239,9 @@ def keep_stayers(draft: Draft) -> Draft:
 
 
 def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft:
-    """Forget pins that stay in the OSDMap; count them once, even if a crash restores them.
-
-    `mark`: as Pinning.kept_mark."""
+    """Forget pins that stay in the OSDMap as ordinary upmaps. They are counted once, even if a
+    crash restores them: `mark`, the goals with which they stay (None: all pins stay), is stored
+    with the count."""
     draft, campaign = draft.forget_pins(pgids), draft.campaign
     if campaign.pinning.kept_mark == mark:
         return draft
@@ -272,7 +278,7 @@ def release_more(draft: Draft) -> Draft:
     affordable = [move for move in candidates.moves
                   if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
-        return draft.report(_spread(draft.options))
+        return draft.report(_stall_ratio_reached(draft.options))
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
                    receives=receives(draft))
     fitting = _chosen(draft, affordable, load, caps)
@@ -285,10 +291,12 @@ def release_more(draft: Draft) -> Draft:
         return draft.forget_pins(unlawful).event(
             'plan', '%s not moved: %s' % (pgs_are(len(unlawful)), listed(unlawful)),
             'others have changed CRUSH, and the upmap would break the CRUSH rule')
-    spread = len(chosen) < len(fitting.moves) or len(affordable) < len(candidates.moves)
-    if not _is_batch(draft, len(chosen), allowed.caps.pgs, spread):
+    limited_by_stalls = len(chosen) < len(fitting.moves) or len(affordable) < len(candidates.moves)
+    if not _is_batch(draft, len(chosen), allowed.caps.pgs, limited_by_stalls):
         # A batch waits for what prevents a larger one.
-        return draft.report(_spread(draft.options)) if spread else draft.because(
+        if limited_by_stalls:
+            return draft.report(_stall_ratio_reached(draft.options))
+        return draft.because(
             Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
             'with the next release' % batch_seconds(draft.seen.commit_seconds))
     return _release(draft, chosen, stalls).event(
@@ -310,7 +318,7 @@ def _breaks_rule(draft: Draft, pgid: str) -> bool:
         pool, new_osds, draft.seen.crush, draft.out) is not None
 
 
-def _spread(options: Options) -> Reason:
+def _stall_ratio_reached(options: Options) -> Reason:
     return Reason(
         Code.STALL_RATIO, 'waiting a few seconds between releases, so that at most '
         "%g %% of a pool's operations wait for released PGs (stall_ratio)"
@@ -359,6 +367,7 @@ def _without_displaced(draft: Draft, moves: List[Move]) -> _Remaining:
     shows PGs on other OSDs until they have peered. Their release would lead from OSDs without
     their data.
     """
+    # `displaced` is a time, and the clock may have been set back since.
     placed = [move for move in moves if not move.displaced or draft.now < move.displaced
               or draft.has_peered(move.displaced)]
     if len(placed) == len(moves):
@@ -397,7 +406,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
         assert pin is not None
         prime = _prime(draft, move, pin)
         flights[move.pgid] = replace(_flight(draft, move, pin.leads_to), pin=pin,
-                                     primed=_primed_after(draft, move.pgid, prime))
+                                     primed=_primed_epoch(draft, move.pgid, prime))
         actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
                                 prime=prime))
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
@@ -408,13 +417,13 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
             note(stalls, changes, draft.now, draft.seen.stats_period), released=draft.now))
 
 
-def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
-    """Whether to release this number of PGs now; at most `pg_limit` may be in flight. `spread`:
-    only the budget of stalls prevents more, so with no PG in flight there is nothing to wait for.
-    The same holds without active clients. PGs in flight on OSDs with a stop condition may arrive
-    late."""
+def _is_batch(draft: Draft, number: int, pg_limit: int, limited_by_stalls: bool) -> bool:
+    """Whether to release this number of PGs now, or to wait for more; at most `pg_limit` may be in
+    flight. `limited_by_stalls`: the budget of stalls prevents more. If it does not and no PG is
+    in flight, or if no client is active, there is nothing to wait for."""
     flights = draft.campaign.flights.in_flight
     waiting = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
+    # Those on OSDs with a stop condition may arrive late.
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
     seconds = batch_seconds(draft.seen.commit_seconds)
@@ -427,7 +436,7 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
         return True
     # Slow mons are also spared if no client would notice.
     return not slow_mons and (
-        not (spread or flights) or draft.campaign.pace.code == Code.NO_CLIENTS)
+        not (limited_by_stalls or flights) or draft.campaign.pace.code == Code.NO_CLIENTS)
 
 
 _DEGRADED = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are released after '
@@ -453,16 +462,17 @@ def ignores_degraded(draft: Draft) -> bool:
 
 def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
     """Whether the PG is not released because it may be degraded, though no stop condition concerns
-    it. `waived`: see ignores_degraded."""
+    it. `waived`: degraded PGs are no stop condition (ignores_degraded)."""
     place, pool = draft.seen.placement(pgid), draft.pool(pgid)
-    # The OSDMap is seconds newer than the statistics.
+    # `lost`: an OSD has just gone down; the OSDMap is seconds newer than the statistics.
     return place is not None and pool is not None and (
         waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
         or draft.lost and lacks_an_osd(pool, place))
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
-    """The acting set of the PG until its data has moved; (): the OSDs determine it."""
+    """The acting set to send along with a release, in force until the PG's data has moved; (): the
+    OSDs determine it."""
     osdmap = draft.seen.osdmap
     pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.seen.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets
@@ -476,9 +486,10 @@ def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
     return serving_until_moved(pool, place.acting, new_osds)
 
 
-def _primed_after(draft: Draft, pgid: str, prime: OsdSet) -> int:
-    """Flight.primed. 0 as well where another OSD than the first of a set may lead the PG: up_thru
-    of that one is not known to be the primary's."""
+def _primed_epoch(draft: Draft, pgid: str, prime: OsdSet) -> int:
+    """Flight.primed: the epoch before a release with an acting set (`prime`), after which up_thru
+    of the primary shows that the PG has peered. 0: none is sent, or it is not known which OSD
+    leads."""
     osdmap = draft.seen.osdmap
     if not prime_commands(pgid, prime) or pgid in osdmap.upmap_primaries \
             or _has_affinity(osdmap, prime):
@@ -492,7 +503,7 @@ def _has_affinity(osdmap: OsdMap, osds: OsdSet) -> bool:
 
 
 def _is_primed(draft: Draft, move: Move) -> bool:
-    """The PG's acting set is sent along with its release."""
+    """Whether the PG's acting set is sent along with its release (see EC_OPTIMIZATIONS)."""
     pool = draft.seen.osdmap.pools.get(pool_of(move.pgid))
     return pool is None or EC_OPTIMIZATIONS not in pool.flags
 
@@ -531,8 +542,8 @@ class _Full(NamedTuple):
 def full_osds(draft: Draft) -> _Full:
     """OSDs that should receive no data now.
 
-    The mgr cannot find out cheaply which PGs are too full to be backfilled: while there are any, it
-    may be the target of each flight.
+    The mgr cannot find out cheaply which PGs are backfill_toofull: while there are any, the targets
+    of all PGs in flight count as full.
     """
     osds = draft.seen.osdmap.osds
     full = {osd.id for osd in osds.values() if osd.fullness}
@@ -561,9 +572,9 @@ def receives(draft: Draft) -> Mapping[int, int]:
         return {}
     pgs_by_osd = {osd: counts.total for osd, counts in observation.osd_counts.items()}
     room = {osd: observation.pg_limit - pgs_by_osd.get(osd, 0) for osd in observation.osdmap.osds}
-    lately = {change.pgid for change in campaign.stalls.changes
-              if draft.now - change.time <= 2 * observation.stats_period}
-    arrived = lately - campaign.flights.in_flight.keys()
+    recent_pgids = {change.pgid for change in campaign.stalls.changes
+                    if draft.now - change.time <= 2 * observation.stats_period}
+    arrived = recent_pgids - campaign.flights.in_flight.keys()
     for pgid in arrived - {''}:
         place = observation.placement(pgid)
         for osd in place.acting if place is not None else ():

@@ -118,22 +118,22 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
         return replace(stalls, measured=clients.time)
     excess = rates = plausible = 0.0
     covered = clients.seconds + AFTERMATH_SECONDS
-    shaky = unsteady(stalls, clients)
+    unsteady_osds = unsteady(stalls, clients)
     for pool_id, pool in clients.pools.items():
-        times = [change.time for change in stalls.changes
-                 if change.pool == pool_id and clients.time - covered <= change.time < clients.time]
-        count = sum(1 for time in times if time >= begin)
+        change_times = [change.time for change in stalls.changes if change.pool == pool_id
+                        and clients.time - covered <= change.time < clients.time]
+        changes = sum(1 for time in change_times if time >= begin)
         rows = [row for row in clients.rows
                 if row.pool == pool_id and row.read.sane and row.write.sane]
-        number = sum(row.read.number + row.write.number for row in rows)
-        over = _excess_seconds(rows, shaky, pool)
-        if over is not None and clients.seconds > 0.0:
+        ops = sum(row.read.number + row.write.number for row in rows)
+        pool_excess = _excess_seconds(rows, unsteady_osds, pool)
+        if pool_excess is not None and clients.seconds > 0.0:
             # Operations that stalled in one reading may end in the next one, so added latency
             # also counts in readings without a change.
-            pg_rate = number / clients.seconds / max(1, pool.pg_num)
-            excess += over
-            rates += count * pg_rate
-            plausible += len(times) * pg_rate * covered ** 2 / 2.0
+            pg_rate = ops / clients.seconds / max(1, pool.pg_num)
+            excess += pool_excess
+            rates += changes * pg_rate
+            plausible += len(change_times) * pg_rate * covered ** 2 / 2.0
     # If the clock of an OSD was set ahead, its operations in flight seem to have taken that long:
     # more than if each changed PG had stalled all the time.
     if excess > plausible:
@@ -158,16 +158,17 @@ def _measured_seconds(excess: float, rates: float) -> Optional[float]:
     return seconds if rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
 
 
-def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
+def _excess_seconds(rows: Sequence[ClientOps], unsteady_osds: AbstractSet[int],
                     pool: PoolClients) -> Optional[float]:
-    """Latency of the unsteady OSDs' operations beyond that of other OSDs, in seconds.
+    """Latency of the unsteady OSDs' operations beyond that of other OSDs, in seconds; None: there
+    is nothing to compare it with.
 
     If PGs of all OSDs peer, the baseline replaces the latency of other OSDs.
     """
     total = 0.0
     for kind, baseline_ms in (('read', pool.read_baseline_ms), ('write', pool.write_baseline_ms)):
-        steady = _sum(getattr(row, kind) for row in rows if row.osd not in shaky)
-        unsteady_ops = _sum(getattr(row, kind) for row in rows if row.osd in shaky)
+        steady = _sum(getattr(row, kind) for row in rows if row.osd not in unsteady_osds)
+        unsteady_ops = _sum(getattr(row, kind) for row in rows if row.osd in unsteady_osds)
         if not unsteady_ops.number:
             continue
         if steady.number >= LEAST_OPS:

@@ -127,14 +127,14 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     """The pace after a new reading of client latency; without a new one, `pace` as it is.
 
     The limit of PGs in flight rises while latency is well within its limits, and falls, down to a
-    halt, while it is over them. `unsteady`, `stall_ms`: as of latency.pool_latencies. `in_flight`:
-    number of PGs. `nothing_moves`: norebalance is in force, or keeps nothing in place. `path`:
-    where data moves.
+    halt, while it is over them. `unsteady`: OSDs whose operations wait for peering PGs;
+    `stall_ms`: what such stalls may add to the mean latency; `in_flight`: number of PGs;
+    `nothing_moves`: norebalance is in force, or keeps nothing in place; `path`: where data moves.
     """
     cap = float(caps(options).pgs)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
-        return pace if pace.why else _because(pace, _thin(clients))
+        return pace if pace.why else _because(pace, _no_evidence(clients))
     pace = replace(pace, decided=clients.time)
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
@@ -146,10 +146,10 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         latencies = judged(minute_latencies(clients, path))
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
     if not latencies:
-        return _because(pace, _thin(clients)) if is_recently_judged \
+        return _because(pace, _no_evidence(clients)) if is_recently_judged \
             else _guess(pace, clients, options)
     pace = _lower_new_baselines(replace(pace, judged=clients.time), latencies)
-    return _steer(pace, _all_levelled(latencies, pace, options), readings, in_flight,
+    return _steer(pace, _with_levels(latencies, pace, options), readings, in_flight,
                   bool(unsteady), nothing_moves, options)
 
 
@@ -157,13 +157,15 @@ def _steer(pace: Pace, rows: Sequence[PoolLatency], readings: int, in_flight: in
            is_peering: bool, nothing_moves: bool, options: Options) -> Pace:
     """The pace by latency relative to its limits. `readings`: how many are judged together;
     `is_peering`: operations of some OSDs waited for peering PGs."""
-    worst, without_chance = max(rows, key=lambda row: row.pressure), strain(rows)
+    # The highest ratio to the limit, with and without the allowance for chance.
+    worst, plain_ratio = max(rows, key=lambda row: row.pressure), strain(rows)
     # Many consecutive readings prove what a single one cannot.
-    above = pace.above + 1 if without_chance > 1.0 else 0
+    above = pace.above + 1 if plain_ratio > 1.0 else 0
     is_lasting = above >= LASTING_READINGS
     pace = replace(pace, above=0 if is_lasting else above)
-    highest = max(worst.pressure, without_chance)
-    if (highest if pace.halted else worst.pressure) > 1.0 or is_lasting:
+    # A halt goes on as long as only chance explains the latency.
+    pressure = max(worst.pressure, plain_ratio) if pace.halted else worst.pressure
+    if pressure > 1.0 or is_lasting:
         if pace.halted and pace.over >= NEW_BASELINE_READINGS and nothing_moves \
                 and _may_rise(pace, rows, options):
             return _with_new_baseline(pace, rows)
@@ -171,29 +173,28 @@ def _steer(pace: Pace, rows: Sequence[PoolLatency], readings: int, in_flight: in
         moving = max(in_flight, 1 if is_peering else 0)
         return _lower(pace, _latency(worst, is_lasting), moving, nothing_moves, readings)
     # No movement raises latency during a halt.
-    if highest <= (1.0 if pace.halted else COMFORT):
+    if max(worst.pressure, plain_ratio) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, _latency(worst), in_flight, float(caps(options).pgs), readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
-def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
-    """The latencies, with limits that allow for the levels noted in `pace`. Small pools also use
-    their common level, as the levels of single ones are random."""
-    joined = {row.kind: _levelled(row, pace, options).target_ms / row.target_ms
-              for row in plain if not row.pool}
-    levelled_rows = []
+def _with_levels(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
+    """The latencies, with limits that allow for the new baselines (Pace.levels). Small pools also
+    use that of all small pools together, as those of single ones are random."""
+    common_factor = {row.kind: _with_own_level(row, pace, options).target_ms / row.target_ms
+                     for row in plain if not row.pool}
+    with_levels = []
     for row in plain:
-        levelled = _levelled(row, pace, options)
+        target_ms = _with_own_level(row, pace, options).target_ms
         if row.ops < SMALL_OPS and row.pool and not row.named:
-            common_target_ms = joined.get(row.kind, 1.0) * row.target_ms
-            levelled = levelled._replace(target_ms=max(levelled.target_ms, common_target_ms))
-        levelled_rows.append(levelled)
-    return levelled_rows
+            target_ms = max(target_ms, common_factor.get(row.kind, 1.0) * row.target_ms)
+        with_levels.append(row._replace(target_ms=target_ms))
+    return with_levels
 
 
-def _levelled(row: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
-    """A latency with the limit that follows from the level while nothing moved, if that is higher
-    than its own."""
+def _with_own_level(row: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
+    """A latency with the limit that follows from its level while nothing moved (Pace.levels), if
+    that is higher than its own."""
     level = pace.levels.get(_name(row))
     if level is None or named_target(options, row.pool) is not None:
         return row
@@ -272,7 +273,8 @@ def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
     if under >= BLIND_READINGS:
         pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
         under, halted = 0, False
-    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _thin(clients))
+    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted),
+                    _no_evidence(clients))
 
 
 def _because(pace: Pace, reason: Reason) -> Pace:
@@ -280,8 +282,8 @@ def _because(pace: Pace, reason: Reason) -> Pace:
 
 
 def _latency(worst: PoolLatency, lasting: bool = False) -> Reason:
-    """Why the pace is as it is: the latency that is closest to its limit, or over it. `lasting`:
-    for many readings."""
+    """Why the pace is as it is: the latency that is closest to its limit, or over it. `lasting`: it
+    was over it for a minute."""
     text = '%s latency of %s is %s (limit %s)' % (
         worst.kind.rstrip('s'), worst.who, ms_text(worst.ms), ms_text(worst.target_ms))
     if worst.pressure > 1.0 or lasting:
@@ -291,7 +293,7 @@ def _latency(worst: PoolLatency, lasting: bool = False) -> Reason:
     return Reason(Code.LATENCY_OK, text)
 
 
-def _thin(clients: Clients) -> Reason:
+def _no_evidence(clients: Clients) -> Reason:
     """Why client latency cannot be judged."""
     if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
         return Reason(Code.NO_READINGS, 'client latency is not known yet: it takes %d s of '
@@ -313,12 +315,13 @@ def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
     stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
+    # Whether the mons have the shorter proposal interval, so that stalls are short.
     interval = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = interval is not None and interval.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.flights.in_flight)))
     if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
-        pace = _burdened(draft, pace)
+        pace = _note_hosts_with_movement(draft, pace)
         path = Path()
         if clients.time != pace.decided:
             path = _path(draft, pace)
@@ -341,25 +344,28 @@ def set_pace(draft: Draft) -> Draft:
 
 def _judged_clients(draft: Draft, pace: Pace) -> Clients:
     """The reading without single slow OSDs: they get no release (slow_reads.py), and releases to
-    others must not wait for them. Many of them in one reading are caused by the campaign, as are
-    those of several hosts with movement: if they did not count, releases would move on to other
-    OSDs at full speed, and make these slow. With few reads, each reading may find another OSD that
-    is slow for a moment. If they are few of very many, the operations of others count in full:
-    otherwise writes and erasure codes of a large cluster, in which some OSD is always slow, would
-    never count."""
+    others must not wait for them.
+
+    Many that are slow in the same reading are caused by the campaign, as are those of several hosts
+    with movement: if they did not count, releases would move on to other OSDs at full speed, and
+    make these slow.
+    """
     clients, slow = draft.seen.clients, slow_osds(pace.slow_reads, draft.now)
-    together = {osd for osd in slow if pace.slow_reads[osd].over == draft.now}
-    if together:
-        if len(together) > CROWD_PART * len(judged_osds(clients)):
+    # With few reads, each reading may find another OSD that is slow for a moment.
+    slow_in_reading = {osd for osd in slow if pace.slow_reads[osd].over == draft.now}
+    if slow_in_reading:
+        if len(slow_in_reading) > CROWD_PART * len(judged_osds(clients)):
             return clients
         # Those that were slow without movement as well are slow for another reason.
         exempt = {osd for osd in slow if draft.now < pace.slow_reads[osd].exempt_until}
-        moving = _burdened_osds(draft, pace)
-        if slowed_by_movement(together - exempt, moving, comparable_osds(clients, moving),
+        moving = _osds_with_movement(draft, pace)
+        if slowed_by_movement(slow_in_reading - exempt, moving, comparable_osds(clients, moving),
                               draft.seen.host_of):
             slow -= moving - exempt
-    hidden = explains_pool(slow, len(draft.seen.osdmap.osds))
-    return without_slow(clients, slow, _pools_on(draft, slow) if hidden else frozenset())
+    # A few of very many do not slow the operations of other OSDs, which then count in full: in a
+    # large cluster some OSD is always slow, and writes and erasure codes would never count.
+    slows_pools = explains_pool(slow, len(draft.seen.osdmap.osds))
+    return without_slow(clients, slow, _pools_on(draft, slow) if slows_pools else frozenset())
 
 
 def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
@@ -390,20 +396,20 @@ def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
     return draft.event('throttle', text, campaign.pace.why)
 
 
-def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
-    """With the present options of the configuration database.
-
-    Others may have set options that are not borrowed yet, or were given back during a pause.
-    """
+def _with_wanted(draft: Draft, present: copying.Copying) -> copying.Copying:
+    """`present` with the options to borrow (`wanted`), computed again from the configuration
+    database if that is due, or if some are not borrowed: others may have set these since. Options
+    that others have changed during the campaign, or borrowed, are left out."""
     holds, observation = draft.campaign.holds, draft.seen
     values_before = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
                      if name.startswith(OSD_OPTION)}
-    stored, values = observation.settings.stored, now.wanted
-    if stored is not None and (now.due or not values.keys() <= values_before.keys()):
-        values = copying.resolve(now, draft.options.pace_copying, now.schedulers,
+    stored, values = observation.settings.stored, present.wanted
+    all_borrowed = values.keys() <= values_before.keys()
+    if stored is not None and (present.due or not all_borrowed):
+        values = copying.resolve(present, draft.options.pace_copying, present.schedulers,
                                  copying.found(stored, values_before))
-        now = replace(now, due=False)
-    return replace(now, wanted={
+        present = replace(present, due=False)
+    return replace(present, wanted={
         name: value for name, value in values.items() if name not in observation.settings.taken
         and OSD_OPTION + name not in holds.given_up})
 
@@ -417,8 +423,9 @@ def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
                            lowered=now.halted or now.pgs < before.pgs)
 
 
-def _burdened(draft: Draft, pace: Pace) -> Pace:
-    """Record the hosts with movement now: they delete PGs and catch up for a while afterwards."""
+def _note_hosts_with_movement(draft: Draft, pace: Pace) -> Pace:
+    """The pace with the hosts that have movement now, or had it recently: they delete PGs and catch
+    up for a while afterwards."""
     now = draft.now
     hosts = {host: since for host, since in pace.burdened.items()
              if now - since < AFTERWARDS_SECONDS}
@@ -426,15 +433,16 @@ def _burdened(draft: Draft, pace: Pace) -> Pace:
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
 
-def _burdened_osds(draft: Draft, pace: Pace) -> FrozenSet[int]:
+def _osds_with_movement(draft: Draft, pace: Pace) -> FrozenSet[int]:
     """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
     return flight_osds(draft.campaign) | {osd for osd in draft.seen.deleting
                                           if draft.seen.host_of(osd) in pace.burdened}
 
 
 def _path(draft: Draft, pace: Pace) -> Path:
-    """The OSDs of PGs in flight, those of all hosts with movement now or recently, and pools whose
-    rules lead there. A new mgr does not know recent movement, so all OSDs count."""
+    """Where data moves: the OSDs of PGs in flight, all OSDs of hosts with movement now or recently,
+    and pools whose rules lead to OSDs of PGs in flight. A new mgr does not know recent movement, so
+    all OSDs count."""
     observation, osds = draft.seen, flight_osds(draft.campaign)
     if draft.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(observation.osdmap.osds)
@@ -505,8 +513,9 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     if ceiling:
         return ceiling
     counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progress.progressed
-    unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
-    if not most_epochs or epochs <= most_epochs or unclean \
+    unclean_otherwise = degraded or counts.backfill_toofull > 0 \
+        or counts.inactive > counts.in_transition
+    if not most_epochs or epochs <= most_epochs or unclean_otherwise \
             or not draft.campaign.flights.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
@@ -525,8 +534,8 @@ def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
                     'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
                     'PGs are clean; "campaign accept UNTRIMMED_CEILING" continues'
                     % (epochs, bytes_text(epochs * map_bytes), ceiling))
-    waived = epochs <= ceiling or is_waived(reason, draft.campaign.orders.acknowledged)
-    return [] if waived else [reason]
+    may_go_on = epochs <= ceiling or is_waived(reason, draft.campaign.orders.acknowledged)
+    return [] if may_go_on else [reason]
 
 
 class FlightCap:
@@ -558,14 +567,14 @@ def pgs_in_flight(options: Options, osdmap: OsdMap, crush: CrushRules) -> int:
     bounds = [len(osds) * min(options.max_backfills_source, options.max_backfills_target)]
     if hosts:
         bounds.append(len(hosts) * options.max_backfills_host // 2)
-    domains = [_domains(pool.crush_rule, osds, crush) for pool in osdmap.pools.values()]
+    domains = [_domain_count(pool.crush_rule, osds, crush) for pool in osdmap.pools.values()]
     if domains and None not in domains:
         most_domains = max(number for number in domains if number is not None)
         bounds.append(most_domains * options.max_backfills_domain // 2)
     return max(LEAST_PGS, min(bounds))
 
 
-def _domains(rule: int, osds: Sequence[int], crush: CrushRules) -> Optional[int]:
+def _domain_count(rule: int, osds: Sequence[int], crush: CrushRules) -> Optional[int]:
     """Number of failure domains of a rule; None: OSDs, which have caps of their own."""
     kind = crush.failure_domain(rule)
     if kind is None or kind == 'osd':
