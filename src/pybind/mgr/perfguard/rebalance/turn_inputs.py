@@ -111,8 +111,8 @@ class TurnInputs:
 
 
 def same_placement(a: Observation, b: Observation) -> bool:
-    """Whether a mapping computed for one OSDMap is valid for the other, except for where PGs are:
-    see join_plan.renewed.
+    """Whether a mapping computed for one OSDMap is valid for the other, except for where PGs are,
+    which join_plan.renewed brings up to date.
 
     The fullness of OSDs and pools, quotas and the autoscaler change all the time, and have no
     effect on placement.
@@ -171,6 +171,7 @@ class ChangePreviews:
             return self._given_up
         preview = self._preview
         if preview is None:
+            # More than PREVIEW_SECONDS ahead: the clock was set back.
             if not 0.0 < self._due - observation.now <= PREVIEW_SECONDS:
                 self._begin(change, observation)
             return None
@@ -199,6 +200,7 @@ class ChangePreviews:
                        change)
 
     def _failed(self, no_future: NoFuture, now: float) -> Optional[Outlook]:
+        """Note a failure; returns the result if it is final."""
         if self._failures + 1 >= PREVIEW_TIMES:
             self._given_up, self.failure = no_future, ''
             return no_future
@@ -207,8 +209,8 @@ class ChangePreviews:
         return None
 
     def forget(self) -> None:
-        """The change is sent or given up, or another campaign begins: the same change may be one of
-        another CRUSH map."""
+        """Discard all results: the change is sent or given up, or another campaign begins, in which
+        the same change may be one of another CRUSH map."""
         if self._preview is not None:
             self._preview.job.cancelled = True
         self._preview = self._change = self._given_up = None
@@ -228,14 +230,15 @@ class NewGoals(NamedTuple):
 
 class _Storing(NamedTuple):
     """Goals that are being stored."""
-    on: goals.Ground
-    found: goals.Goals
+    ground: goals.Ground
+    new_goals: goals.Goals
     #: What is yet to be stored, each in one value.
     parts: List[Dict[str, PinRecord]]
 
     def serves(self, campaign: Campaign, basis: Basis, fit: bool) -> bool:
-        """Whether the campaign needs them."""
-        return not fit and self.on.campaign.id == campaign.id and self.on.basis.covers(basis)
+        """Whether the campaign needs them. `fit`: the pins have their goals already."""
+        return not fit and self.ground.campaign.id == campaign.id \
+            and self.ground.basis.covers(basis)
 
 
 class _NewRaws(NamedTuple):
@@ -250,7 +253,8 @@ class _NewRaws(NamedTuple):
 
 
 def _raws_shown(outlook: Outlook, vectors: Mapping[str, PinRecord], basis: Basis) -> _NewRaws:
-    """The pins whose raw set is another than recorded."""
+    """The pins of `vectors` to store, with their raw sets in the present mapping `outlook`, where
+    these are other than recorded."""
     failure = outlook.reason if isinstance(outlook, NoFuture) else ''
     raws = {} if isinstance(outlook, NoFuture) else {
         pgid: pg.raw for pgid, pg in outlook.pgs.items()}
@@ -293,26 +297,28 @@ class PinGoals:
 
     def refresh_raws(self, campaign: Campaign, observation: Observation) -> bool:
         """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
-        them, over several turns if they are many.
+        them, over several turns if they are many. Returns whether that is done.
 
-        Ceph's tools show them. Without them they are unknown, and such PGs are released one by one.
-        Returns whether the pins have them. After a crash in between they are computed again.
+        If Ceph's tools fail, they are unknown, and such PGs are released one by one. After a crash
+        in between they are computed again.
         """
-        joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
+        change = campaign.change
+        change_pending = change is not None and change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
                    if pgid not in campaign.flights.in_flight}
         if not vectors:
             return True
-        now = goals.basis(observation.osdmap, observation.crush, map(pool_of, vectors))
-        if joining or self._new_raws is not None and not self._new_raws.basis.covers(now):
+        basis = goals.basis(observation.osdmap, observation.crush, map(pool_of, vectors))
+        # The raw sets are computed once the change is in force.
+        if change_pending or self._new_raws is not None and not self._new_raws.basis.covers(basis):
             self._new_raws = None
         if self._new_raws is not None:
             return self._store_raws(self._new_raws, observation)
-        if joining or self._raw_basis is not None and self._raw_basis.covers(now) \
+        if change_pending or self._raw_basis is not None and self._raw_basis.covers(basis) \
                 or not self._may_write() \
                 or 0.0 < self._raws_due - observation.now <= RAW_SECONDS:
             return True
-        new_raws = self._raws_behind(vectors, observation.osdmap, now)
+        new_raws = self._raws_behind(vectors, observation.osdmap, basis)
         if new_raws is None:
             return False
         self._new_raws = new_raws
@@ -341,35 +347,36 @@ class PinGoals:
 
     def _raws_behind(self, vectors: Mapping[str, PinRecord], osdmap: OsdMap,
                      basis: Basis) -> Optional[_NewRaws]:
-        """The present mapping shows the sets of CRUSH; None: it is being computed."""
+        """The raw sets of `vectors`, from the present mapping; None: it is being computed."""
         return self._raw_job.result(basis, lambda: lambda: _raws_shown(
             self._cluster.outlook(osdmap, {}, None), vectors, basis))
 
     def work_out(self, campaign: Campaign, observation: Observation, view: View,
                  options: Options) -> Optional[NewGoals]:
-        """New goals, stored in the pins; None: there are none (yet), see `fit`."""
+        """Compute the goals of the pins again, if they are outdated, and store them. Returns new
+        ones; None: there are none (yet), see `fit`."""
         if self.fit and not observation.new_map:
             return None
-        now = goals.basis(observation.osdmap, observation.crush, self._pins.pools,
-                          observation.balancing, options.target_deviation)
-        if now != self._basis:
-            self._basis, self._basis_since = now, observation.now
-        self.fit = not goals.needed(campaign, self._pins, now, observation.osdmap)
-        if self._storing is not None and not self._storing.serves(campaign, now, self.fit):
+        basis = goals.basis(observation.osdmap, observation.crush, self._pins.pools,
+                            observation.balancing, options.target_deviation)
+        if basis != self._basis:
+            self._basis, self._basis_since = basis, observation.now
+        self.fit = not goals.needed(campaign, self._pins, basis, observation.osdmap)
+        if self._storing is not None and not self._storing.serves(campaign, basis, self.fit):
             self._storing = None
         if self._storing is not None:
             return self._store(campaign, observation)
-        still = observation.now - self._basis_since > observation.stats_period
-        if self.fit or not still or not goals.settled(
+        is_steady = observation.now - self._basis_since > observation.stats_period
+        if self.fit or not is_steady or not goals.settled(
                 campaign, self._pins, observation, options.max_transition_ratio) \
                 or not self._may_write():
             return None
-        self._storing = self._worked_out(goals.ground(campaign, self._pins, observation, now),
+        self._storing = self._worked_out(goals.ground(campaign, self._pins, observation, basis),
                                          observation, view, options, campaign.change)
         return self._store(campaign, observation)
 
     def _store(self, campaign: Campaign, observation: Observation) -> Optional[NewGoals]:
-        """Store new goals, over several turns if they are many.
+        """Store new goals, over several turns if they are many; returns what the campaign notes.
 
         Until all are, the campaign shows that its goals have no basis: after a crash in between
         they are computed again.
@@ -380,15 +387,15 @@ class PinGoals:
         mark = campaign.pinning.goals
         if mark.basis is not None and len(storing.parts) > 1:
             return NewGoals(mark.being_stored())
-        counts = self._pins.note_some(storing.parts, observation.osdmap, storing.on.pins)
+        still_apply = self._pins.note_some(storing.parts, observation.osdmap, storing.ground.pins)
         self._release_moves.rework()
-        if not counts:
+        if not still_apply:
             self._storing = None
         if storing.parts:
             return None
-        self._pins.forget(storing.found.dropped)
+        self._pins.forget(storing.new_goals.dropped)
         self._storing, self.fit = None, True
-        return NewGoals(storing.found.mark, goals.event(storing.found, self._pins))
+        return NewGoals(storing.new_goals.mark, goals.event(storing.new_goals, self._pins))
 
     def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,
                     options: Options, change: Optional[Change]) -> Optional[_Storing]:
@@ -412,7 +419,8 @@ class PinGoals:
 
     def _tranches(self, ground: goals.Ground, observation: Observation, change: Optional[Change],
                   options: Options) -> goals.Tranches:
-        """Half of the limit of pins is for PGs that move once instead of in several tranches."""
+        """What goals need to know of the other tranches of a change, so that PGs whose shards move
+        in several tranches move once: half of the limit of pins is for these."""
         if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
@@ -422,6 +430,7 @@ class PinGoals:
             pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
     def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
+        """The mapping of all PGs with other CRUSH weights; None: Ceph's tools failed."""
         outlook = self._cluster.outlook(osdmap, weights, None, True)
         return outlook if isinstance(outlook, Future) else None
 

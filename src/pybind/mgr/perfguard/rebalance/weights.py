@@ -86,7 +86,7 @@ class WeightChange(Change):
         return self.stage is ChangeStage.WANTED and not (self.done or self.tranche or self.closing)
 
     @property
-    def more(self) -> bool:
+    def has_more_bursts(self) -> bool:
         """Bursts follow the present one."""
         return len(self._left()) > len(self.chunk)
 
@@ -96,8 +96,9 @@ class WeightChange(Change):
         return {osd: weights[osd] for osd in remaining[:self.burst or len(remaining)]}
 
     def _left(self) -> List[int]:
-        """The OSDs of later bursts. New OSDs before drained ones: CRUSH may find too few failure
-        domains between the bursts otherwise, and PGs without a place cannot be pinned."""
+        """The OSDs of this burst and of later ones. New OSDs come before drained ones: between the
+        bursts CRUSH may find too few failure domains otherwise, and PGs without a place cannot be
+        pinned."""
         drained = set(self.drained)
         return sorted(self.weights.keys() - set(self.done), key=lambda osd: (osd in drained, osd))
 
@@ -158,7 +159,7 @@ class WeightChange(Change):
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
         """The next part of the weights, if the mons take only some pins at once; None: this was the
         last."""
-        if not self.more:
+        if not self.has_more_bursts:
             return None
         done = tuple(sorted((*self.done, *self.chunk)))
         return NextPart(
@@ -177,7 +178,8 @@ class WeightChange(Change):
         if present.done:
             return present
         if self.tranche:
-            # The one before is in force, and "campaign resume" continues after it.
+            # The one before is in force, and "campaign resume" continues after it. A share below 1
+            # means that it was not the last.
             return replace(
                 self, stage=ChangeStage.LANDED, tranche=self.tranche - 1, share=SHARE_MIN,
                 following=self.following + 1, step=self.reached)
@@ -204,14 +206,14 @@ class WeightChange(Change):
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
-    def moving_at_once(self, caps: Caps, crush: CrushRules, size: int) -> int:
+    def moving_at_once(self, caps: Caps, crush: CrushRules, pg_bytes: int) -> int:
         """How many PGs without pins a tranche may move: as many as may be in flight, and as OSDs of
-        the change and their hosts may give or receive on average. `size`: bytes that each of them
+        the change and their hosts may give or receive on average. `pg_bytes`: bytes that a PG
         moves, on average."""
         drained = set(self.drained)
         by_osd = sum(caps.source if osd in drained else caps.target for osd in self.weights)
         hosts = {crush.host_of(osd) for osd in self.weights}
-        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts), caps.bytes // max(1, size)))
+        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts), caps.bytes // max(1, pg_bytes)))
 
     def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
         """The change with fewer OSDs at a time if the burst requires more than `limit` pins."""
@@ -221,7 +223,7 @@ class WeightChange(Change):
         return replace(self, burst=min(fitting, len(self.chunk) - 1))
 
     def divided(self, pins: int, limit: int, weights: Mapping[int, float]) -> 'WeightChange':
-        """The change with a smaller tranche than the present one.
+        """The change with a smaller tranche than the present one, which requires too many pins.
 
         `pins`: pins that the present one requires; `limit`: pins that a tranche may require;
         `weights`: present CRUSH weights.
@@ -248,15 +250,16 @@ class WeightChange(Change):
             for osd, weight in self.weights.items()})
 
     def next_tranche(self, weights: Mapping[int, float]) -> 'WeightChange':
-        """With all that is left, without OSDs to which others have given another weight
-        meanwhile."""
+        """The change with the next tranche, at first with all that is left, without OSDs to which
+        others have given another weight meanwhile."""
         return replace(
             self, reached=self.step, step={}, share=1.0, tranche=self.tranche + 1,
             following=max(0, self.following - 1), stage=ChangeStage.WANTED, done=(), burst=0,
             times=0, removing=0.0)._without_others(weights)
 
     def _without_others(self, weights: Mapping[int, float]) -> 'WeightChange':
-        """Without the OSDs that do not have the weight of the tranche before any longer."""
+        """The change without the OSDs that do not have the weight of the tranche before any longer.
+        `weights`: present CRUSH weights."""
         ours = {osd: weight for osd, weight in self.weights.items()
                 if same_weight(weights.get(osd, -1.0), self.reached.get(osd, -2.0))}
         return replace(self, weights=ours,
@@ -264,4 +267,5 @@ class WeightChange(Change):
 
 
 def _between(now: float, end: float, share: float) -> float:
+    """A weight between two, by a share of the way; above those of drained OSDs."""
     return max(now + (end - now) * share, min(WEIGHT_MIN, max(now, end)))

@@ -60,7 +60,7 @@ class Growth:
         return replace(observation, settings=settings, crush=grown.crush)
 
     def facts(self, facts: OrderFacts, observation: Observation) -> OrderFacts:
-        """`observation`: as `observed`."""
+        """The facts with these hosts. `observation`: with them as well (`observed`)."""
         return replace(facts, osdmap=observation.osdmap, crush=observation.crush, space={
             **facts.space, **{osd: Space(self.size_bytes, 0, 0) for osd in self.new.osds}})
 
@@ -75,14 +75,14 @@ def growth(order: Order, facts: OrderFacts) -> Growth:
     """The hosts of `--what-if`. Raises Refused."""
     hosts, per_host, size = shape(order.what_if or '')
     crush = facts.crush
-    above = _above(order.under, crush)
-    device_class = _device_class(order.device_class, [name for _, name in above], facts)
+    parents = _parent_buckets(order.under, crush)
+    device_class = _device_class(order.device_class, [name for _, name in parents], facts)
     weight = weight_of(repr(max(TINY_WEIGHT, round(size / TIB, 4)))
                        if order.weight is None else order.weight)
     free = (osd for osd in count() if osd not in facts.osdmap.osds and osd not in crush.weights())
     names = (name for name in map('what-if-{}'.format, count(1)) if crush.type_of(name) is None)
     return Growth(NewHosts(tuple(
-        NewHost(name, above[number % len(above)], tuple(islice(free, per_host)))
+        NewHost(name, parents[number % len(parents)], tuple(islice(free, per_host)))
         for number, name in enumerate(islice(names, hosts))), weight, device_class), size)
 
 
@@ -102,11 +102,11 @@ def shape(text: str) -> Tuple[int, int, int]:
     return hosts, osds, size
 
 
-def _above(under: Sequence[str], crush: CrushRules) -> List[Tuple[str, str]]:
+def _parent_buckets(under: Sequence[str], crush: CrushRules) -> List[Tuple[str, str]]:
     """Types and names of the buckets that the hosts are added to, in turn. Raises Refused."""
-    parents = crush.parents('host')
-    used = sorted({parents[host] for host, osds in crush.osds_by('host').items()
-                   if host in parents and any(_has_weight(osd, crush) for osd in osds)})
+    bucket_above = crush.parents('host')
+    used = sorted({bucket_above[host] for host, osds in crush.osds_by('host').items()
+                   if host in bucket_above and any(_has_weight(osd, crush) for osd in osds)})
     if not used:
         raise Refused(errno.EINVAL, 'CRUSH has no hosts with OSDs below another bucket')
     if not under:
@@ -115,7 +115,7 @@ def _above(under: Sequence[str], crush: CrushRules) -> List[Tuple[str, str]]:
                           % listed([name for _, name in used]))
         return used
     types = sorted({kind for kind, _ in used})
-    above = []
+    named = []
     for name in words(*under):
         kind = crush.type_of(name)
         if kind is None:
@@ -123,12 +123,13 @@ def _above(under: Sequence[str], crush: CrushRules) -> List[Tuple[str, str]]:
         if kind not in types:
             raise Refused(errno.EINVAL, '%s is a %s, but hosts are in buckets of type %s, such as '
                           '%s' % (name, kind, ' or '.join(types), used[0][1]))
-        above.append((kind, name))
-    return above
+        named.append((kind, name))
+    return named
 
 
 def _device_class(named: Optional[str], under: Sequence[str], facts: OrderFacts) -> str:
-    """The class of the new OSDs: the only one of the OSDs that are there. Raises Refused."""
+    """The class of the new OSDs: the one `named`; else the only class of the OSDs below the buckets
+    `under`, or of all if these have none. Raises Refused."""
     crush = facts.crush
     all_classes = _classes(crush.weights(), crush)
     if named is not None:
@@ -199,7 +200,7 @@ class OsdLoss:
     shards: int
     bytes: int
     moved_bytes: int
-    #: Hours to full redundancy; None: no campaign was measured.
+    #: Time to full redundancy; None: no campaign was measured.
     eta: Optional[Eta]
     pools: Tuple[PoolLoss, ...]
     capacity: CapacityChange
@@ -236,7 +237,7 @@ def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
 
 
 class _Sums:
-    """What the losses of all PGs are together."""
+    """What the loss means for all PGs together."""
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
@@ -248,6 +249,7 @@ class _Sums:
         self.recovered_shards = self.recovered_bytes = self.moved_bytes = 0
 
     def add(self, pgid: str, pg: FuturePg, pool: Pool, loss: PgLoss) -> None:
+        """Count one PG."""
         self.pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
         self.pgs_after.update(osd for osd in loss.final if osd != NO_OSD)
         data_bytes = pg_shard_bytes(pool, self._signals.pool_bytes.get(pool.id, 0), pgid)

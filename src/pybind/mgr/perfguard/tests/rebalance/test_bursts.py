@@ -143,4 +143,4 @@ def test_no_burst_takes_more_pins_than_the_mons_take_at_once(
     assert all(0 < pins <= most for _, pins in map_.bursts)
     assert sum(osds for osds, _ in map_.bursts) == NEW and len(map_.bursts) >= 3
     assert {osd: map_.weights[osd] for osd in new} == weights
-    assert isinstance(campaign.change, WeightChange) and not campaign.change.more
+    assert isinstance(campaign.change, WeightChange) and not campaign.change.has_more_bursts
