@@ -213,7 +213,8 @@ def is_accepted(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
 
 
 def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
-    """Whether the OSD is on its old drive, and no operator has accepted that."""
+    """Whether no PG is released to the OSD: it is on its old drive, and no operator has accepted
+    that."""
     return facts.weight(osd) > DRAINED_WEIGHT and on_same_drive(osd, record, facts) \
         and not is_accepted(osd, record, facts)
 
@@ -230,22 +231,23 @@ def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
     if is_withheld(osd, record, facts):
         # Recovery from the PG logs fills it without a campaign: only an operator decides on that.
         return ''
-    serving = bool(facts.pgs_on(osd)) and osd not in facts.entering
+    is_filled = bool(facts.pgs_on(osd)) and osd not in facts.entering
     return 'the new device is in use with CRUSH weight %.4g%s' % (
-        facts.weight(osd), facts.recovery_text(osd)) if serving else ''
+        facts.weight(osd), facts.recovery_text(osd)) if is_filled else ''
 
 
 def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
-    """Why no other campaign fills a new device: its campaign is being aborted, by the operator or
-    for a lasting reason; '' to continue."""
+    """Why the replacement ends, and no other campaign fills the new device: its campaign is being
+    aborted, by the operator or for a lasting reason; '': it continues."""
     campaign = facts.campaign
     if campaign.phase is not Phase.ABORTING \
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
         return ''
-    caught = campaign.origin.trigger == 'auto' and osd in facts.entering
+    is_caught = campaign.origin.trigger == 'auto' and osd in facts.entering
+    if not is_caught and not is_ordered(osd, facts):
+        return ''
     return 'campaign %d, which fills it, is aborted%s' % (campaign.id, '' if facts.weight(
-        osd) > DRAINED_WEIGHT else ' ("undrain osd.%d" fills it)' % osd) \
-        if caught or is_ordered(osd, facts) else ''
+        osd) > DRAINED_WEIGHT else ' ("undrain osd.%d" fills it)' % osd)
 
 
 def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: ReplaceFacts) -> str:
@@ -362,16 +364,16 @@ class Replacing:
         self._store = store
         self._crush_orders = crush_orders
         self._note = note
-        self._known: Dict[int, Replacement] = {}
+        self._records: Dict[int, Replacement] = {}
         self._phases: Dict[int, ReplacePhase] = {}
         #: Since when new devices seem to be in use.
-        self._serving: Dict[int, float] = {}
+        self._in_use_since: Dict[int, float] = {}
         #: Since when replaced or drained OSDs do not serve.
-        self._stopped: Dict[int, float] = {}
+        self._stopped_since: Dict[int, float] = {}
         #: OSD -> when the orchestrator was last ordered to remove it, and what came of that.
         self._removals: Dict[int, _Removal] = {}
         self._space: Optional[Mapping[int, Space]] = None
-        self._read = 0.0
+        self._space_read = 0.0
         self._fill = _Fill()
         #: OSDs to which no PG is released.
         self.withheld: FrozenSet[int] = frozenset()
@@ -380,50 +382,51 @@ class Replacing:
 
     def load(self, now: float) -> List[str]:
         """Returns texts on what cannot be read."""
-        self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
-        self._serving, self._stopped, self.withheld, self.remarks = {}, {}, frozenset(), ()
-        self._removals = {}
-        self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
-        self._known = no_later_than(Dict[int, Replacement], self._known, now)
+        self._records, self._phases, self._space, self._fill = {}, {}, None, _Fill()
+        self._in_use_since, self._stopped_since, self._removals = {}, {}, {}
+        self.withheld, self.remarks = frozenset(), ()
+        self._records, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
+        self._records = no_later_than(Dict[int, Replacement], self._records, now)
         return ['the replacements of OSDs (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._records)
 
     def __iter__(self) -> Iterator[int]:
         """The OSDs that are being replaced."""
-        return iter(sorted(self._known))
+        return iter(sorted(self._records))
 
     def _put(self, records: Dict[int, Replacement]) -> None:
         self._crush_orders.replace_devices(records)
         self._store.put_or_remove(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
-        self._known = records
+        self._records = records
 
     def _end(self, osds: Iterable[int], why: str) -> None:
         """Forget replacements, and report that."""
         osds = sorted(osds)
         self.withheld -= {*osds}
-        self._put({osd: row for osd, row in self._known.items() if osd not in osds})
+        self._put({osd: row for osd, row in self._records.items() if osd not in osds})
         for osd in osds:
             self._phases.pop(osd, None)
-            self._serving.pop(osd, None)
+            self._in_use_since.pop(osd, None)
             self._note(Event(REPLACE_KIND, 'the replacement of osd.%d has ended' % osd, why))
 
     def cancel_all(self, why: str) -> None:
         """Fill no more devices."""
-        if self._known:
-            self._end(self._known, why)
+        if self._records:
+            self._end(self._records, why)
             self.remarks = ()
 
     def _facts(self, observation: Observation, orders: OrderFacts,
                campaign: Campaign) -> ReplaceFacts:
         """What the phases depend on. OSDs that have just stopped may still be remapped."""
         now = observation.now
-        self._stopped = {osd: self._stopped.get(osd, now) for osd in (*self._known, *orders.drained)
-                         if not serves(osd, observation.osdmap)}
-        return facts_of(observation, orders, campaign, self._known, self._crush_orders.drive_ids(
-            created_again(observation.osdmap.osds, self._known)), frozenset(
-                osd for osd, since in self._stopped.items() if now - since < REMAP_SECONDS))
+        replaced_or_drained = (*self._records, *orders.drained)
+        self._stopped_since = {osd: self._stopped_since.get(osd, now) for osd in replaced_or_drained
+                               if not serves(osd, observation.osdmap)}
+        return facts_of(observation, orders, campaign, self._records, self._crush_orders.drive_ids(
+            created_again(observation.osdmap.osds, self._records)), frozenset(
+                osd for osd, since in self._stopped_since.items() if now - since < REMAP_SECONDS))
 
     # ---- orders
 
@@ -437,12 +440,12 @@ class Replacing:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
             return self._cancel(order, facts)
-        records, drain = self._ordered(order, facts, observation)
+        records, drain = self._records_and_drain(order, facts, observation)
         answer: Optional[Document] = {'campaign': None}
         if drain is not None:
-            answer = change(drain, lambda: self._put({**self._known, **records}))
+            answer = change(drain, lambda: self._put({**self._records, **records}))
         elif not order.dry_run:
-            self._put({**self._known, **records})
+            self._put({**self._records, **records})
         if answer is None:
             return None
         if not order.dry_run:
@@ -450,15 +453,15 @@ class Replacing:
         # The facts are those from before the order.
         emptied = () if drain is None else drain.names
         return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
-            facts, {**self._known, **records}, sorted(records), emptied)}
+            facts, {**self._records, **records}, sorted(records), emptied)}
 
-    def _ordered(self, order: Order, facts: ReplaceFacts, observation: Observation
-                 ) -> Tuple[Dict[int, Replacement], Optional[Order]]:
+    def _records_and_drain(self, order: Order, facts: ReplaceFacts, observation: Observation
+                           ) -> Tuple[Dict[int, Replacement], Optional[Order]]:
         """New records, and the drain of OSDs that are in use, if any. Raises Refused."""
         if order.remove and not observation.orchestrating.present:
             raise Refused(errno.EOPNOTSUPP, '--remove requires cephadm: remove the OSD yourself '
                           'once "osds --drained" says EMPTY')
-        osds = to_replace(order, self._known, facts)
+        osds = to_replace(order, self._records, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
         drives = self._crush_orders.drive_ids(osds)
         return {osd: record_of(osd, facts, observation.now, drives[osd], order.remove)
@@ -470,20 +473,20 @@ class Replacing:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
         facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
-        records, drain = self._ordered(order, facts, observation)
+        records, drain = self._records_and_drain(order, facts, observation)
         if drain is None:
             raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
                           % ', '.join(order.names))
 
         def keep() -> None:
-            self._put({**self._known, **records})
+            self._put({**self._records, **records})
             self._note(Event('request', REPLACE, 'by a plan'))
 
         return drain, keep
 
     def _cancel(self, order: Order, facts: ReplaceFacts) -> Document:
         """End the replacement of the OSDs of an order. Returns the answer. Raises Refused."""
-        osds = [osd for osd in self._known if any(
+        osds = [osd for osd in self._records if any(
             osd in _osds_named(name, facts.orders) for name in order.names)]
         if not osds:
             raise Refused(errno.ENOENT, 'not being replaced: %s ("osds --drained" lists those that '
@@ -501,7 +504,7 @@ class Replacing:
               emptied: Container[str] = ()) -> List[Document]:
         """The OSDs that are drained or replaced, as "osds --drained" shows them. `emptied`: OSDs
         that the campaign of the order empties."""
-        records = self._known if records is None else records
+        records = self._records if records is None else records
         chosen = sorted({*records, *facts.orders.drained}) if osds is None else osds
         return [{**self._row(osd, records.get(osd), facts),
                  **({'next': EMPTIED} if 'osd.%d' % osd in emptied else {})}
@@ -540,54 +543,55 @@ class Replacing:
         """Run one turn of all replacements. `settle`: seconds to wait for the other devices of a
         host; `fill`: begins a campaign for an order, None: not yet; `catch`: begins one for PGs
         that are remapped; `remove`: orders the orchestrator to remove an OSD."""
-        if not self._known:
+        if not self._records:
             self.remarks = ()
             return
         facts = self._facts(observation, self._order_facts(observation), campaign)
-        self._accept_drives(facts)
-        for osd, record in list(self._known.items()):
-            early = self._is_early(osd, record, facts, observation.now)
-            why = ending(osd, record, facts)
-            if why and not early:
-                self._end([osd], why)
+        self._forget_accepted_drives(facts)
+        for osd, record in list(self._records.items()):
+            is_early = self._is_early(osd, record, facts, observation.now)
+            end_reason = ending(osd, record, facts)
+            if end_reason and not is_early:
+                self._end([osd], end_reason)
                 continue
-            why = given_up(osd, phase_of(osd, record, facts), facts)
-            if why:
-                self._end([osd], why)
-        phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
+            end_reason = given_up(osd, phase_of(osd, record, facts), facts)
+            if end_reason:
+                self._end([osd], end_reason)
+        phases = {osd: phase_of(osd, record, facts) for osd, record in self._records.items()}
         self._note_phases(phases, facts)
         self._remove(phases, observation, campaign, remove)
-        self.withheld = frozenset(osd for osd, record in self._known.items()
+        self.withheld = frozenset(osd for osd, record in self._records.items()
                                   if is_withheld(osd, record, facts))
         if not facts.active and not campaign.held:
-            self._go_on(observation, facts, phases, settle, fill, catch)
+            self._fill_new_devices(observation, facts, phases, settle, fill, catch)
 
-    def _accept_drives(self, facts: ReplaceFacts) -> None:
+    def _forget_accepted_drives(self, facts: ReplaceFacts) -> None:
         """Forget old drives that operators have accepted: later mgrs do not know that campaign."""
-        accepted = {osd: record._replace(drive='') for osd, record in self._known.items()
+        accepted = {osd: record._replace(drive='') for osd, record in self._records.items()
                     if on_same_drive(osd, record, facts) and is_accepted(osd, record, facts)}
         if accepted:
-            self._put({**self._known, **accepted})
+            self._put({**self._records, **accepted})
 
     def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
                 campaign: Campaign, remove: Callable[[int], Reply]) -> None:
-        """The orchestrator itself waits until no PG needs the OSD, whatever happens meanwhile."""
+        """Order the orchestrator to remove empty OSDs (`remove`), if that was requested, until it
+        does. It waits until no PG needs them, whatever happens meanwhile."""
         empty = {osd for osd, phase in phases.items() if phase is ReplacePhase.EMPTY
-                 and self._known[osd].remove and not is_emptied_by(campaign, osd)}
+                 and self._records[osd].remove and not is_emptied_by(campaign, osd)}
         self._removals = {osd: removal for osd, removal in self._removals.items() if osd in empty}
         now = observation.now
         for osd in sorted(empty):
-            record = self._known[osd]
-            # A new mgr may not have read the queue yet.
+            record = self._records[osd]
+            # At first as if ordered now, if it was queued: a new mgr may not have read the queue.
             removal = self._removals.setdefault(osd, _Removal(now if record.queued else -inf))
             if osd in observation.orchestrating.removing:
                 self._removals[osd] = removal._replace(at=now)
                 if not record.queued:
-                    self._put({**self._known, osd: record._replace(queued=True)})
+                    self._put({**self._records, osd: record._replace(queued=True)})
             elif now - removal.at < REMOVAL_SECONDS:
                 continue
             elif record.queued:
-                self._put({**self._known, osd: record._replace(remove=False)})
+                self._put({**self._records, osd: record._replace(remove=False)})
                 self._note(Event(REPLACE_KIND, 'osd.%d is not removed' % osd, 'the removal was '
                                  'stopped outside perfguard, which does not order it again'))
             else:
@@ -595,6 +599,7 @@ class Replacing:
                 self._note_removal(osd, remove(osd))
 
     def _note_removal(self, osd: int, reply: Reply) -> None:
+        """Report the orchestrator's answer to an order, if it is a new one."""
         answer = 'ordered' if reply.retval == 0 else reply.error
         if answer != self._removals[osd].answer:
             # It may refuse the same for days.
@@ -606,25 +611,26 @@ class Replacing:
         and its report may be that of the old device."""
         if osd not in facts.orders.osdmap.osds \
                 or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
-            self._serving.pop(osd, None)
+            self._in_use_since.pop(osd, None)
             return False
-        return now - self._serving.setdefault(osd, now) < REMAP_SECONDS
+        return now - self._in_use_since.setdefault(osd, now) < REMAP_SECONDS
 
     def _order_facts(self, observation: Observation) -> OrderFacts:
-        """The space of OSDs is read at intervals only: less often while all wait for operators."""
+        """The facts with the space of the OSDs, which is read at intervals: less often while all
+        replacements wait for operators."""
         idle = bool(self._phases) and all(phase in BY_OPERATOR or osd in self.withheld
                                           for osd, phase in self._phases.items())
         wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS
-        if self._space is not None and observation.now - self._read < wait:
+        if self._space is not None and observation.now - self._space_read < wait:
             return self._crush_orders.facts(observation, self._space)
         facts = self._crush_orders.facts(observation)
-        self._space, self._read = facts.space, observation.now
+        self._space, self._space_read = facts.space, observation.now
         return facts
 
     def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
         """Report OSDs that have entered another phase, and remark on those that wait for an
         operator."""
-        steps = {osd: next_step(osd, self._known[osd], phase, facts)
+        steps = {osd: next_step(osd, self._records[osd], phase, facts)
                  for osd, phase in phases.items()}
         for osd, phase in sorted(phases.items()):
             if self._phases.get(osd, phase) is not phase:
@@ -633,12 +639,12 @@ class Replacing:
         self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
                              for osd, phase in sorted(phases.items())
                              if phase in BY_OPERATOR or facts.campaign.held
-                             or on_same_drive(osd, self._known[osd], facts))[:3]
+                             or on_same_drive(osd, self._records[osd], facts))[:3]
 
-    def _go_on(self, observation: Observation, facts: ReplaceFacts,
-               phases: Mapping[int, ReplacePhase],
-               settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
-               catch: Callable[[str], None]) -> None:
+    def _fill_new_devices(self, observation: Observation, facts: ReplaceFacts,
+                          phases: Mapping[int, ReplacePhase], settle: float,
+                          fill: Callable[[QueuedOrder, Order], Optional[Document]],
+                          catch: Callable[[str], None]) -> None:
         """Fill the new devices that are ready, once all of their host are; `catch` the PGs of
         devices that Ceph has put to use already.
 
@@ -683,8 +689,9 @@ class Replacing:
         """Begin the campaign that fills the OSDs `ready`, and note a refusal, after which it is
         tried again."""
         space = self._crush_orders.facts(observation).space
+        # These are the weights that "undrain" restores.
         self._crush_orders.renew(observation.osdmap, {
-            osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})
+            osd: new_weight(self._records[osd], space.get(osd)) for osd in ready})
         order = Order('undrain', tuple('osd.%d' % osd for osd in ready))
         last = self._fill
         retry, refused = last.retry.attempt(observation.now, lambda: fill(last.pending, order))
@@ -697,7 +704,7 @@ class Replacing:
 
 
 def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:
-    """The OSDs of a name; of an OSD also when it was purged from CRUSH."""
+    """The OSDs of a name; an OSD also if it was purged from CRUSH."""
     digits = name[len('osd.'):] if name.startswith('osd.') else ''
     if digits.isascii() and digits.isdigit():
         return frozenset({int(digits)})

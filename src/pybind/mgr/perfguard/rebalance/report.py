@@ -86,7 +86,7 @@ class CampaignStatus:
 class ReleasePreview:
     """The remaining moves."""
     moves: Movement = movement_of((), 1, 1)
-    #: As ReleaseMoves.moving.
+    #: Number of remapped PGs that are not pinned yet, and could be.
     remapped: int = 0
     #: PG -> why it cannot be pinned.
     unpinnable: Mapping[str, Unpinnable] = field(default_factory=dict)
@@ -209,22 +209,23 @@ def stalled(campaign: Campaign, observation: Observation,
         return None
     if waits_for_window(campaign, options, observation.wall) and not campaign.flights.in_flight:
         return None
-    # A large PG may be in flight for longer.
-    idle = min(campaign.idle_seconds(observation.now), observation.now - campaign.flights.copied)
-    # Recovery follows the maintenance.
-    if min(idle, observation.now - campaign.progress.excused) < options.stalled_after:
+    # A large PG may be in flight for longer: copied bytes are progress as well.
+    idle_seconds = min(campaign.idle_seconds(observation.now),
+                       observation.now - campaign.flights.copied)
+    # Releases may have waited for announced maintenance, and recovery follows it.
+    if min(idle_seconds, observation.now - campaign.progress.excused) < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (
-        campaign.id, campaign.phase.value, idle)
+        campaign.id, campaign.phase.value, idle_seconds)
 
 
 def _waits_for_operator(campaign: Campaign) -> bool:
-    """For a CRUSH change, or for the next command."""
+    """Whether the campaign waits for a CRUSH change, or for the next command."""
     return (campaign.phase is Phase.PREPARED and campaign.holds.prepared
             or campaign.phase is Phase.PINNED and not campaign.automatic)
 
 
-def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Options,
+def eta(campaign: Campaign, bytes_left: int, waiting: Sequence[OsdLoad], options: Options,
         wall: float) -> Optional[Eta]:
     """Seconds until the last PG has arrived, with an interval that holds in 9 of 10 cases.
 
@@ -234,13 +235,13 @@ def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Opti
     if campaign.phase not in RELEASING_PHASES or campaign.orders.paused:
         return None
     progress = campaign.progress
-    without_pauses = remaining(progress.arrivals, left, progress.released,
-                               progress.total - progress.released - campaign.kept_now,
-                               path_seconds(progress.arrivals,
-                                            _longest_queue(waiting, caps(options))))
-    if without_pauses is None:
+    releasing_seconds = remaining(
+        progress.arrivals, bytes_left, progress.released,
+        progress.total - progress.released - campaign.kept_now,
+        path_seconds(progress.arrivals, _longest_queue(waiting, caps(options))))
+    if releasing_seconds is None:
         return None
-    return Eta(*(round(by_the_clock(work, options, wall), 1) for work in without_pauses))
+    return Eta(*(round(by_the_clock(seconds, options, wall), 1) for seconds in releasing_seconds))
 
 
 def _longest_queue(waiting: Sequence[OsdLoad], all_caps: Caps) -> float:
@@ -250,7 +251,7 @@ def _longest_queue(waiting: Sequence[OsdLoad], all_caps: Caps) -> float:
 
 
 def by_the_clock(work: float, options: Options, wall: float) -> float:
-    """With the hours in which nothing is released."""
+    """Seconds until so much work is done, with the hours in which nothing is released."""
     try:
         return seconds_until_done(window_of(options), wall, work)
     except BadWindow:
@@ -262,18 +263,19 @@ def progress_share(campaign: Campaign) -> float:
     if not campaign.progress.total:
         return 0.0
     tranche, tranches = tranche_of(campaign)
+    # The share of the change that the tranches so far are.
     begun = tranche / tranches if tranche else 1.0
     moving = _moving(campaign)
     return begun * min(1.0, campaign.progress.released / moving) if moving > 0 else begun
 
 
 def _moving(campaign: Campaign) -> int:
-    """After an abort, what is left in place has not moved yet."""
+    """PGs that have to move, also those that an abort has left in place for now."""
     return campaign.progress.total - campaign.progress.kept
 
 
 def release_preview_json(shown: ReleasePreview) -> Json:
-    """`preview`."""
+    """The JSON of `preview`."""
     return {**shown.moves.as_json(), 'remapped': shown.remapped,
             'unpinnable': _unpinnable_json(shown.unpinnable)}
 
@@ -297,7 +299,7 @@ def epochs_of(campaign: Campaign) -> int:
 # ---- the bill
 
 def bill_json(campaign: Campaign) -> Document:
-    """Latencies in ms, None: not measured; see bill.py for the rest."""
+    """What the campaign has moved and cost, as JSON. Latencies are in ms; None: not measured."""
     bill, progress = campaign.bill, campaign.progress
     slow, very_slow = bill.slow_ops
     return {
@@ -394,7 +396,7 @@ def _settings_text(bill: Bill) -> str:
 
 def idle_reasons(campaign: Campaign, remapped: int) -> List[Reason]:
     """What to report while no campaign is active. `campaign`: the last one, if this mgr knows it;
-    `remapped`: as ReleaseMoves.moving."""
+    `remapped`: number of remapped PGs that a campaign could pin."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]

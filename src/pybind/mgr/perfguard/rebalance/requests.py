@@ -72,7 +72,7 @@ class DryRun:
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: Verbs that only stop or end a campaign, or change one that continues anyway.
-_ALWAYS = frozenset({'pause', 'abort', 'finish', 'accept', 'set'})
+_ALWAYS_ALLOWED = frozenset({'pause', 'abort', 'finish', 'accept', 'set'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
     ('pin', Phase.PINNING): 'it is already pinning',
@@ -127,8 +127,8 @@ def check(campaign: Campaign, request: Request, pins: int,
     if verb == 'abort' and awaiting:
         return
     # Of an aborted campaign that keeps PGs pinned, an operator decides on these.
-    decides = campaign.held and verb in ('resume', 'finish')
-    if not campaign.active and not decides:
+    decides_on_pins = campaign.held and verb in ('resume', 'finish')
+    if not campaign.active and not decides_on_pins:
         raise _not_active(campaign)
     if verb in ('abort', 'accept', 'set'):
         return
@@ -146,7 +146,7 @@ def check(campaign: Campaign, request: Request, pins: int,
                       % pgs_are(pins))
     if verb == 'finish' and loose and not request.sure:
         raise Refused(errno.EPERM, '%s: "campaign %s" first, or --yes-i-really-mean-it finishes '
-                      'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
+                      'anyway' % (loose, _PIN_VERBS.get(campaign.phase, 'start')))
 
 
 def _not_active(campaign: Campaign) -> Refused:
@@ -176,7 +176,8 @@ def _check_new(campaign: Campaign, request: Request, unhealthy: Sequence[Reason]
 
 
 def _refuse_intermediate(campaign: Campaign) -> None:
-    """Another campaign would forget which rule the pool had."""
+    """Refuse a campaign after one that has left a pool with its intermediate CRUSH rule: it would
+    forget which rule the pool had."""
     change = campaign.change
     if isinstance(change, RuleChange) and change.intermediate:
         raise Refused(errno.EBUSY, 'campaign %d is ABORTED and a pool has the intermediate CRUSH '
@@ -184,8 +185,8 @@ def _refuse_intermediate(campaign: Campaign) -> None:
                       % (campaign.id, change.via, change.found_rule))
 
 
-#: Text on how PGs that are remapped and not pinned are handled, by phase.
-_PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
+#: The verb that pins, or releases, PGs that are remapped and not pinned, by phase; else "start".
+_PIN_VERBS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
 
 
 def _check_code(code: str) -> None:
@@ -199,12 +200,13 @@ def _check_code(code: str) -> None:
 
 def refuse_bad_options(request: Request, options: Options,
                        pools: Optional[Container[str]]) -> None:
-    """Raise Refused for a request to begin or start with invalid options. `pools`: as problems.
+    """Raise Refused for a request to begin or start with invalid options.
 
-    A pool that is deleted or renamed later only loses its limit.
+    `pools`: the names that exist, if known. A pool that is deleted or renamed later only loses its
+    limit.
     """
     texts = problems(options, pools if request.verb in ('prepare', 'start') else None)
-    if texts and request.verb not in _ALWAYS:
+    if texts and request.verb not in _ALWAYS_ALLOWED:
         raise Refused(errno.EINVAL, 'invalid module options; fix first: %s ("ceph config set mgr '
                       'mgr/perfguard/<option> <value>")' % '; '.join(texts))
 
@@ -234,6 +236,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         return replace(campaign, orders=_with_setting(campaign, request))
     phase, orders = STATES[campaign.phase].verbs[verb], campaign.orders.resumed()
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
+        # Without the rollback that was ordered.
         return replace(campaign, rollback=replace(campaign.rollback, wanted=None))
     if verb == 'finish':
         orders = replace(orders, keep=request.keep)
@@ -292,18 +295,18 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
     if request.verb == 'abort' and not campaign.active:
         return ['OSDs would not be awaited any longer: those that boot later get data at once']
     if request.verb == 'set':
-        moved = ['%s is %s now and would be %s' % (
+        lines = ['%s is %s now and would be %s' % (
             request.option, getattr(options, request.option) or 'empty',
             request.value or 'the value of the module option')]
     elif request.verb == 'abort':
-        moved = _abort(campaign, rebalanced, arriving)
+        lines = _abort(campaign, rebalanced, arriving)
     else:
-        moved = _EFFECTS[request.verb](request, rebalanced)
+        lines = _EFFECTS[request.verb](request, rebalanced)
     borrowed = [row.what for row in rows
                 if row.owner is Owner.CAMPAIGN and not row.can_stay]
     if request.verb == 'finish' and borrowed:
-        moved.append('given back: ' + listed(borrowed, _NAMED_SETTINGS))
-    return [_phase_text(request, campaign), *moved]
+        lines.append('given back: ' + listed(borrowed, _NAMED_SETTINGS))
+    return [_phase_text(request, campaign), *lines]
 
 
 def _phase_text(request: Request, campaign: Campaign) -> str:
@@ -356,14 +359,15 @@ def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
 
 def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int) -> List[str]:
     """What an abort would do. `arriving`: PGs in flight that cannot be pinned."""
-    back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
-    moved = ['%s that cannot be pinned would still move to where CRUSH places %s' % (
+    pinned_back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
+    lines = ['%s that cannot be pinned would still move to where CRUSH places %s' % (
         pgs(arriving), 'it' if arriving == 1 else 'them')] if arriving else []
-    if back or not moved:
-        moved.insert(0, '%s in flight would be pinned back, and what was copied of them is lost'
-                     % pgs(back))
-    return [*moved, '%s would stay pinned until "campaign resume", "campaign rollback" or '
-            '"campaign finish --keep"' % pgs(rebalanced.pins + back), *rebalanced.withdrawn_plans]
+    if pinned_back or not lines:
+        lines.insert(0, '%s in flight would be pinned back, and what was copied of them is lost'
+                     % pgs(pinned_back))
+    return [*lines, '%s would stay pinned until "campaign resume", "campaign rollback" or '
+            '"campaign finish --keep"' % pgs(rebalanced.pins + pinned_back),
+            *rebalanced.withdrawn_plans]
 
 
 def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:

@@ -31,14 +31,14 @@ def of_health(reasons: Iterable[Reason]) -> List[Risk]:
 
 
 def risks_json(risks: Iterable[Risk], accept: Sequence[str]) -> List[Json]:
-    """For previews: those that are not accepted."""
+    """The risks that are not accepted, for previews."""
     return [{'code': risk.code, 'text': risk.text} for risk in risks if risk.code not in accept]
 
 
 def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
     """The codes of "--accept" in any spelling; raises Refused for an unknown one."""
-    known_codes = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
-    for code in known_codes:
+    accepted_codes = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
+    for code in accepted_codes:
         if code in WAIVABLE and code not in RISKS:
             raise Refused(errno.EINVAL, '%s stops releases, but not the beginning of a change: '
                           '"campaign accept %s" ignores it once the campaign has begun (omit '
@@ -46,7 +46,7 @@ def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
         if code not in RISKS:
             raise Refused(errno.EINVAL, 'cannot accept %.40r; must be one of %s'
                           % (code, ', '.join(RISKS)))
-    return known_codes
+    return accepted_codes
 
 
 def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:

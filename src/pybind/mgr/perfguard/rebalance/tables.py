@@ -28,7 +28,7 @@ def rebalance_status(data: Json) -> str:
             '=' * int(30 * data['done_ratio']), data['released'], data['moving'],
             data['in_flight'], data['limit'], data['pinned'])),
         ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
-        ('time left', eta_text(data)),
+        ('ended', time_text(data['ended'])) if data['ended'] else ('time left', eta_text(data)),
         ('OSDMap epochs', data['epochs'])]
     if data.get('tranches'):
         rows.append(('tranche', '%(tranche)d of about %(tranches)d' % data))
@@ -39,20 +39,18 @@ def rebalance_status(data: Json) -> str:
     if data.get('settings'):
         rows.append(('settings', ', '.join('%s=%s' % item for item in sorted(
             data['settings'].items()))))
-    if data['ended']:
-        rows[4] = ('ended', time_text(data['ended']))
     if data['limit_shares']:
         rows.append(('time by limit', _shares_text(data['limit_shares'])))
     text = [pairs(rows), *reason_lines(data)]
     if data['unpinnable']:
-        text += ['', _reasons(data['unpinnable'], 'why it cannot be pinned')]
+        text += ['', _reason_table(data['unpinnable'], 'why it cannot be pinned')]
         if len(data['unpinnable']) > 20:
             text.append('... and %d more' % (len(data['unpinnable']) - 20))
     return '\n'.join(text)
 
 
 def _shares_text(shares: Mapping[str, float]) -> str:
-    """As in "LATENCY 61 %, CAP_PGS 30 %, other 9 %"; "why campaign" has them all, in words."""
+    """The main limits, as in "LATENCY 61 %, CAP_PGS 30 %, other 9 %"; "why campaign" has all."""
     ordered = sorted(shares, key=lambda code: (-shares[code], code))[:MOST_SHARES]
     parts = [(code, shares[code]) for code in ordered if shares[code] >= LEAST_LIMIT_SHARE]
     others = sum(shares.values()) - sum(share for _, share in parts)
@@ -76,13 +74,13 @@ def watched(data: Json) -> str:
 
 
 def eta_text(data: Json) -> str:
-    """As in "20 min (15 min to 31 min)"."""
+    """The time left, as in "20 min (15 min to 31 min)"."""
     return interval_text(*(data[key] for key in (
         'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')))
 
 
 def adoption(data: Json) -> str:
-    """The result of adopt."""
+    """The result of "adopt" as text."""
     lines = [*_begun(data), pairs([
         ('upmaps to take over', data['pgs']),
         ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
@@ -90,17 +88,17 @@ def adoption(data: Json) -> str:
         ('upmaps of a balanced state', data['balancing_pgs']),
         ('upmaps left alone', data['left_out_pgs'])]), *_remarks(data)]
     # All OSDs: one that was emptied by hand must not be overlooked among many new ones.
-    lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
+    lines.append(_load_table([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
         (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
         for row in data['taken'][:20]], left=('PG', 'returns to')))
     if data['left_out']:
-        lines.append(_reasons(data['left_out'], 'why its upmap is left alone'))
+        lines.append(_reason_table(data['left_out'], 'why its upmap is left alone'))
     return '\n'.join(lines)
 
 
 def importing(data: Json) -> str:
-    """The movement of import."""
+    """The result of "import" as text."""
     lines = [*_begun(data), pairs([
         ('PGs to move', data['pgs']),
         ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
@@ -108,7 +106,7 @@ def importing(data: Json) -> str:
         ('PGs whose mappings are in force', data['in_force_pgs']),
         ('PGs left out', data['left_out_pgs'])]), *_remarks(data)]
     if data['left_out']:
-        lines.append(_reasons(data['left_out'], 'why it is left out'))
+        lines.append(_reason_table(data['left_out'], 'why it is left out'))
     return '\n'.join(lines)
 
 
@@ -119,7 +117,7 @@ def _begun(data: Json) -> List[str]:
         'campaign %d %s; "campaign status" shows the progress' % (data['campaign'], what)]
 
 
-def _reasons(rows: Sequence[Json], title: str) -> str:
+def _reason_table(rows: Sequence[Json], title: str) -> str:
     """PGs with the reason for each."""
     return table(('PG', title), [(row['pgid'], row['reason']) for row in rows[:20]],
                  left=('PG', title))
@@ -137,10 +135,10 @@ def release_preview(data: Json) -> str:
                                                   data['estimate_basis']))]
     if data['remapped']:
         rows.append(('not pinned yet', data['remapped']))
-    return '\n'.join([pairs(rows), '', _loads(data['osds'])])
+    return '\n'.join([pairs(rows), '', _load_table(data['osds'])])
 
 
-def _loads(osds: Sequence[Json]) -> str:
+def _load_table(osds: Sequence[Json]) -> str:
     """PGs and bytes to and from OSDs."""
     return table(('OSD', 'PGs in', 'bytes in', 'PGs out', 'bytes out'), [
         (row['osd'], row['pgs_in'], bytes_text(row['bytes_in']), row['pgs_out'],
@@ -197,7 +195,7 @@ def _moved_text(data: Json) -> str:
 
 
 def _times_text(seconds: Mapping[str, float]) -> str:
-    """As in "RELEASING 5 min, PINNING 12 s, other 4 s"."""
+    """The longest times, as in "RELEASING 5 min, PINNING 12 s, other 4 s"."""
     ordered = sorted((name for name in seconds if round(seconds[name])),
                      key=lambda name: (-seconds[name], name))
     parts = ['%s %s' % (name, seconds_text(seconds[name])) for name in ordered[:MOST_TIMES]]
@@ -207,6 +205,7 @@ def _times_text(seconds: Mapping[str, float]) -> str:
 
 
 def _latency_text(data: Json, kind: str) -> str:
+    """Latency, as in "p50 1.2 ms, p99 8.1 ms while PGs moved (before: 1.1 ms, 7.9 ms)"."""
     now, before = ([row['%s_%s_ms' % (kind, name)] for name in ('p50', 'p99')]
                    for row in (data['latency_while_moving'], data['latency_before']))
     text = 'not measured' if now[1] is None else 'p50 %s, p99 %s' % tuple(map(ms_text, now))
@@ -229,6 +228,7 @@ def _slow_text(data: Json, row: Json) -> str:
 
 
 def _settings_text(rows: Sequence[Json]) -> str:
+    """The borrowed settings by what became of them, with the time for which they were borrowed."""
     texts_by_state: Dict[str, List[str]] = {}
     for row in rows:
         texts_by_state.setdefault(row['state'], []).append('%s (%s)' % (
@@ -238,7 +238,7 @@ def _settings_text(rows: Sequence[Json]) -> str:
 
 
 def _balanced(balanced: Optional[Json]) -> List[Tuple[str, str]]:
-    """The movement with target=balanced."""
+    """Rows on the movement with target=balanced; none for another target."""
     if balanced is None:
         return []
     rows = [('moved with target=balanced', '%s, %s; %d only for the balance (limit %d in total)' % (
@@ -252,8 +252,8 @@ def _balanced(balanced: Optional[Json]) -> List[Tuple[str, str]]:
     return [*rows, ('pins that stay as upmaps', str(balanced['kept']))]
 
 
-def _effects(data: Json) -> List[Tuple[str, str]]:
-    """The most affected OSDs, the time and the borrowed settings."""
+def _effect_rows(data: Json) -> List[Tuple[str, str]]:
+    """Rows on the most affected OSDs, the time and the borrowed settings of a change."""
     osds = data.get('osds', ())
     if not osds:
         return []
@@ -369,7 +369,7 @@ def approved(data: Json) -> str:
 
 
 def _accepted(data: Json) -> List[str]:
-    """Of a plan."""
+    """The accepted risks of a plan, if any."""
     return ['accepted risks: ' + ', '.join(data['accepted'])] if data['accepted'] else []
 
 
@@ -401,7 +401,7 @@ def _least_moves(fewest: Json, what: str) -> List[Tuple[str, str]]:
 
 
 def _map(data: Json) -> List[Tuple[str, str]]:
-    """Of a CRUSH map that does not allow PGs to stay."""
+    """Rows on a CRUSH map that does not allow PGs to stay."""
     return [('PGs to move before the map is set', str(data['pgs'])),
             *_least_moves(data['least_moves'], 'new map')]
 
@@ -411,7 +411,7 @@ def _pg_num(data: Json) -> List[Tuple[str, str]]:
 
 
 def _evened(data: Json) -> List[Tuple[str, str]]:
-    """The end state of a balance."""
+    """Rows on the end state of a balance."""
     loads = 'fill of the OSDs' if data['by'] == 'bytes' else 'PGs of the OSDs, of their share'
     rows = [('shards that --max-movement leaves out', str(
         data['wanted_shards'] - data['shards']))] if data['wanted_shards'] > data['shards'] else []
@@ -450,7 +450,7 @@ def order(data: Json) -> str:
     for key, rows_of in (('rule', _rule), ('crushmap', _map), ('pg_num', _pg_num)):
         rows += rows_of(data[key]) if data.get(key) else []
     rows += _order_moves(data)
-    # A rollback has none.
+    # A rollback has no tranches.
     if data.get('tranches', 1) > 1:
         rows.append(('tranches of the change', 'about %d, of at most %d pins (max_pins)' % (
             data['tranches'], data['pin_limit'])))
@@ -458,7 +458,7 @@ def order(data: Json) -> str:
              for pool, number in data.get('moved_by_weights', {}).items()]
     if data['bursts'] > 1:
         rows.append(('OSDMap epochs of the change', '%d or more' % data['bursts']))
-    rows += _effects(data)
+    rows += _effect_rows(data)
     if data.get('pins_removed'):
         rows.append(('pins to remove', data['pins_removed']))
     lines.append(pairs(rows))
@@ -467,7 +467,7 @@ def order(data: Json) -> str:
     lines += remarks
     if data['unpinnable']:
         lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
-                  _reasons(data['unpinnable'], 'why it cannot be pinned')]
+                  _reason_table(data['unpinnable'], 'why it cannot be pinned')]
     return '\n'.join([*lines, *_peering_and_copying(data)])
 
 
@@ -489,7 +489,7 @@ def _order_moves(data: Json) -> List[Tuple[str, str]]:
 
 
 def growth(data: Json) -> str:
-    """The expansion by hosts that are not there."""
+    """The result of "expand --what-if" as text: an expansion by hosts that are not there."""
     new = data['what_if']
     moved = data['balanced'] or data
     rows = [('new OSDs', '%d of %s in %s below %s%s, CRUSH weight %.5g' % (
@@ -503,7 +503,7 @@ def growth(data: Json) -> str:
 
 
 def loss(data: Json) -> str:
-    """The loss of OSDs."""
+    """The effects of a loss of OSDs as text."""
     rows = [('lost', '%s of %s, %s used' % (
         plural(len(data['osds']), 'OSD'), bytes_text(data['total_bytes']),
         bytes_text(data['used_bytes']))),
@@ -560,9 +560,9 @@ class Ending(NamedTuple):
 
 
 def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
-    """The end of following at this status; None: it continues. Raises Refused.
+    """How "campaign watch" ends at this status; None: it continues. Raises Refused.
 
-    `until`: a phase, or a later one; None: the campaign's end.
+    `until`: the phase, or a later one, to wait for; None: the campaign's end.
     """
     goal = _phase(until)
     codes = {reason.code for reason in status.reasons}
