@@ -315,7 +315,8 @@ class Rank(NamedTuple):
 
 
 class Interference(NamedTuple):
-    """IOPS of an OSD (None: the sum) alone, together with its host, and alone again."""
+    """IOPS of an OSD (None: the sum) alone, together with its host, and alone again; for jobs with
+    a fixed rate, its latency in ns (None: the mean)."""
     job: str
     direction: str
     osd: Optional[int]
@@ -324,14 +325,19 @@ class Interference(NamedTuple):
     again: float
     #: Standard deviation of the logarithm of a ratio of two of these.
     spread: float
+    #: IOPS or LATENCY.
+    quantity: str = IOPS
 
     @property
     def together_ratio(self) -> float:
-        return self.together / self.alone
+        return self._speed_ratio(self.together)
 
     @property
     def again_ratio(self) -> float:
-        return self.again / self.alone
+        return self._speed_ratio(self.again)
+
+    def _speed_ratio(self, value: float) -> float:
+        return self.alone / value if self.quantity == LATENCY else value / self.alone
 
 
 def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
@@ -466,20 +472,28 @@ def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
     if len(medians) < 3:
         return None
     fewest = min(len(part) for part in parts if part)
-    alone, together, again = (repetition.iops for repetition in medians)
+    quantity = LATENCY if key.job.rate_iops else IOPS
+    alone, together, again = (
+        repetition.latency_ns if quantity == LATENCY else repetition.iops for repetition in medians)
     return Interference(medians[0].name, key.direction, key.osd, alone, together, again,
-                        MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest))
+                        MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest), quantity)
 
 
 def _sums(rows: Sequence[Interference]) -> List[Interference]:
-    """The sums of the OSDs of each job."""
-    groups: Dict[Tuple[str, str], List[Interference]] = {}
+    """The sums of the IOPS of the OSDs of each job, or the means of their latencies."""
+    groups: Dict[Tuple[str, str, str], List[Interference]] = {}
     for row in rows:
-        groups.setdefault((row.job, row.direction), []).append(row)
-    return [Interference(job, direction, None, sum(row.alone for row in group),
-                         sum(row.together for row in group), sum(row.again for row in group),
-                         max(row.spread for row in group) / math.sqrt(len(group)))
-            for (job, direction), group in groups.items() if len(group) > 1]
+        groups.setdefault((row.job, row.direction, row.quantity), []).append(row)
+    sums = []
+    for (job, direction, quantity), group in groups.items():
+        if len(group) > 1:
+            divisor = len(group) if quantity == LATENCY else 1
+            sums.append(Interference(
+                job, direction, None, sum(row.alone for row in group) / divisor,
+                sum(row.together for row in group) / divisor,
+                sum(row.again for row in group) / divisor,
+                max(row.spread for row in group) / math.sqrt(len(group)), quantity))
+    return sums
 
 
 def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
@@ -491,9 +505,15 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
         who = 'all OSDs' if row.osd is None else 'osd.%d' % row.osd
         subject = '%s: %s %s' % (who, row.job, row.direction)
         if row.together_ratio < limit:
-            findings.append('%s: together %.2f times as fast as alone (%s, %s IOPS)' % (
-                subject, row.together_ratio, rate_text(row.together), rate_text(row.alone)))
+            findings.append('%s: together %.2f times as fast as alone (%s)' % (
+                subject, row.together_ratio, _both(row.together, row.alone, row.quantity)))
         if row.again_ratio < limit:
-            findings.append('%s: alone again %.2f times as fast as alone before (%s, %s IOPS)' % (
-                subject, row.again_ratio, rate_text(row.again), rate_text(row.alone)))
+            findings.append('%s: alone again %.2f times as fast as alone before (%s)' % (
+                subject, row.again_ratio, _both(row.again, row.alone, row.quantity)))
     return tuple(findings)
+
+
+def _both(value: float, alone: float, quantity: str) -> str:
+    if quantity == LATENCY:
+        return '%.3g, %.3g ms' % (value / 1e6, alone / 1e6)
+    return '%s, %s IOPS' % (rate_text(value), rate_text(alone))

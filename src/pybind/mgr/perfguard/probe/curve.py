@@ -10,10 +10,11 @@ are the lowest and the highest repetition.
 
 With the number of OSDs, throughput is linear if it is that of one OSD times their number; by host,
 if it is that of each OSD of the first host times their number. What is missing is what these OSDs
-share: hosts, network, the OSDs of their replicas, or the client.
+share: hosts, network, the OSDs of their replicas, or the client. At a fixed rate, latency shows it.
 """
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..text import plural
 from ..watch.peers import median
 from .jobs import doubled, scale_counts
 from .records import RunRecord
@@ -187,7 +188,8 @@ def slower_alone(points: Sequence[CurvePoint]) -> Optional[Tuple[CurvePoint, Cur
 
 #: Kind of the target of such a run.
 SCALE = 'scale'
-#: Share of linear throughput below which a number of OSDs is a finding.
+#: Share of linear throughput below which a number of OSDs is a finding; at a fixed rate, of the
+#: speed of one operation.
 LINEAR = 0.8
 
 
@@ -247,7 +249,7 @@ def _scaling(key: Key, hosts: Mapping[int, int],
             any(repetition.client_limited for repetition in repetitions)))
     words = key.job
     return Scaling(label(key, '%s %d' % (words.rw, words.bs)), key.direction, tuple(points),
-                   tuple(_scaling_notes(points)))
+                   tuple(_scaling_notes(points, bool(words.rate_iops))))
 
 
 def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
@@ -264,12 +266,19 @@ def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
     return totals
 
 
-def _scaling_notes(points: Sequence[ScalePoint]) -> List[str]:
-    """What is notable about the throughput with more and more OSDs."""
+def _scaling_notes(points: Sequence[ScalePoint], is_rate_fixed: bool) -> List[str]:
+    """What is notable about the throughput with more and more OSDs, or, at a fixed rate, about the
+    latency."""
     notes = []
     under = next((point for point in points if point.linear < LINEAR), None)
     if under is not None:
         notes.append('below %.0f %% of linear with %d or more OSDs' % (100 * LINEAR, under.osds))
+    slower = next((point for point in points
+                   if points[0].latency_ns.median < LINEAR * point.latency_ns.median), None)
+    if is_rate_fixed and slower is not None:
+        notes.append('latency at the fixed rate is %.3g ms with %s, and %.3g ms with %s' % (
+            points[0].latency_ns.median / 1e6, plural(points[0].osds, 'OSD'),
+            slower.latency_ns.median / 1e6, plural(slower.osds, 'OSD')))
     limited = [str(point.osds) for point in points if point.client_limited]
     if limited:
         notes.append('the CPU of the probe process was the bottleneck with %s %s: the cluster may '

@@ -181,6 +181,25 @@ def test_what_may_be_chance_is_no_finding() -> None:
     assert interference_findings(interference(disturbed(0.75, 1.0, 1, repetitions=4)))
 
 
+def test_interference_at_a_fixed_rate_shows_in_latency() -> None:
+    job = replace(LATENCY, rate_iops=50)
+    record = run(1, [with_mean(step(job, [50.0] * 9, osd, part=part), mean_ns * (osd + 1))
+                     for part, mean_ns in (('alone', 1e6), ('together', 3e6), ('again', 1.1e6))
+                     for osd in range(2)], Target('interference', '', (0, 1)))
+    rows = interference(record)
+    assert [(row.osd, row.alone, row.together, row.again, row.quantity) for row in rows] == [
+        (0, 1e6, 3e6, 1.1e6, 'latency'), (1, 2e6, 6e6, 2.2e6, 'latency'),
+        (None, 1.5e6, 4.5e6, pytest.approx(1.65e6), 'latency')]
+    assert rows[-1].again_ratio == pytest.approx(1 / 1.1)
+    assert interference_findings(rows) == tuple(
+        '%s: latency read: together 0.33 times as fast as alone (%s ms)' % found
+        for found in (('osd.0', '3, 1'), ('osd.1', '6, 2'), ('all OSDs', '4.5, 1.5')))
+    assert interference_findings([rows[0]._replace(together=1e6, again=4e6)]) == (
+        'osd.0: latency read: alone again 0.25 times as fast as alone before (4, 1 ms)',)
+    # Faster is no finding.
+    assert interference_findings([rows[0]._replace(together=1e5, again=1e5)]) == ()
+
+
 def test_a_run_that_was_cut_has_no_interference() -> None:
     whole = disturbed(0.5, 0.5)
     assert interference(replace(whole, results=whole.results[:6])) == ()

@@ -110,6 +110,22 @@ def test_a_shared_limit_is_found_where_it_begins() -> None:
     assert 'with 4 or more OSDs' in found.notes[0] and 'with 6 OSDs' in found.notes[1]
 
 
+@pytest.mark.parametrize('rate_iops, notes', [
+    (0, ()), (1000, ('latency at the fixed rate is 1 ms with 1 OSD, and 1.26 ms with 4 OSDs',))])
+def test_at_a_fixed_rate_a_shared_limit_shows_in_latency(
+        rate_iops: int, notes: Tuple[str, ...]) -> None:
+    target = Target('scale', 'rep', OSDS)
+    steps = plan_steps([replace(JOB, rate_iops=rate_iops)], target, REPEAT)
+    mean_ns = {1: 1e6, 2: 1.25e6, 4: 1.26e6, 6: 3e6}
+    whole = RunRecord(7, DONE, '', target, 0.0, steps=steps, results=tuple(
+        StepResult(tuple(StreamResult(stream.name, write=replace(
+            direction(1000.0), latency=Quantiles(1, 1, mean_ns[len(step.streams)], 0.0, {})))
+            for stream in step.streams)) for step in steps))
+    found, = scalings(whole)
+    assert [point.linear for point in found.points] == [1.0] * 4
+    assert found.notes == notes
+
+
 def test_numbers_at_which_an_osd_did_nothing_do_not_count() -> None:
     whole = record(lambda count: 1000.0)
     results = [StepResult((StreamResult('osd.0'), *got.streams[1:]))
