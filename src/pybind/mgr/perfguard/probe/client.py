@@ -118,7 +118,7 @@ class Measuring:
         attended_before, self._attended_at = self._attended_at, time.monotonic()
         try:
             go = self._meeting.attend(self._attended_at, self._ready)
-        except Failed as error:
+        except (CannotJoin, Failed) as error:
             go = Go(end=str(error))
         if go.end:
             self.messages.append(go.end)
@@ -220,6 +220,8 @@ def _run(args: argparse.Namespace) -> int:
         for dead_run in () if meeting is None else meeting.dead:
             say('removing the objects of run %d, whose host has died' % dead_run)
             _sweep(request, dead_run)
+        for dead_run in () if meeting is None else meeting.dead_of_other_jobs:
+            _say_left(dead_run, None)
     return 0 if record.state == DONE else 1
 
 

@@ -13,7 +13,7 @@ object, which names the first host's run: what was removed is not created again.
 import contextlib
 import json
 import zlib
-from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from ..codec import decode, encode
 from ..errors import PerfguardError
@@ -35,6 +35,7 @@ PLAN, GO, HOST_ENTRY = 'plan', 'go', 'host.'
 #: The name of the first host among the entries, before all others in order.
 FIRST = '0'
 MAX_HOSTS = 64
+OTHER_JOBS = 'the first host measures other jobs, or has another version of perfguard'
 
 
 class CannotJoin(PerfguardError):
@@ -134,10 +135,13 @@ class Meeting:
         self._entries: Dict[str, HostEntry] = {}
         self._changed_at: Dict[str, float] = {}
         self.go = Go()
+        #: Why this host cannot join if the first one is alive; '': it can.
+        self._refusal = ''
         #: Seconds by which this host may have begun later than another.
         self.tolerance = 0.0
-        #: Runs of hosts that have died, which have left objects.
+        #: Runs of hosts that have died, which have left objects: of the same jobs, and of others.
         self.dead: Tuple[int, ...] = ()
+        self.dead_of_other_jobs: Tuple[int, ...] = ()
 
     @property
     def leads(self) -> bool:
@@ -152,7 +156,7 @@ class Meeting:
 
     def join(self, now: float) -> bool:
         """Join the meeting; to be called until it returns True. If its first host has died, the
-        meeting is removed and begins anew. Raises CannotJoin."""
+        meeting is removed and begins anew, also one of other jobs. Raises CannotJoin."""
         if not self._content:
             return self._enter(now)
         xattrs = self._board.read()
@@ -160,7 +164,7 @@ class Meeting:
             self._content = ''
             return False
         self._take_entries(xattrs, now)
-        if now - self._written_at >= BEAT_SECONDS:
+        if not self._refusal and now - self._written_at >= BEAT_SECONDS:
             self._write(now)
         if self._silence(FIRST, now) > SILENT_SECONDS:
             self._remove_all(now)
@@ -168,6 +172,8 @@ class Meeting:
             return False
         if self._changed_at[FIRST] <= self._joined_at:
             return False  # only a change shows that the first host is alive
+        if self._refusal:
+            raise CannotJoin(self._refusal)
         self.go = _go_of(xattrs)
         if self.go.end or self.go.step >= 0 and self._name not in self.go.hosts:
             self._leave('too late', now)
@@ -177,27 +183,26 @@ class Meeting:
 
     def _enter(self, now: float) -> bool:
         """Join the meeting, or begin it as the first host. Returns whether this host is the first.
-        Raises CannotJoin."""
+        To a meeting of other jobs it writes nothing. Raises CannotJoin."""
         content = '%d' % self._run
         self._entries, self._changed_at = {}, {}
         if self._board.create(content, {
                 PLAN: json.dumps([content, encode(self._plan)]), GO: json.dumps(encode(Go())),
                 HOST_ENTRY + FIRST: json.dumps(encode(self._entry))}):
             self._name, self._content, self._written_at = FIRST, content, now
+            self._refusal = ''
             return True
         xattrs = self._board.read()
         if xattrs is None or PLAN not in xattrs:
             return False
-        content, raw_plan = json.loads(xattrs[PLAN])
-        plan: MeetingPlan = decode(MeetingPlan, raw_plan)
-        if plan != self._plan:
-            raise CannotJoin(
-                'the first host has given --hosts %d' % plan.hosts
-                if plan.hosts != self._plan.hosts else
-                'the first host measures other jobs, or has another version of perfguard')
-        self._name, self._content, self._joined_at = '%x' % self._run, content, now
+        first_run, plan = _plan_of(xattrs)
+        self._refusal = _refusal(plan, self._plan)
+        self._name, self._content, self._joined_at = '%x' % self._run, '%d' % first_run, now
         self._take_entries(xattrs, now)
-        self._write(now)
+        if FIRST not in self._entries:
+            raise CannotJoin(OTHER_JOBS)
+        if not self._refusal:
+            self._write(now)
         return False
 
     # ---- Measuring
@@ -267,7 +272,7 @@ class Meeting:
     def leave(self, why: str, now: float) -> bool:
         """Leave the meeting; to be called until it returns True. The first host removes the object
         when the others have read that the probe has ended. `why`: '' after its regular end."""
-        if not self._content:
+        if not self._content or self._refusal:
             return True
         if not self.leads:
             if why:
@@ -296,7 +301,11 @@ class Meeting:
         """Also in the time before the first measurement, hosts have written objects."""
         for name, entry in self._entries.items():
             if name != self._name and not entry.end and self._silence(name, now) > SILENT_SECONDS:
-                self.dead += (int(self._content) if name == FIRST else int(name, 16),)
+                dead_run = int(self._content) if name == FIRST else int(name, 16)
+                if self._refusal:
+                    self.dead_of_other_jobs += (dead_run,)
+                else:
+                    self.dead += (dead_run,)
             self._board.drop(name)
         self._board.remove(self._content)
 
@@ -308,7 +317,7 @@ class Meeting:
         self._written_at = now
 
     def _belongs(self, xattrs: Mapping[str, str]) -> bool:
-        return PLAN in xattrs and json.loads(xattrs[PLAN])[0] == self._content
+        return PLAN in xattrs and _plan_of(xattrs)[0] == int(self._content)
 
     def _take_entries(self, xattrs: Mapping[str, str], now: float) -> None:
         """Take in the entries of the hosts. Those that have changed show that their host is
@@ -328,9 +337,35 @@ class Meeting:
         return now - self._changed_at.get(name, self._joined_at)
 
 
+def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
+    """The run of the first host, and what it measures. Raises CannotJoin."""
+    content, plan = _decoded(Tuple[str, MeetingPlan], xattrs, PLAN)
+    if not content.isdecimal():
+        raise CannotJoin(OTHER_JOBS)
+    return int(content), plan
+
+
 def _go_of(xattrs: Mapping[str, str]) -> Go:
-    go: Go = decode(Go, json.loads(xattrs[GO]))
+    """Raises CannotJoin."""
+    go: Go = _decoded(Go, xattrs, GO)
     return go
+
+
+def _decoded(kind: Any, xattrs: Mapping[str, str], key: str) -> Any:
+    """The value that a host has written. Raises CannotJoin: its version has other fields, or who
+    may write to the pool has written something else."""
+    try:
+        return decode(kind, json.loads(xattrs[key]))
+    except (LookupError, ValueError, RecursionError):
+        raise CannotJoin(OTHER_JOBS) from None
+
+
+def _refusal(theirs: MeetingPlan, ours: MeetingPlan) -> str:
+    """Why hosts with these plans cannot measure together; '': they can."""
+    if theirs == ours:
+        return ''
+    return OTHER_JOBS if theirs.hosts == ours.hosts \
+        else 'the first host has given --hosts %d' % theirs.hosts
 
 
 def object_of(name: str) -> str:

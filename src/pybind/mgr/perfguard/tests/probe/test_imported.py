@@ -487,6 +487,34 @@ def test_objects_of_a_host_that_has_died_are_removed_by_their_names(
     assert sweep['naming'] == {**run['naming'], 'run': dead}
 
 
+def test_objects_of_other_jobs_are_left_to_the_operator(
+        together: Callable[..., List[int]], monkeypatch: Any, capsys: Any) -> None:
+    """Their names are not known, and to list a pool may take hours."""
+    dead, leave = client.FIRST_RUN + 7, Meeting.leave
+
+    def leave_a_dead_host(self: Meeting, why: str, now: float) -> bool:
+        self.dead_of_other_jobs = (dead,) if self.leads else ()
+        return leave(self, why, now)
+
+    monkeypatch.setattr(Meeting, 'leave', leave_a_dead_host)
+    assert together() == [0, 0] and len(TogetherChild.children) == 2
+    assert ('objects left: unknown; remove them with --clean %d' % dead
+            ) in capsys.readouterr().err
+
+
+def test_damage_to_the_meeting_ends_the_probe_with_one_line(
+        together: Callable[..., List[int]], monkeypatch: Any, capsys: Any) -> None:
+    read = Pool.read
+
+    def damaged_once_begun(self: Pool) -> Any:
+        xattrs = read(self)
+        return {**xattrs, 'go': '{'} if xattrs and xattrs['go'] != '[]' else xattrs
+
+    monkeypatch.setattr(Pool, 'read', damaged_once_begun)
+    assert together() == [1, 1]
+    assert 'another version of perfguard' in capsys.readouterr().err
+
+
 def test_a_worker_that_fails_ends_the_probe_of_all(together: Callable[..., List[int]],
                                                    monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(TogetherChild, 'fails', (1, 1))

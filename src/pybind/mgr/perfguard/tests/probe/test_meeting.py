@@ -230,8 +230,72 @@ def test_other_plans_are_refused(plan: MeetingPlan, text: str) -> None:
     world = World(hosts=1)
     world.run(1.0)
     other = world.add(5, plan)
-    world.run(1.0)
+    world.run(BEAT_SECONDS + TURN)
     assert other.over and text in other.said and not world.players[0].said
+
+
+@pytest.mark.parametrize('plan', [PLAN._replace(hosts=1), PLAN._replace(digest='other', hosts=1)])
+def test_a_dead_meeting_of_other_jobs_does_not_stand_in_the_way(plan: MeetingPlan) -> None:
+    world = World(hosts=2)
+    world.run(5.0)
+    for player in world.players:
+        player.dead = True
+    other = world.add(5, plan)
+    before = world.pool.read()
+    world.run(SILENT_SECONDS)
+    assert not other.joined and not other.over and world.pool.read() == before
+    world.until_over()
+    assert (other.said, len(other.merged)) == ('', STEPS) and world.pool.empty
+    # The names of their objects are not those of these jobs.
+    assert other.meeting.dead == ()
+    assert sorted(other.meeting.dead_of_other_jobs) == [1000, 1001]
+
+
+def test_a_host_with_other_jobs_that_is_interrupted_leaves_no_trace() -> None:
+    world = World(hosts=1)
+    world.run(TURN)
+    world.players[0].dead = True
+    other = world.add(5, PLAN._replace(digest='other'))
+    world.run(5.0)
+    before = world.pool.read()
+    assert other.meeting.leave('interrupted', world.now)
+    assert world.pool.read() == before and not world.pool.others
+
+
+OTHER_VERSION = 'the first host measures other jobs, or has another version of perfguard'
+
+
+@pytest.mark.parametrize('key, value', [
+    *(('plan', value) for value in (
+        '', '{', 'null', '7', '[]', '{}', '["1000", {"hosts": 3}]', '["x", ["digest", 3, 4]]',
+        '["1000", ["digest", 3, 4, 5]]', '[1000, ["digest", 3, 4]]', '[' * 50000)),
+    *(('go', value) for value in ('', '{', 'null', '7', '{}', '["1"]', '[-1, [], "", 0]')),
+    *(('host.0', value) for value in ('', '{}', '["kvm0", 0, 0, "", 0]'))])
+def test_what_another_version_has_written_is_refused(key: str, value: str) -> None:
+    world = World(hosts=1)
+    world.run(1.0)
+    world.pool.xattrs[key] = value
+    other = world.add(5)
+    world.run(TURN if key == 'host.0' else BEAT_SECONDS + TURN)
+    assert (other.over, other.said) == (True, OTHER_VERSION)
+
+
+def test_a_meeting_without_an_attribute_is_refused() -> None:
+    world = World(hosts=1)
+    world.run(1.0)
+    del world.pool.xattrs['go']
+    other = world.add(5)
+    world.run(BEAT_SECONDS + TURN)
+    assert (other.over, other.said) == (True, OTHER_VERSION)
+
+
+@pytest.mark.parametrize('key', ['plan', 'go'])
+def test_damage_during_the_probe_ends_it(key: str) -> None:
+    world = World()
+    world.run(5.0)
+    world.pool.xattrs[key] = '{'
+    world.run(TURN)
+    assert world.players[1].said == OTHER_VERSION
 
 
 def test_a_meeting_whose_hosts_have_all_died_does_not_stand_in_the_way() -> None:
