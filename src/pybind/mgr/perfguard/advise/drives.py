@@ -27,20 +27,24 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
         ids[osd.osd] = drive.device_id
         if drive.model:
             by_model.setdefault(drive.model, {}).setdefault(drive.firmware, []).append(osd.osd)
-    texts, first_osd = [], -1
+    texts: List[str] = []
+    different: List[int] = []
     for model, by_firmware in sorted(by_model.items()):
         common = max(by_firmware, key=lambda name: (len(by_firmware[name]), name))
         for name, osds in sorted(by_firmware.items()):
             if name != common:
-                first_osd = osds[0] if first_osd < 0 else first_osd
+                different.extend(osds)
                 texts.append('%s has firmware %s on %s%s (%s on %d others%s)' % (
                     model, name, osds_text(osds), _slowdown(facts, osds), common,
                     len(by_firmware[common]), _slowdown(facts, by_firmware[common])))
+    if not different:
+        return None
+    first = different[0]
     return Seen('; '.join(texts), 'ceph device get-health-metrics %s; if osd.%d has the older '
                 'firmware: ceph perfguard probe run latency --osd %d; update this drive alone, '
                 'with the tool of the vendor, and probe again; ceph perfguard probe compare '
                 '<before> <after>; unless it is slower, update the other drives, one host at a '
-                'time' % (shlex.quote(ids[first_osd]), first_osd, first_osd)) if texts else None
+                'time' % (shlex.quote(ids[first]), first, first))
 
 
 def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
@@ -69,8 +73,9 @@ def worn(facts: Facts) -> Optional[Seen]:
     osds_by_device = _osds_by_device(facts, slice(None))
     # Without drives of OSDs that are out, which were drained already.
     drives = facts.measured.drives or {}
-    wear = sorted((-(drive.wear_percent or 0), device) for device, drive in drives.items()
-                  if (drive.wear_percent or 0) >= WORN_PERCENT and device in osds_by_device)
+    wear = sorted((-drive.wear_percent, device) for device, drive in drives.items()
+                  if drive.wear_percent is not None and drive.wear_percent >= WORN_PERCENT
+                  and device in osds_by_device)
     if not wear:
         return None
     first = wear[0][1]
@@ -123,16 +128,17 @@ def shared_dbs(facts: Facts) -> Optional[Seen]:
 
 def small_dbs(facts: Facts) -> Optional[Seen]:
     """OSDs whose DB device is small for the size of their drive."""
-    small = [osd for osd in facts.inventory.osds if osd.db_bytes and osd.main_bytes
+    small = [(osd.osd, osd.db_bytes, osd.main_bytes) for osd in facts.inventory.osds
+             if osd.db_bytes and osd.main_bytes
              and osd.db_bytes < LEAST_DB_SHARE * osd.main_bytes]
     if not small:
         return None
-    first = small[0]
+    first, db_bytes, main_bytes = small[0]
     return Seen('the DB has less than %.0f %% of the size of the drive: %s; osd.%d: %s of %s' % (
-        100 * LEAST_DB_SHARE, osds_text(osd.osd for osd in small), first.osd,
-        bytes_text(first.db_bytes or 0), bytes_text(first.main_bytes or 0)),
+        100 * LEAST_DB_SHARE, osds_text(osd for osd, _, _ in small), first,
+        bytes_text(db_bytes), bytes_text(main_bytes)),
         'ceph tell osd.%d bluefs stats; ceph perfguard replace osd.%d, with a larger DB'
-        % (first.osd, first.osd))
+        % (first, first))
 
 
 def slow_rocksdb(facts: Facts) -> Optional[Seen]:
