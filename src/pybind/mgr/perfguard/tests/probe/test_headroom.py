@@ -66,6 +66,28 @@ def test_no_depth_is_fast_enough() -> None:
     assert capacity(points(), 0.9) is None
 
 
+def test_one_depth_does_not_show_whether_throughput_rises() -> None:
+    served = capacity(points(POINTS[:1]), 6.0)
+    assert served is not None and (served.ops.median, served.causes) == (1000.0, ())
+
+
+def test_only_depths_that_are_fast_enough_show_the_limit_of_the_client() -> None:
+    rows = [*points(POINTS[:4]), *points(POINTS[4:], limited=True)]
+    served = capacity(rows, 8.0)
+    assert served is not None and served.causes == ()
+    rows[3] = rows[3]._replace(client_limited=True)
+    served = capacity(rows, 8.0)
+    assert served is not None and served.causes == ('CLIENT_LIMITED',)
+
+
+def test_the_bounds_where_only_some_repetitions_are_fast_enough() -> None:
+    """The slowest are above the limit at the lowest depth already: their throughput there is the
+    lower bound."""
+    served = capacity(points(POINTS[:2], noise=0.5), 1.2)
+    assert served is not None
+    assert served.ops == pytest.approx(Measure(1200.0, 500.0, 3000.0))
+
+
 def test_a_curve_that_ends_early_is_a_lower_bound() -> None:
     served = capacity(points(POINTS[:3]), 6.0)
     assert served is not None and (served.ops.median, served.causes) == (3000.0, ('OPEN_END',))
@@ -146,14 +168,45 @@ def test_what_clients_did_beside_the_probe_is_served_as_well() -> None:
     assert row.used is not None and alike(row.used.median, 0.1)
 
 
-@pytest.mark.parametrize('change, size, osds, code', [
-    ({}, 16384.0, 12, 'UNLIKE_SIZE'), ({'ended': NOW - 40 * DAY}, 4096.0, 12, 'OLD'),
-    ({}, 4096.0, 13, 'OTHER_OSDS'), ({'pg_num': 32}, 4096.0, 12, 'OTHER_PGS')])
+@pytest.mark.parametrize('change, size, osds, code, text', [
+    ({}, 8193.0, 12, 'UNLIKE_SIZE', 'writes have 8193 bytes, those of probe 7 4096: the share is a '
+                                    'guess; probe with --bs 8193'),
+    ({}, 2047.0, 12, 'UNLIKE_SIZE', 'writes have 2047 bytes, those of probe 7 4096: the share is a '
+                                    'guess; probe with --bs 2047'),
+    ({'ended': NOW - 40.9 * DAY}, 4096.0, 12, 'OLD', 'probe 7 is 40 days old'),
+    ({'ended': NOW - 30 * DAY - 1}, 4096.0, 12, 'OLD', 'probe 7 is 30 days old'),
+    ({}, 4096.0, 13, 'OTHER_OSDS', 'the pool has 13 OSDs, and had 12 in probe 7'),
+    ({'pg_num': 32}, 4096.0, 12, 'OTHER_PGS', 'the pool has 64 PGs, and had 32 in probe 7')])
 def test_a_share_that_may_be_wrong_is_said_to_be(
-        change: Dict[str, Any], size: float, osds: int, code: str) -> None:
+        change: Dict[str, Any], size: float, osds: int, code: str, text: str) -> None:
     row = headroom(use(size=size), osds, [probed()._replace(**change)], NOW)
     assert codes(row) == [code] and not row.certain and row.used is not None
-    assert row.remarks[0].text
+    assert row.remarks[0].text == text
+
+
+@pytest.mark.parametrize('change, size, osds', [
+    ({}, 8192.0, 12), ({}, 2048.0, 12), ({'ended': NOW - 30 * DAY}, 4096.0, 12),
+    ({'osds': 0}, 4096.0, 13), ({'pg_num': 0}, 4096.0, 12)])
+def test_a_share_within_the_limits_or_of_unknown_conditions_is_certain(
+        change: Dict[str, Any], size: float, osds: int) -> None:
+    row = headroom(use(size=size), osds, [probed()._replace(**change)], NOW)
+    assert codes(row) == [] and row.certain
+
+
+@pytest.mark.parametrize('reads, writes, has_reads, remarks', [
+    (100.0, 900.0, False, []), (101.0, 899.0, False, ['READS_AS_WRITES']),
+    (900.0, 100.0, True, []), (899.0, 101.0, True, ['NO_WRITE_CURVE'])])
+def test_a_tenth_of_the_operations_does_not_matter(
+        reads: float, writes: float, has_reads: bool, remarks: List[str]) -> None:
+    row = headroom(use(reads=reads, writes=writes), 12,
+                   [probed('read' if has_reads else 'write')], NOW)
+    assert codes(row) == remarks
+
+
+def test_the_doubts_about_a_direction_count_from_a_tenth_of_the_operations() -> None:
+    both = [probed(), probed('read', ended=NOW - 40 * DAY)]
+    assert codes(headroom(use(reads=99.0, writes=901.0), 12, both, NOW)) == []
+    assert codes(headroom(use(reads=100.0, writes=900.0), 12, both, NOW)) == ['OLD']
 
 
 def test_the_curve_of_such_operations_is_chosen_and_of_these_the_newest() -> None:
@@ -169,7 +222,21 @@ def test_without_a_curve_or_a_depth_that_is_fast_enough_there_is_no_share() -> N
     for row in (headroom(use(), 12, [], NOW), headroom(use(p99_ms=0.5), 12, [probed()], NOW)):
         assert row.used is row.capacity is row.busiest is row.full_seconds is None
     assert codes(headroom(use(p99_ms=0.5), 12, [probed()], NOW)) == ['OVER_AT_ONCE']
-    assert 'probe run curve --pool rbd' in headroom(use(), 12, [], NOW).remarks[0].text
+    for row, text in (
+            (headroom(use(), 12, [], NOW),
+             'no probe has measured it: "ceph perfguard probe run curve --pool rbd"'),
+            (headroom(use(), 12, [probed('read')], NOW),
+             'writes were not probed: "ceph perfguard probe run curve --pool rbd"'),
+            (headroom(use(p99_ms=0.5), 12, [probed()], NOW),
+             'p99 is 1.0 ms at the lowest depth of probe 7: raise capacity_p99_ms to see a share'),
+            (headroom(use(reads=700.0), 12, [probed()], NOW),
+             'reads were not probed and count as writes: the share is an upper bound; "ceph '
+             'perfguard probe run curve --pool rbd --rw randread"'),
+            (headroom(use(p99_ms=30.0), 12, [probed()], NOW),
+             'probe 7 has not reached the p99: the share is an upper bound'),
+            (headroom(use(), 12, [replace_points(probed(), points(limited=True))], NOW),
+             'the CPU of probe 7 was the bottleneck: the share is an upper bound')):
+        assert [remark.text for remark in row.remarks] == [text]
 
 
 def test_a_pool_without_clients() -> None:
@@ -188,6 +255,10 @@ def test_when_it_is_full() -> None:
     # Not so far ahead.
     row = headroom(use(growth=LoadGrowth(30, 1.0), busiest=busiest), 12, [probed()], NOW)
     assert row.full_seconds is None
+    # Growth is extended to four times its history, here 120 days.
+    for per_day, seconds in ((2100 / 120, 120 * DAY), (2100 / 121, None)):
+        row = headroom(use(growth=LoadGrowth(30, per_day), busiest=busiest), 12, [probed()], NOW)
+        assert row.full_seconds == (None if seconds is None else pytest.approx(seconds))
     # It is full.
     row = headroom(use(growth=LoadGrowth(30, 1.0), busiest=Rates(0.0, 9000.0)), 12, [probed()], NOW)
     assert row.full_seconds == 0.0

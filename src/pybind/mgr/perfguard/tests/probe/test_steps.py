@@ -185,6 +185,8 @@ def test_refusals() -> None:
         'the probe would take 60 s (limit 59 s, probe_max_seconds)']
     assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
         "the probe would write 100.0 MiB, more than half of the pool's remaining quota of 0 B"]
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, -5) == [
+        "the probe would create 10 objects, more than half of the pool's remaining quota of 0"]
 
 
 def test_a_probe_does_not_bring_a_pool_to_its_quota() -> None:
@@ -214,5 +216,23 @@ def test_no_osd_is_filled_up_to_nearfull() -> None:
     shares = {osd: 0.2 * GIB for osd in range(4)}
     assert nearfull_osds(shares, space, 0.85) == [
         'osd.1 would be 86.0 % full with its share of 204.8 MiB (nearfull is 85.0 %)']
-    full = {osd: Space(GIB, GIB) for osd in range(9)}
-    assert len(nearfull_osds(dict.fromkeys(range(9), 1.0), full, 0.85)) == 6
+    # Exactly at the ratio, the OSD is nearfull.
+    assert nearfull_osds({0: 5.0}, {0: Space(100, 80)}, 0.85) == [
+        'osd.0 would be 85.0 % full with its share of 5 B (nearfull is 85.0 %)']
+    assert nearfull_osds({0: 4.9}, {0: Space(100, 80)}, 0.85) == []
+
+
+@pytest.mark.parametrize('osds, named_osds, rest', [
+    (5, 5, []), (6, 5, ['and 1 OSD more']), (9, 5, ['and 4 OSDs more'])])
+def test_of_many_osds_that_would_be_nearfull_five_are_named(
+        osds: int, named_osds: int, rest: Sequence[str]) -> None:
+    full = {osd: Space(GIB, GIB) for osd in range(osds)}
+    texts = nearfull_osds(dict.fromkeys(range(osds), 1.0), full, 0.85)
+    assert [text.split()[0] for text in texts[:named_osds]] == [
+        'osd.%d' % osd for osd in range(named_osds)]
+    assert texts[named_osds:] == rest
+
+
+def test_a_probe_that_stores_nothing_or_has_no_osds_fills_none() -> None:
+    assert shares_of(BUDGET, CLUSTER, (), 1) == {}
+    assert shares_of(BUDGET._replace(stored_bytes=0), CLUSTER, (0, 1), 1) == {}
