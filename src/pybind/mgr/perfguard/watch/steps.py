@@ -262,7 +262,7 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
         change.what, change.after, change.before, 'noticed at' if change.late else 'at',
         _clock(change.at)) for change in sorted(changes, key=lambda change: not change.late)]
     for step in steps:
-        ratio = step.after.rate / max(step.before.rate, 1e-9)
+        ratio = step.after.rate / step.before.rate
         if not 1 / LOAD_RATIO < ratio < LOAD_RATIO:
             causes.append('client load: %s %s per second instead of %s' % (
                 figure(step.after.rate), step.kind, figure(step.before.rate)))

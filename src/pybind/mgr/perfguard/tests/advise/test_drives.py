@@ -102,6 +102,13 @@ def test_how_many_dbs_a_device_may_have(number: int, device: str, is_reported: b
     assert (rules.shared_dbs(dbs_on(device, number)) is not None) is is_reported
 
 
+def test_the_first_of_several_versions_is_named() -> None:
+    versions = {4: '18.2.2', 6: '17.2.6'}
+    found = rules.slow_rocksdb(facts(osds=tuple(
+        OsdFacts(osd, distro='debian', version=version) for osd, version in versions.items())))
+    assert found is not None and found.seen == 'version 18.2.2 on debian: osd.4, osd.6'
+
+
 @pytest.mark.parametrize('distro, version, is_reported', [
     ('ubuntu', '15.2.17', True), ('ubuntu', '16.2.14', True), ('ubuntu', '16.2.15', False),
     ('debian', '17.2.7', True), ('debian', '17.2.8', False), ('ubuntu', '18.1.9', True),

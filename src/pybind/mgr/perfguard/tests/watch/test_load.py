@@ -52,6 +52,61 @@ def test_an_hour_with_few_readings_does_not_count() -> None:
     assert load.days == [] and load.growth(BEGIN + DAY) == LoadGrowth(0)
 
 
+@pytest.mark.parametrize('seconds, rows', [
+    (1800.0, [DayLoad(20000, 1, Rates(2.0, 0.0))]), (1799.0, [])])
+def test_an_hour_counts_from_half_of_it_on(seconds: float, rows: List[DayLoad]) -> None:
+    load = PoolLoad()
+    load.add(BEGIN, seconds, Rates(2.0 * seconds))
+    load.add(BEGIN + HOUR_SECONDS, 60.0, Rates())
+    assert load.days == rows
+
+
+def test_days_are_stored_when_one_begins_at_a_busier_hour_and_every_six_hours() -> None:
+    load = PoolLoad()
+    rates = [5.0, 5.0, 7.0, 1.0, 1.0, 7.0, 1.0, 8.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    stored = [load.add(BEGIN + HOUR_SECONDS * hour, HOUR_SECONDS, Rates(HOUR_SECONDS * rate))
+              for hour, rate in enumerate(rates)]
+    # Each hour is noted when the next one begins.
+    assert [hour - 1 for hour, is_new in enumerate(stored) if is_new] == [0, 2, 5, 7, 11]
+
+
+def test_the_rates_of_late_are_those_of_an_hour_that_is_long_enough() -> None:
+    load, rates = PoolLoad(), []
+    assert load.lately() == Rates()
+    for begin, seconds, ops in ((0.0, 60.0, 5.0), (60.0, 1740.0, 9.0), (3600.0, 1799.0, 2.0),
+                                (5399.0, 1.0, 2.0)):
+        load.add(BEGIN + begin, seconds, Rates(0.0, seconds * ops))
+        rates.append(load.lately().writes)
+    assert rates == pytest.approx([5.0, 8.866667, 8.866667, 2.0])
+
+
+@pytest.mark.parametrize('late, sized', [
+    (Rates(2.0, 4.0, 8192.0, 4096.0), Rates(7.0, 5.0, 7 * 4096.0, 5 * 1024.0)),
+    (Rates(0.0, 4.0, 0.0, 4096.0), Rates(7.0, 5.0, 0.0, 5 * 1024.0)),
+    (Rates(2.0, 0.0, 8192.0, 0.0), Rates(7.0, 5.0, 7 * 4096.0, 0.0))])
+def test_operations_have_the_mean_sizes_of_late(late: Rates, sized: Rates) -> None:
+    load = PoolLoad()
+    load.add(BEGIN, 1.0, late)
+    assert load.sized(7.0, 5.0) == sized
+
+
+def test_the_busiest_hour_of_seven_days_with_today() -> None:
+    load = PoolLoad()
+    load.load([DayLoad(day, 24, Rates(0.0, ops)) for day, ops in (
+        (19993, 9.0), (19994, 7.0), (20000, 5.0), (20001, 11.0))])
+    assert load.busiest(BEGIN).ops == 7.0  # neither a week ago nor tomorrow
+    assert load.busiest(BEGIN + DAY - 1.0).ops == 7.0
+    assert load.busiest(BEGIN + DAY).ops == 11.0
+
+
+@pytest.mark.parametrize('hours, number', [(20, 3), (19, 2)])
+def test_a_day_counts_for_growth_from_twenty_hours_on(hours: int, number: int) -> None:
+    load = PoolLoad()
+    load.load([DayLoad(19990, 24, Rates()), DayLoad(19991, 24, Rates()),
+               DayLoad(19999, hours, Rates())])
+    assert load.growth(BEGIN) == LoadGrowth(number)
+
+
 def test_growth_survives_a_failover_and_is_stored_a_few_times_a_day() -> None:
     load, stored = PoolLoad(), 0
     for hour in range(48):

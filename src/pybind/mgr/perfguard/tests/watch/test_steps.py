@@ -11,8 +11,8 @@ from perfguard.cluster.types import OptionChange, OsdMap, Pool
 from perfguard.tests.watch.test_controller import Watched
 from perfguard.watch.series import READ_NS, READS, HistoryPoint
 from perfguard.watch.steps import (AFTER_POINTS, LEAST_BEFORE_POINTS, Changes, ClusterChange,
-                                   KnownSteps, OsdRelease, Step, facts_of, of_options, step_of,
-                                   what_text, why_text)
+                                   KnownSteps, OsdRelease, ReleaseChange, Step, changes_around,
+                                   facts_of, of_options, step_of, what_text, why_text)
 from perfguard.watch.types import Flow
 
 from ..fakes.zones import in_zone
@@ -62,6 +62,48 @@ def test_what_is_no_step(latencies: List[float]) -> None:
     assert found(latencies) is None
 
 
+@pytest.mark.parametrize('latencies, ops, is_step', [
+    ([2.0] * LEAST_BEFORE_POINTS + [2.8] * AFTER_POINTS, 100.0, True),
+    ([2.0] * LEAST_BEFORE_POINTS + [2.8] * AFTER_POINTS, 99.0, False),
+    # At least 1.3 times as slow, and 0.1 ms.
+    ([2.0] * 60 + [2.601] * AFTER_POINTS, 6000.0, True),
+    ([2.0] * 60 + [2.599] * AFTER_POINTS, 6000.0, False),
+    ([0.2] * 60 + [0.301] * AFTER_POINTS, 6000.0, True),
+    ([0.2] * 60 + [0.299] * AFTER_POINTS, 6000.0, False),
+    # 90 % of the points are on their side of the middle.
+    ([2.0] * 9 + [3.0] * 2 + [2.0] * 9 + [2.8] * AFTER_POINTS, 6000.0, True),
+    ([2.0] * 9 + [3.0] * 3 + [2.0] * 8 + [2.8] * AFTER_POINTS, 6000.0, False),
+    ([2.0] * 60 + [2.8] * 6 + [2.0] + [2.8] * 4, 6000.0, True),
+    ([2.0] * 60 + [2.8] * 6 + [2.0] * 2 + [2.8] * 3, 6000.0, False),
+    # 70 % of the rise are within five points before and after the step.
+    ([2.0] * 57 + [2.21] * 3 + [2.8] * AFTER_POINTS, 6000.0, True),
+    ([2.0] * 57 + [2.22] * 3 + [2.8] * AFTER_POINTS, 6000.0, False),
+    ([2.0] * 58 + [2.22] * 2 + [2.8] * AFTER_POINTS, 6000.0, True),
+    ([2.0] * 60 + [2.54] * 3 + [2.8] * 8, 6000.0, True),
+    ([2.0] * 60 + [2.52] * 3 + [2.8] * 8, 6000.0, False),
+    # The first point after it is above the middle.
+    ([2.0] * 60 + [2.37] + [2.8] * (AFTER_POINTS - 1), 6000.0, True),
+    ([2.0] * 60 + [2.36] + [2.8] * (AFTER_POINTS - 1), 6000.0, False)])
+def test_the_limits_of_a_step(latencies: List[float], ops: float, is_step: bool) -> None:
+    assert (found(latencies, ops) is not None) is is_step
+
+
+def test_a_step_is_against_the_hour_before_it() -> None:
+    step = found([9.0] * 30 + [2.0] * 60 + [2.8] * AFTER_POINTS)
+    assert step is not None and step.before == Flow(100.0, 2.0)
+    step = found([2.0] * 10 + [2.1] * 60 + [2.8] * AFTER_POINTS)
+    assert step is not None and step.before.ms == pytest.approx(2.1)
+
+
+def test_time_without_operations_lies_between_the_hour_and_the_step() -> None:
+    latencies = [2.0] * 45 + [2.8] * AFTER_POINTS
+    with_idle = [point._replace(sums=(0.0,) * 4) if 40 <= number < 45 else point
+                 for number, point in enumerate(points(latencies))]
+    step = step_of(1, 'reads', with_idle, READS, READ_NS)
+    assert step is not None
+    assert (step.last_before, step.begin) == (START + 40 * MINUTE, START + 45 * MINUTE)
+
+
 @pytest.mark.parametrize('seed', range(3))
 def test_a_slow_rise_and_noise_are_no_steps(seed: int) -> None:
     for growth in (1.01, 1.0):
@@ -94,6 +136,27 @@ def test_changes_at_that_time() -> None:
         ('pg_num of pool p', '64', '128'), ('release of OSDs', '16', '18')]
     # While PGs moved in between, nothing is known of the time.
     assert len(changes.around(step(START - 420.0, START))) == 3
+
+
+@pytest.mark.parametrize('at, late, is_named', [
+    (START - 420.0, 0.0, True), (START - 420.1, 0.0, False),
+    (START + 120.0, 0.0, True), (START + 120.1, 0.0, False),
+    (START + 780.0, 660.0, True), (START + 780.1, 660.0, False)])
+def test_which_changes_are_at_the_time_of_a_step(at: float, late: float, is_named: bool) -> None:
+    change = ClusterChange(at, 'x', '1', '2', late)
+    assert changes_around([change], step(START - 300.0, START)) == [change] * is_named
+
+
+def test_what_may_change_the_latency() -> None:
+    pools = {number: Pool(number, 'p%d' % number, False, 3, 2, 0, 8 * number, 8, 8,
+                          flags=frozenset({'split_reads'} if number == 1 else ()))
+             for number in (1, 2)}
+    osdmap = OsdMap(9, frozenset(), pools, {}, {}, {}, {})
+    assert facts_of(osdmap, [('20.2.4', '6.8'), ('18.2.7', ''), ('20.2.4', '6.1')]) == {
+        'pg_num of pool p1': '8', 'pg_num of pool p2': '16', 'pools with ec_optimizations': '0',
+        'pools with split_reads': '1', 'OSDs that are up and in': '0',
+        'release of OSDs': '18.2.7 and 20.2.4', 'kernel of OSDs': '6.1 and 6.8'}
+    assert 'kernel of OSDs' not in facts_of(osdmap, [('20.2.4', '')])
 
 
 def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
@@ -150,6 +213,66 @@ def test_an_upgrade_may_be_why_latency_is_above_the_baseline(
         release: OsdRelease, minute: int, since: int, text: str) -> None:
     shown = release.upgrade_text(START + MINUTE * minute, START + MINUTE * since)
     assert shown.startswith(text) and bool(shown) == bool(text)
+
+
+@pytest.mark.parametrize('release, now, since, is_named', [
+    (DONE, 60 * MINUTE, 49 * MINUTE, True), (DONE, 60 * MINUTE, 49 * MINUTE - 1.0, False),
+    (DONE, 60 * MINUTE + 14 * 86400.0, 75 * MINUTE, True),
+    (DONE, 60 * MINUTE + 14 * 86400.0 + 1.0, 75 * MINUTE, False)])
+def test_how_long_an_upgrade_may_be_the_reason(
+        release: OsdRelease, now: float, since: float, is_named: bool) -> None:
+    assert bool(release.upgrade_text(START + now, START + since)) is is_named
+
+
+def test_the_release_of_the_osds_and_its_change() -> None:
+    assert BEGUN == OsdRelease(OLD, START + MINUTE * 60, None)
+    assert DONE == OsdRelease(NEW, 0.0, ReleaseChange(START + MINUTE * 60, OLD, NEW))
+    assert DONE.noted(START + MINUTE * 130, {NEW}) == DONE
+    # Another upgrade begins: the last one remains known until it is complete.
+    begun = DONE.noted(START + MINUTE * 200, {NEW, '21.2.0'})
+    assert begun == replace(DONE, begun=START + MINUTE * 200)
+    with in_zone('CET-1'):
+        assert begun.upgrade_text(START + MINUTE * 210, START + MINUTE * 200) == \
+            'OSDs are being upgraded from 20.2.4 since 2001-09-09 05:20:00 CET'
+        assert DONE.upgrade_text(START + MINUTE * 210, START + MINUTE * 200) == (
+            'OSDs were upgraded from 18.2.7 to 20.2.4, the first at 2001-09-09 03:00:00 CET: the '
+            'baseline may be from before')
+
+
+@pytest.mark.parametrize('name, value, shown', [
+    ('osd_x', '7' * 60, '7' * 60), ('osd_x', '7' * 61, '7' * 60 + '...'), ('osd_x', '', 'no value'),
+    ('osd_Auth_x', '7', 'a hidden value'), ('osd_token', '', 'no value')])
+def test_the_value_of_an_option_in_an_event(name: str, value: str, shown: str) -> None:
+    assert of_options([OptionChange(START, 'osd.3', name, '5', value)]) == [ClusterChange(
+        START, name + ' of osd.3', 'a hidden value' if 'hidden' in shown or name == 'osd_token'
+        else '5', shown)]
+
+
+@pytest.mark.parametrize('rate, is_named', [
+    (119.9, False), (120.0, True), (83.4, False), (83.3, True)])
+def test_another_load_is_named(rate: float, is_named: bool) -> None:
+    text = why_text([step()._replace(after=Flow(rate, 2.8))], [], True)
+    assert text == 'reads take 2.8 ms instead of 2 ms; ' + (
+        'changed at that time: client load: %.0f reads per second instead of 100' % rate
+        if is_named else 'no change at that time is known that may be the cause')
+
+
+def test_how_many_pools_and_changes_an_event_names() -> None:
+    steps = [step(begin=START + 60.0 * pool)._replace(pool=pool, after=Flow(100.0, 3.0 + pool))
+             for pool in range(11)]
+    changes = [ClusterChange(START, 'x%d' % number, '1', '2', float(number == 12))
+               for number in range(13)]
+    with in_zone('CET-1'):
+        what = what_text(steps[::-1], {pool: 'p%02d' % pool for pool in range(11)})
+        why = why_text(steps, changes, True)
+    assert what == (
+        'reads of pool p00 and reads of pool p01 and reads of pool p02 and reads of pool p03 and '
+        'reads of pool p04 and 6 more take 4 times as long since 02:00 CET')
+    latencies, _, causes = why.partition('; changed at that time: ')
+    assert latencies.count('instead of 2 ms') == 10 and latencies.endswith(' and 1 more')
+    # What was noticed late comes first.
+    assert causes.startswith('x12: 2 instead of 1, noticed at 02:00 CET; x0: 2 instead of 1, at ')
+    assert causes.endswith('x10: 2 instead of 1, at 02:00 CET and 1 more')
 
 
 def test_the_texts() -> None:
@@ -254,6 +377,17 @@ def test_steps_that_are_news() -> None:
                   first._replace(after=Flow(100.0, 3.5)), first._replace(after=Flow(100.0, 2.2)),
                   step(begin=START + 8 * 86400.0)):
         assert known.new_of([other]) == [other]
+
+
+@pytest.mark.parametrize('ms, seconds, is_news', [
+    (2.8, 0.0, False), (3.35, 0.0, False), (3.37, 0.0, True), (2.34, 0.0, False),
+    (2.33, 0.0, True), (2.8, 8 * 86400.0 - 1.0, False), (2.8, 8 * 86400.0, True)])
+def test_the_latency_and_the_time_of_a_step_that_recurs(
+        ms: float, seconds: float, is_news: bool) -> None:
+    known = KnownSteps()
+    known.new_of([step()])
+    other = step(begin=START + seconds)._replace(after=Flow(100.0, ms))
+    assert known.new_of([other]) == [other] * is_news
 
 
 def test_without_an_answer_of_the_mons_the_event_says_so() -> None:
