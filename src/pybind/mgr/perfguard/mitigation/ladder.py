@@ -546,7 +546,7 @@ def _accelerate(draft: _Draft) -> _Draft:
     if step is None:
         # The level may be one of mode observe, which had no effect: it takes effect now.
         pace = replace(pace, changed=draft.now, bound=policy.backfills)
-    if policy.mode != 'off' and not policy.backfills:
+    if not policy.backfills:
         return draft.with_pace(pace).limit(Rung.FASTER, why, '', recovery.NO_BOUND)
     if draft.view.schedulers is None or draft.view.config is None:
         return draft.need(Need.SCHEDULERS if draft.view.schedulers is None else Need.CONFIG)

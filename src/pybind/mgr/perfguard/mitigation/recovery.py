@@ -85,6 +85,8 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
     The level rises step by step while PGs wait for recovery and client latency leaves room, and
     falls as soon as clients feel it. `seconds`: for which PGs must have waited.
     """
+    # In mode off, the level is 0 even while the evidence is unknown.
+    pace = _at(pace, min(pace.level, level_limit), now)
     if signs.unknown:
         return pace, ''
     pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
@@ -99,8 +101,6 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
         if not pace.level or level_seconds < LOWER_SECONDS:
             return pace, ''
         return _at(replace(pace, felt_level=pace.level, felt=now), pace.level - 1, now), clients.why
-    if pace.level > level_limit:
-        return _at(pace, level_limit, now), ''
     was_felt_lately = bool(pace.felt_level) and now - pace.felt < FELT_SECONDS
     may_rise = (
         pace.level < level_limit and level_seconds >= RAISE_SECONDS

@@ -195,6 +195,22 @@ def test_by_default_it_is_only_said() -> None:
     assert world.stages() == {}
 
 
+@pytest.mark.parametrize('backfills, stage', [(8, 'would'), (0, 'limited')])
+@pytest.mark.parametrize('unknown, felt', [(True, False), (False, True)])
+def test_in_mode_off_nothing_is_said_or_stored(backfills: int, stage: str, unknown: bool,
+                                               felt: bool) -> None:
+    """Also while the evidence is unknown, and while clients feel a level that is not kept."""
+    world = Recovering(policy=replace(ACT, mode='observe', backfills=backfills))
+    world.run(int(SECONDS) + 2)
+    assert world.stages() == {'faster recovery': stage} and world.level == 1
+    world.policy = replace(world.policy, mode='off')
+    world.evidence, world.clients.felt = replace(WAITING, unknown=unknown), felt
+    number_of_events, last_id = len(world.events), world.state.last_id
+    world.run(30)
+    assert (world.stages(), world.level) == ({}, 0)
+    assert (len(world.events), world.state.last_id) == (number_of_events, last_id)
+
+
 def test_a_reason_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Recovering(policy=replace(ACT, backfills=0))
     world.run(50)
