@@ -311,7 +311,8 @@ class Mitigating:
             sets_options = step.rung in (Rung.SLOW, Rung.FASTER) and names
             is_in_database = step.stage is StepStage.HELD and all(
                 setting.held.seen for setting in step.settings)
-            if not sets_options or not is_in_database or step.id in self._checked_steps \
+            is_checked = step.differs or step.id in self._checked_steps
+            if not sets_options or not is_in_database or is_checked \
                     or now - step.since < APPLIED_SECONDS:
                 continue
             questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
@@ -323,14 +324,14 @@ class Mitigating:
 
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str],
                           crush: CrushRules) -> None:
-        """Note once which OSDs answered that they have other values than the mitigation has set,
-        and what precedes these."""
+        """Note which OSDs answered that they have other values than the mitigation has set, and
+        what precedes these."""
         other_values = {question: value for question, value in sorted(answers.items())
                         if not any(same_value(value, setting.held.put) for setting in step.settings
                                    if setting.name == question.option)}
         texts = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in other_values.items()]
-        if not texts or texts[0] in step.note:  # or noted already
+        if not texts:
             return
         entries = self._cluster.config_entries()
         note = 'not in force on all OSDs: ' + ', '.join(
@@ -338,7 +339,8 @@ class Mitigating:
             for text, (question, value) in zip(texts, other_values.items()))
         self._note(Event(ladder.MITIGATION, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
-            replace(any_step, note='; '.join(text for text in (any_step.note, note) if text))
+            replace(any_step, differs=True,
+                    note='; '.join(text for text in (any_step.note, note) if text))
             if any_step.id == step.id else any_step for any_step in self._state.steps)))
 
     def _published(self, now: float, present_evidence: Evidence, campaign: Campaign,

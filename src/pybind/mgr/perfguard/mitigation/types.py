@@ -88,6 +88,8 @@ class LadderStep:
     then: Optional[StepStage] = None
     #: Additional text.
     note: str = ''
+    #: Some OSDs have shown other values than those of `settings`; that is reported.
+    differs: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError."""

@@ -586,6 +586,28 @@ def test_an_option_that_an_osd_does_not_apply_is_reported() -> None:
     assert driver.rungs['slow recovery']['note'] == note and driver.told() == told
 
 
+def test_whether_it_is_reported_does_not_depend_on_the_text() -> None:
+    """Documents of versions without the field `differs` can be read: it is false in these."""
+    driver = climbed()
+    driver.cluster.osd_shows['osd_recovery_max_active'] = '3'
+    driver.run(15)
+    store, told = Store(driver.kv), driver.told()
+    document = store.get('mitigation')
+    assert document is not None
+    (row,) = [row for row in document['steps'] if row['rung'] == 'slow recovery']
+    assert row['differs'] is True
+    row['note'] = 'in other words'
+    store.put('mitigation', document)
+    driver.restart()
+    driver.run(20)
+    assert driver.rungs['slow recovery']['note'] == 'in other words' and driver.told() == told
+    del row['differs']
+    store.put('mitigation', document)
+    driver.restart()
+    driver.run(20)
+    assert driver.told() == [*told, told[-1]]
+
+
 @pytest.mark.parametrize('who, text', [
     ('osd.0', 'osd.0 shows osd_recovery_max_active 3 (set for osd.0)'),
     # The OSD shows another value than that entry has, or the entry is not for it.
