@@ -482,13 +482,14 @@ class Awaiting:
 
     def _send(self, action: SetOption) -> None:
         """Send the command that sets the option; the wait ends if the mons refuse it."""
+        assert self._record is not None
         outcome = execute(self._context.cluster, [action])
         for failure in outcome.failures:
             if failure != self._failure:
                 self._note(Event('failed', failure))
             self._failure = failure
         if outcome.refused:
-            self.end('the mons did not accept %s 0' % INITIAL_WEIGHT)
+            self.end('the mons did not accept %s 0' % INITIAL_WEIGHT, self._record.osds)
 
     def _look(self, observation: Observation) -> None:
         """Read which OSDs are new, at intervals."""

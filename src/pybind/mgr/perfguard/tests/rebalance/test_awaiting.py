@@ -260,6 +260,19 @@ def test_a_wait_expires() -> None:
     assert 'osd.8 keeps' not in str(driver.loop.status()) and Store(driver.kv).get('await') is None
 
 
+def test_osds_of_an_expired_wait_are_named_although_the_mons_refused_the_value_before() -> None:
+    driver = a_driver('osd', '1.5', settle=3600.0)
+    give(driver, within=60.0)
+    driver.cluster.add_waiting(1)
+    driver.cluster.refuse['config set osd_crush_initial_weight'] = 'read-only'
+    driver.run(70)
+    assert option(driver) == '0' and len(ends(driver)) == 1
+    driver.cluster.refuse.clear()
+    driver.run(5)
+    assert option(driver) == '1.5'
+    assert told(driver) == 'osd.8 keeps CRUSH weight 0 ("ceph perfguard expand" fills it)'
+
+
 def test_time_in_which_another_campaign_keeps_new_osds_empty_does_not_count() -> None:
     driver = a_driver()
     give(driver, within=200.0)
