@@ -97,8 +97,8 @@ def _conspicuous(health: DriveHealth) -> List[str]:
         facts.append('it has %s%s' % (
             plural(health.errors, 'media error'), ', %d of them in the last %.0f hours' % (
                 health.new_errors, health.hours) if health.new_errors else ''))
-    if (health.wear_percent or 0) >= WORN_PERCENT:
-        facts.append('%d %% of its life is used' % (health.wear_percent or 0))
+    if health.wear_percent is not None and health.wear_percent >= WORN_PERCENT:
+        facts.append('%d %% of its life is used' % health.wear_percent)
     if health.write_cache:
         facts.append('its volatile write cache is on')
     return facts

@@ -195,12 +195,12 @@ def test_which_pools_have_no_spare_failure_domain(
 def test_the_pool_that_limits_the_cluster_at_its_limit() -> None:
     assert rules.busiest_pool(capacities(('rbd', 0.79999))) is None
     found = rules.busiest_pool(capacities(
-        ('rbd', 0.8), ('logs', 0.4), ('old', 0.5), pools=(
+        ('rbd', 0.8), ('logs', 0.4), ('old', 0.75), pools=(
             PoolFacts(1, 'rbd', places=frozenset({('default', ''), ('flash', 'nvme')})),
             PoolFacts(2, 'logs', places=DISKS))))
     assert found == Seen(
         'pool rbd used 80 % of the operations that it serves at p99 2.5 ms, in the busiest hour of '
-        'seven days (probe 7); its OSDs have device class none, nvme; next is pool old, 50 %',
+        'seven days (probe 7); its OSDs have device class none, nvme; next is pool old, 75 %',
         'ceph perfguard pools --capacity; add OSDs of its device class (ceph perfguard expand)')
 
 

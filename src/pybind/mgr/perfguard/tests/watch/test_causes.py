@@ -143,6 +143,126 @@ def test_one_host_alone_is_behind_no_switch() -> None:
     assert switch_side(5, peer_pings((4, 5)), pings(osd4=60.0, osd5=60.0), PLACES) == ()
 
 
+@pytest.mark.parametrize('near, far, sides', [
+    # Two of three near OSDs are slow, and two of three far ones are not.
+    ((6, 7, 0), (1, 2, 4), True), ((6, 0, 1), (2, 3, 8), False), ((6, 7, 0), (1, 4, 8), True),
+    # The other side has one host; this side has one.
+    ((6, 7), (0, 1), False), ((4,), (0, 2), False), ((6, 7), (0, 2), True)])
+def test_the_sides_of_a_slow_link(near: Sequence[int], far: Sequence[int], sides: bool) -> None:
+    medians = pings(osd4=60.0, osd5=60.0, osd6=60.0, osd7=60.0)
+    reports = {**dict.fromkeys(near, 0.5), **dict.fromkeys(far, 60.0), 99: 60.0}
+    this_side = switch_side(5, {5: reports}, medians, PLACES)
+    assert [place.osd for place in this_side] == (
+        sorted({5, *near} & {4, 5, 6, 7}) if sides else [])
+    assert switch_side(3, {3: reports}, medians, PLACES) == ()  # its heartbeats are fast
+
+
+@pytest.mark.parametrize('seen, code, text', [
+    ({'slowdowns': PROCESS, 'ping_ms': pings(osd5=80.0)}, 'network',
+     'network, or an OSD that hangs briefly: heartbeat ping time 80 ms (median of all OSDs 0.5 '
+     'ms)'),
+    ({'slowdowns': PROCESS, 'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0)}, 'host_network',
+     'network of host h1: heartbeat ping time 80 ms (median of all OSDs 0.5 ms), as for most of '
+     'its OSDs'),
+    ({'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0)}, 'cpu',
+     'too little CPU or memory on host h1: heartbeat ping time 80 ms (median of all OSDs 0.5 ms), '
+     'and its store is slow as well'),
+    ({'ping_ms': pings(osd4=70.0, osd5=80.0)}, 'cpu',
+     'too little CPU or memory: heartbeat ping time 80 ms (median of all OSDs 0.5 ms), and its '
+     'store is slow as well'),
+    ({'slowdowns': PROCESS, 'ping_ms': pings(osd5=80.0), 'side': (PLACES[5], PLACES[6])}, 'switch',
+     'network between hosts h2, h3 and the others: heartbeat ping time 80 ms (median of all OSDs '
+     '0.5 ms), but fast among these hosts: check the switch or the link that they share'),
+    ({'fullness': 'nearfull'}, 'full', 'its device is nearfull'),
+    ({}, 'drive', 'its store is slow and nothing else explains that: check the drive (SMART, '
+     'kernel log)'),
+    ({'slowdowns': PROCESS}, 'process', 'its store is as fast as that of its peers: check the CPU '
+     'and memory of the OSD process'),
+    ({'slowdowns': {'replicated writes': 9.0, 'writes': 1.1}}, 'stalls', 'only the primaries of '
+     'its PGs see it as slow: it hangs briefly, or its network drops packets'),
+    ({'shared': HOST._replace(part=('rack', 'r1'))}, 'rack',
+     '4 of 4 OSDs in rack r1 are slow: check its switch, power and cooling')])
+def test_the_text_of_each_cause(seen: Dict[str, Any], code: str, text: str) -> None:
+    cause, = causes(replace(USUAL, **seen))
+    assert (cause.code, cause.text) == (code, text)
+
+
+def test_the_evidence_of_heartbeats() -> None:
+    slow = pings(osd4=70.0, osd5=80.12345, osd6=90.0)
+    host, = causes(replace(USUAL, slowdowns=PROCESS, ping_ms=slow))
+    assert host.evidence == {'ping_ms': 80.123, 'median_ping_ms': 0.5, 'host': 'h1',
+                             'osds': [4, 5, 6]}
+    cpu, = causes(replace(USUAL, ping_ms=slow))
+    assert cpu.evidence == dict(host.evidence, slowdowns={
+        'reads': 6.0, 'writes': 5.0, 'store commits': 7.0})
+    alone, = causes(replace(USUAL, slowdowns=PROCESS, ping_ms=pings(osd5=80.0)))
+    assert alone.evidence == {'ping_ms': 80.0, 'median_ping_ms': 0.5}
+
+
+@pytest.mark.parametrize('seen, code', [
+    # Two of three OSDs of a host, of two, and of four.
+    ({'slowdowns': PROCESS, 'host_osds': (4, 5, 6), 'ping_ms': pings(osd4=70.0, osd5=80.0)},
+     'host_network'),
+    ({'slowdowns': PROCESS, 'host_osds': (4, 5), 'ping_ms': pings(osd4=70.0, osd5=80.0)},
+     'host_network'),
+    ({'slowdowns': PROCESS, 'host_osds': (5,), 'ping_ms': pings(osd5=80.0)}, 'network'),
+    ({'slowdowns': PROCESS, 'ping_ms': pings(osd4=70.0, osd5=80.0)}, 'network'),
+    ({'kv_writes': KvWrites(1.0 * MIB, 0.5 * MIB, 0.5 * MIB)}, 'compaction'),
+    ({'kv_writes': KvWrites(1.0 * MIB - 1.0, 0.0, 0.0)}, 'drive'),
+    ({'kv_writes': KvWrites(4.0 * MIB, 2.0 * MIB + 1.0, 0.0)}, 'drive'),
+    ({'kv_writes': KvWrites(4.0 * MIB, 0.0, 2.0 * MIB + 1.0)}, 'drive'),
+    ({'load_ratio': 1.5}, 'load'), ({'load_ratio': 1.49}, 'drive'),
+    ({'load_ratio': 4.0, 'client_ratio': 2.0}, 'load'),
+    ({'load_ratio': 4.0, 'client_ratio': 1.99}, 'replicas'),
+    ({'load_ratio': 4.0, 'clients': loads(a=30, b=20)}, 'client'),
+    ({'load_ratio': 4.0, 'clients': loads(a=30, b=19)}, 'load'),
+    ({'load_ratio': 4.0, 'clients': loads(a=50)}, 'pool'),
+    ({'load_ratio': 4.0, 'clients': loads(a=49)}, 'load'),
+    ({'load_ratio': 4.0, 'clients': loads(a=50), 'objects': objects(x=25)}, 'object'),
+    ({'load_ratio': 4.0, 'clients': loads(a=50), 'objects': objects(x=24)}, 'pool'),
+    ({'load_ratio': 4.0, 'clients': loads(a=49), 'objects': objects(x=49)}, 'load'),
+    ({'work_known': False, 'fullness': 'full'}, 'full')])
+def test_the_limits_of_causes(seen: Dict[str, Any], code: str) -> None:
+    assert [cause.code for cause in causes(replace(USUAL, **seen))] == [code]
+
+
+def test_an_osd_of_unknown_work_has_no_slow_drive() -> None:
+    assert causes(replace(USUAL, work_known=False)) == ()
+
+
+@pytest.mark.parametrize('ratio, code', [(7.0, ['drive']), (7.01, [])])
+def test_from_which_slowdown_on_an_osd_is_slow(ratio: float, code: List[str]) -> None:
+    assert [cause.code for cause in causes(replace(USUAL, ratio=ratio))] == code
+
+
+def test_a_pool_and_an_object_without_a_known_name() -> None:
+    rows = [*loads(a=60), ClientLoad('b', 'x', 2, 5, 140), ClientLoad('b', 'x', 2, 6, 999)]
+    pool, = causes(OsdEvidence(5, STORE, load_ratio=3.0, clients=[
+        *rows, ClientLoad('c', 'y', 2, 5, 140)]))
+    assert (pool.text, pool.evidence) == (
+        'it serves 3.0 times the operations of its peers; 82 % are of pool 2',
+        {'load_ratio': 3.0, 'pool': '2', 'share': 0.824})
+    hot, = causes(OsdEvidence(5, STORE, load_ratio=3.456, clients=loads(a=300), objects=[
+        ObjectLoad('x', 1, 5, 200), ObjectLoad('x', 2, 5, 40), ObjectLoad('y', 1, 6, 999)]))
+    assert hot.text == ('it serves 3.5 times the operations of its peers; 67 % are on object x of '
+                        'pool 1')
+    assert hot.unnamed == ('it serves 3.5 times the operations of its peers; 67 % are on one object'
+                           ' of pool 1')
+    assert hot.evidence == {'load_ratio': 3.46, 'object': 'x', 'pool': '1', 'share': 0.667}
+    client, = causes(OsdEvidence(5, STORE, load_ratio=3.0, clients=loads(a=200, b=100)))
+    assert client.evidence['share'] == 0.667
+    assert client.unnamed == ('it serves 3.0 times the operations of its peers; one client sends '
+                              '67 % of the operations')
+
+
+@pytest.mark.parametrize('ops, share', [
+    ((25, 25), 0.5), ((25, 24), None), ((30, 19), None), ((40, 10), 0.8), ((24, 13, 13), None)])
+def test_from_which_share_on_a_client_is_heavy(ops: Sequence[int], share: Optional[float]) -> None:
+    heavy = heavy_clients(loads(**{'c%d' % number: count for number, count in enumerate(ops)}))
+    assert [(row.client, row.share, row.ops) for row in heavy] == (
+        [] if share is None else [('c0', share, ops[0])])
+
+
 def test_texts_give_the_evidence() -> None:
     client, = causes(OsdEvidence(5, STORE, load_ratio=3.0,
                                  clients=loads(client_7=900, client_2=100)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the SMART data of a drive adds to the cause that names it."""
 from dataclasses import replace
-from typing import Dict, Optional, Set
+from typing import Any, Dict, Optional, Set
 
 import pytest
 
@@ -44,14 +44,44 @@ def test_firmware_that_slow_drives_alone_have(old: Set[int], slow: Set[int], sai
     assert text(evidence) == said
 
 
+@pytest.mark.parametrize('slow, others, said', [
+    # A chance of 1 in 20, and of 1 in 19.
+    ({'OLD': 1}, {'NEW': 19}, '1 slow OSD of this drive model has firmware OLD; 19 of 19 others '
+                              'have NEW'),
+    ({'OLD': 1}, {'NEW': 18}, 'its SMART data shows no reason'),
+    ({'OLD': 2}, {'OLD': 1, 'NEW': 12, 'X': 12}, '2 slow OSDs of this drive model have firmware '
+                                                 'OLD; 12 of 25 others have X'),
+    ({'OLD': 2}, {'NEW': 1}, 'its SMART data shows no reason'),
+    ({'OLD': 2}, {'NEW': 38}, '2 slow OSDs of this drive model have firmware OLD; 38 of 38 others '
+                              'have NEW')])
+def test_from_which_chance_on_firmware_is_named(
+        slow: Dict[str, int], others: Dict[str, int], said: str) -> None:
+    evidence = DriveEvidence(replace(HEALTHY, firmware='OLD'), Firmwares(slow, others))
+    assert text(evidence) == 'slow; ' + said
+
+
+def test_firmware_is_counted_by_model_of_the_main_drives() -> None:
+    known = {'h1:sd0': HEALTHY, 'h1:sd1': replace(HEALTHY, firmware='OLD'),
+             'h1:sd2': replace(HEALTHY, device_id='N_S2'), 'h1:sd3': replace(HEALTHY, device_id=''),
+             'h1:nvme0': replace(HEALTHY, device_id='X_S9'), 'h1:sd5': HEALTHY}
+    places = {**{osd: PLACES[osd] for osd in range(5)}, 5: PLACES[5]._replace(devices=())}
+    assert firmwares(places, {1}, known) == {
+        'M': Firmwares({'OLD': 1}, {'NEW': 1}), 'N': Firmwares({}, {'NEW': 1})}
+    assert firmwares(places, {1}, {}) == {}
+
+
 @pytest.mark.parametrize('change, said', [
+    ({'wear_percent': 90}, '90 % of its life is used'),
+    ({'wear_percent': 89}, 'its SMART data shows no reason'),
+    ({'wear_percent': None}, 'its SMART data shows no reason'),
+    ({'hot_minutes': 1, 'hours': 23.6}, 'it was too hot for 1 minute of the last 24 hours'),
     ({'hot_minutes': 41}, 'it was too hot for 41 minutes of the last 24 hours'),
     ({'errors': 12}, 'it has 12 media errors'),
     ({'errors': 12, 'new_errors': 3}, 'it has 12 media errors, 3 of them in the last 24 hours'),
     ({'wear_percent': 96}, '96 % of its life is used'),
     ({'write_cache': True}, 'its volatile write cache is on'),
     ({'write_cache': True, 'errors': 1}, 'it has 1 media error; its volatile write cache is on')])
-def test_what_is_conspicuous(change: Dict[str, int], said: str) -> None:
+def test_what_is_conspicuous(change: Dict[str, Any], said: str) -> None:
     assert text(DriveEvidence(replace(HEALTHY, **change))) == 'slow; ' + said
 
 

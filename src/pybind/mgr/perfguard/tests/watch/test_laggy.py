@@ -8,7 +8,8 @@ import pytest
 from perfguard.cluster.types import OsdSet, PgCounts, Pressure, UnreadablePg
 from perfguard.watch.laggy import (HANGS, LOAD, LOST_RENEWAL, MECHANISM_TEXTS, MOST_LAGGY_PGS,
                                    MOST_SUSPECTS, NETWORK, NO_MECHANISM, LaggyEpisode, LaggyPg,
-                                   LaggyPgs, LaggySignals, Suspect, noted, suspects)
+                                   LaggyPgs, LaggySignals, Suspect, is_slow_ping, noted, slow_pings,
+                                   suspects, usual_ping_ms)
 
 NAN = float('nan')
 BUSY, IDLE = Pressure(0.88, 89.6), Pressure(0.11, 5.3)
@@ -159,6 +160,107 @@ def test_the_mechanism_is_what_the_evidence_says(
     if pressure is BUSY:
         assert 'messenger thread works 88 % of the time' in first.why
         assert 'operations wait 89.6 ms in its queue' in first.why
+
+
+@pytest.mark.parametrize('pressure, ping_ms, mechanism', [
+    (Pressure(0.7), 0.5, LOAD), (Pressure(0.69), 0.5, NO_MECHANISM),
+    (Pressure(0.3, 20.0), 900.0, NETWORK), (Pressure(0.31, 20.0), 900.0, NO_MECHANISM),
+    (Pressure(0.3, 20.1), 900.0, NO_MECHANISM), (Pressure(0.3, None), 900.0, NETWORK)])
+def test_how_busy_a_suspect_may_be(pressure: Pressure, ping_ms: float, mechanism: str) -> None:
+    cluster = Osds(12, 192)
+    signals = cluster.seen(cluster.stopped(5), None, {}, {**PINGS, 5: ping_ms}, {5: pressure})
+    assert suspects(signals)[0].mechanism == mechanism
+
+
+#: Two OSDs with laggy PGs, one of them with five PGs of ten laggy ones.
+PARTS = {1: PgCounts(total=20, laggy=4, wait=1), 2: PgCounts(total=10, laggy=10),
+         3: PgCounts(total=9)}
+
+
+def led(by_1: int, by_2: int) -> List[LaggyPg]:
+    return [LaggyPg('1.%x' % number, 1 if number < by_1 else 2, (1, 2), 100.0)
+            for number in range(by_1 + by_2)]
+
+
+@pytest.mark.parametrize('signals, rated', [
+    (LaggySignals(10, PARTS), [
+        Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs'),
+        Suspect(1, 0.275, 'in the acting set of 5 of 10 laggy PGs')]),
+    # Four PGs are too few of ten to tell a lost renewal.
+    (LaggySignals(10, PARTS, led(0, 4)), [
+        Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs, primary of 4 of the 4 known'),
+        Suspect(1, 0.325, 'in the acting set of 5 of 10 laggy PGs, primary of none of the 4 '
+                'known')]),
+    (LaggySignals(10, PARTS, led(1, 4), pressures={2: IDLE}), [
+        Suspect(2, 0.82, 'in the acting set of 10 of 10 laggy PGs, primary of 4 of the 5 known, '
+                'its busiest messenger thread works 11 % of the time, operations wait 5.3 ms in '
+                'its queue, answers heartbeats and reports: a read lease renewal was probably lost',
+                'force a new interval, which renews the leases: "ceph pg repeer 1.1", likewise for '
+                'the other PGs', LOST_RENEWAL),
+        Suspect(1, 0.315, 'in the acting set of 5 of 10 laggy PGs, primary of 1 of the 5 known')]),
+    # Three of five PGs are too few for one primary.
+    (LaggySignals(10, PARTS, led(2, 3), pressures={2: Pressure(0.2)}), [
+        Suspect(2, 0.64, 'in the acting set of 10 of 10 laggy PGs, primary of 3 of the 5 known, '
+                'its busiest messenger thread works 20 % of the time'),
+        Suspect(1, 0.305, 'in the acting set of 5 of 10 laggy PGs, primary of 2 of the 5 known')]),
+    (LaggySignals(10, PARTS, silent={1: 31.0, 3: 20.4}, ping_ms={1: 900.0, 2: 90.0, 3: 4.0}), [
+        Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs'),
+        Suspect(1, 0.575, 'in the acting set of 5 of 10 laggy PGs, no report for 31 s',
+                'osd.1 hangs or its host is unreachable: check both; "ceph osd down 1" makes its '
+                'PGs peer without it', HANGS),
+        Suspect(3, 0.3, 'in the acting set of 0 of 10 laggy PGs, no report for 20 s',
+                'osd.3 hangs or its host is unreachable: check both; "ceph osd down 3" makes its '
+                'PGs peer without it', HANGS)]),
+    (LaggySignals(10, PARTS, ping_ms={1: 10.1, 2: 10.0, 3: 0.5, 4: 0.6, 5: 0.6}), [
+        Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs'),
+        Suspect(1, 0.475, 'in the acting set of 5 of 10 laggy PGs, heartbeat ping time 10 ms '
+                '(median of all OSDs 0.6 ms)', 'check the network and the load of the host of '
+                'osd.1')]),
+    (LaggySignals(10, PARTS, pressures={1: BUSY}), [
+        Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs'),
+        Suspect(1, 0.475, 'in the acting set of 5 of 10 laggy PGs, its busiest messenger thread '
+                'works 88 % of the time, operations wait 89.6 ms in its queue',
+                'let clients write less at a time, or give its messenger more threads: "ceph '
+                'config set osd ms_async_op_threads 6", then restart it', LOAD)])])
+def test_how_suspects_are_rated(signals: LaggySignals, rated: List[Suspect]) -> None:
+    assert list(suspects(signals)) == rated
+
+
+@pytest.mark.parametrize('total, known, is_named', [
+    (1, 1, False), (2, 2, True), (4, 2, True), (5, 2, False), (1000, 100, True),
+    (1000, 99, False)])
+def test_how_many_laggy_pgs_must_be_known_for_a_lost_renewal(
+        total: int, known: int, is_named: bool) -> None:
+    """Half of them, of those that are kept."""
+    signals = LaggySignals(total, PARTS, led(0, known), pressures={2: IDLE})
+    assert (suspects(signals)[0].mechanism == LOST_RENEWAL) is is_named
+
+
+def test_where_several_pgs_were_laggy_before_their_counts_each_is_whole() -> None:
+    """Counts of another moment: more PGs of an OSD are laggy than there are in all."""
+    only, = suspects(LaggySignals(2, {1: PgCounts(total=8, laggy=4)}))
+    assert only == Suspect(1, 0.55, 'in the acting set of 4 of 2 laggy PGs')
+
+
+@pytest.mark.parametrize('ping_ms, usual_ms, is_slow', [
+    (10.0, 0.5, False), (10.01, 0.5, True), (10.01, 2.0, True), (50.0, 10.0, False),
+    (50.01, 10.0, True)])
+def test_when_heartbeats_are_slow(ping_ms: float, usual_ms: float, is_slow: bool) -> None:
+    assert is_slow_ping(ping_ms, usual_ms) is is_slow
+
+
+def test_the_usual_time_of_heartbeats() -> None:
+    assert usual_ping_ms({}) == 0.0 and usual_ping_ms({5: 7.0}) == 7.0
+    assert usual_ping_ms({1: 4.0, 2: 1.0, 3: 3.0}) == 3.0
+    assert slow_pings({1: 60.0, 2: 1.0, 3: 3.0, 4: 16.0, 5: 2.0}) == {1, 4}
+
+
+def test_the_text_of_an_episode() -> None:
+    episode = LaggyEpisode(1.0, 0.0, 3, HANGS, 'no report', 2.0)
+    assert episode.text() == \
+        'main suspect osd.3 (mechanism: it hangs, or is cut off from the network): no report'
+    assert episode._replace(mechanism='of a later release').text() == \
+        'main suspect osd.3 (mechanism: of a later release): no report'
 
 
 def test_in_a_flood_no_renewal_is_lost() -> None:
