@@ -9,7 +9,8 @@ import pytest
 
 from perfguard.cluster.types import Json
 from perfguard.probe.fio_json import direction, fio_json, share_below
-from perfguard.probe.types import Direction, Job, JobStep, Quantiles, Second, Stream, StreamResult
+from perfguard.probe.types import (Direction, Job, JobStep, Quantiles, Second, StepResult, Stream,
+                                   StreamResult)
 
 from ..fakes.probe_runs import MS, repeated, result
 
@@ -104,6 +105,67 @@ def test_numbers() -> None:
     assert read['seconds'] == [[1.0, 990, 4096000, 1000 * MS], [2.0, 1010, 4096000, 1000 * MS]]
     assert job['iodepth_level']['2'] == 100.0 and sum(job['iodepth_level'].values()) == 100.0
     assert job['write']['iops'] == 0.0
+
+
+def test_a_whole_entry() -> None:
+    """Writes are the shorter of the two, and their latency was not measured."""
+    job = replace(READ, name='mixed', rw='randrw', iodepth=64, ramp_time=0.25)
+    latency = Quantiles(1500, 9 * MS, 2.5 * MS, 0.5 * MS, {'50.000000': 2 * MS,
+                                                           '99.000000': 8 * MS})
+    read = Direction(300, 300 * 5000, 3000 * MS, latency, (
+        Second(1.0, 90, 450000, 1), Second(2.0, 110, 550000, 2), Second(3.0, 100, 500000, 3)))
+    write = Direction(100, 100 * 5000, 2500 * MS)
+    measured = StepResult((StreamResult('0', read, write), StreamResult('1')), cpu_user=0.6,
+                          cpu_system=0.3, cpu_share=0.4, engine='native')
+    step = JobStep(job, (Stream('0', ()), Stream('1', ())), 3)
+    found, idle = fio_json(STARTED, [step], [measured])['jobs']
+    none: Json = {'min': 0, 'max': 0, 'mean': 0.0, 'stddev': 0.0, 'N': 0}
+    lat_ns: Json = {'min': 1500, 'max': 9 * MS, 'mean': 2.5 * MS, 'stddev': 0.5 * MS, 'N': 300}
+    assert found['read'] == {
+        'io_bytes': 1500000, 'io_kbytes': 1464, 'bw_bytes': 500000, 'bw': 488, 'iops': 100.0,
+        'runtime': 3000, 'total_ios': 300, 'short_ios': 0, 'drop_ios': 0, 'slat_ns': none,
+        'clat_ns': {**lat_ns, 'percentile': latency.percentile}, 'lat_ns': lat_ns,
+        'bw_min': 439, 'bw_max': 537, 'bw_agg': 100.0, 'bw_mean': 488.28125, 'bw_dev': 48.828125,
+        'bw_samples': 3, 'iops_min': 90, 'iops_max': 110, 'iops_mean': 100.0, 'iops_stddev': 10.0,
+        'iops_samples': 3,
+        'seconds': [[1.0, 90, 450000, 1], [2.0, 110, 550000, 2], [3.0, 100, 500000, 3]]}
+    nothing: Json = {
+        **dict.fromkeys(FIO_DIRECTION, 0), 'slat_ns': none, 'clat_ns': none, 'lat_ns': none}
+    assert found['trim'] == idle['trim'] == nothing
+    assert idle['read'] == idle['write'] == {**nothing, 'seconds': []}
+    assert found['write'] == {
+        **nothing, 'io_bytes': 500000, 'io_kbytes': 488, 'bw_bytes': 200000, 'bw': 195,
+        'iops': 40.0, 'runtime': 2500, 'total_ios': 100, 'clat_ns': {**none, 'N': 100},
+        'lat_ns': {**none, 'N': 100}, 'seconds': []}
+    for row, depth in ((found, '>=64'), (idle, None)):
+        assert row['iodepth_level'] == {
+            key: 100.0 if key == depth else 0.0 for key in '1 2 4 8 16 32 >=64'.split()}
+        assert row['iodepth_submit'] == row['iodepth_complete'] == {
+            key: 100.0 if key == '4' else 0.0 for key in '0 4 8 16 32 64 >=64'.split()}
+    assert {key: value for key, value in found.items() if not isinstance(value, (dict, list))} == {
+        'jobname': 'mixed', 'groupid': 0, 'error': 0, 'eta': 0, 'elapsed': 4, 'job_runtime': 3000,
+        'usr_cpu': 10.0, 'sys_cpu': 5.0, 'ctx': 0, 'majf': 0, 'minf': 0, 'latency_depth': 64,
+        'latency_target': 0, 'latency_percentile': 100.0, 'latency_window': 0, 'stream': '0',
+        'osd': None, 'part': '', 'repetition': 3, 'errors': 0, 'corrupt': 0, 'unfinished': 0,
+        'first_error': '', 'client_limited': False, 'engine': 'native'}
+    assert found['repetitions'] == [{
+        'repetition': 3, 'errors': 0, 'client_limited': False, 'cpu_share': 0.4, 'cut_short': '',
+        'read': {'iops': 100.0, 'bw_bytes': 500000, 'lat_ns': 2.5 * MS, 'p50_ns': 2 * MS,
+                 'p99_ns': 8 * MS},
+        'write': {'iops': 40.0, 'bw_bytes': 200000, 'lat_ns': None, 'p50_ns': None,
+                  'p99_ns': None}}]
+    # Classes of latency: 2 ms is the median, and 8 ms the 99th percentile.
+    assert [found['latency_ms'][key] for key in ('4', '10', '20', '2000', '>=2000')] == [
+        pytest.approx(49 / 3), pytest.approx(50 - 49 / 3), 0.0, 0.0, 0.0]
+    assert found['latency_ns']['1000'] == 0.0 and found['latency_us']['2'] > 0.0
+
+
+@pytest.mark.parametrize('depth, level', [
+    (1, '1'), (2, '2'), (3, '2'), (4, '4'), (7, '4'), (8, '8'), (16, '16'), (31, '16'), (32, '32'),
+    (63, '32'), (64, '>=64'), (4096, '>=64')])
+def test_classes_of_depth(depth: int, level: str) -> None:
+    job, = document(replace(READ, iodepth=depth))['jobs']
+    assert [key for key, share in job['iodepth_level'].items() if share] == [level]
 
 
 def test_job_options() -> None:
@@ -257,6 +319,11 @@ def test_a_short_last_second_does_not_count() -> None:
     assert (found['iops_min'], found['iops_samples']) == (100, 2)
     only = direction(replace(short, seconds=(Second(0.1, 10, 10, 1),)))
     assert (only['iops_min'], only['iops_max'], only['iops_samples']) == (100, 100, 1)
+    # Half a second suffices; one that is not after the one before has no length.
+    half = direction(replace(short, seconds=(Second(1.0, 90, 90, 1), Second(1.5, 100, 100, 1))))
+    assert (half['iops_min'], half['iops_max'], half['iops_samples']) == (90, 200, 2)
+    twice = direction(replace(short, seconds=(Second(1.0, 90, 90, 1), Second(1.0, 100, 100, 1))))
+    assert (twice['iops_max'], twice['iops_stddev'], twice['iops_samples']) == (90, 0.0, 1)
     assert found['clat_ns']['N'] == 210 and 'percentile' not in found['clat_ns']
     # Series that were thinned for the history.
     thin = direction(replace(short, seconds=(Second(2.0, 200, 200, 1), Second(4.0, 300, 300, 1))))
