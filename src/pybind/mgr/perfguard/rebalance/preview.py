@@ -486,6 +486,8 @@ class Preview:
             'weights': {'osd.%d' % osd: weight for osd, weight in self.change.weights.items()},
             **dict.fromkeys(KINDS_OF_DETAILS),
             **({self.details.key: self.details.shown} if self.details.key else {}),
+            # Whether the mapping is known, so that the pins can be sent with the change: over
+            # `bursts` epochs if they are many.
             'one_epoch': not self.no_outlook,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
@@ -497,6 +499,7 @@ class Preview:
             'shards': sum([len(move.targets) for move in moves]),
             'bytes': sum([move.bytes for move in moves]),
             'primaries_moving': sum([move.moves_primary for move in moves]),
+            # Why not in one epoch.
             'reason': self.no_outlook,
             'balanced': self.balanced and self.balanced.as_json(),
             'capacity': self.capacity and self.capacity.as_json(),
