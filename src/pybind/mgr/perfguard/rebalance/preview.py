@@ -363,7 +363,7 @@ class Preview:
     def all_risks(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """What the operator has to accept. A code may have several texts."""
         # PGs without pins of which each tranche moves a few, unless that takes too many tranches.
-        in_tranches = self._moved_by_weights(observation)
+        in_tranches = self._moving_unpinned(observation)
         if -(-len(in_tranches) // caps(options).pgs) > STEPS_MAX:
             in_tranches = []
         if order.verb == 'rollback':
@@ -444,21 +444,22 @@ class Preview:
         tranches, and the risks. `campaign`: the one that it has begun; None: none. `health`: the
         risks of the state of the cluster."""
         max_pins = pin_limit(options, observation.osdmap)
-        tranches, moving = 1, self._moved_by_weights(observation)
+        tranches, unpinned = 1, self._moving_unpinned(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
             max_moving = self.change.moving_at_once(
                 caps(options), observation.crush, 0 if self.outlook is None else mean_bytes(
-                    moving, self.outlook, observation))
-            tranches = max(-(-len(self.planned.pins) // max_pins), -(-len(moving) // max_moving))
+                    unpinned, self.outlook, observation))
+            tranches = max(-(-len(self.planned.pins) // max_pins), -(-len(unpinned) // max_moving))
         return {**self.as_json(order, campaign), **costs(observation, options),
                 'pin_limit': max_pins, 'moved_by_weights': dict(Counter(
-                    observation.osdmap.pools[pool_of(pgid)].name for pgid in moving)),
+                    observation.osdmap.pools[pool_of(pgid)].name for pgid in unpinned)),
                 'risks': risks_json([*health, *self.all_risks(order, observation, options)],
                                     order.accept),
                 'tranches': max(1, tranches)}
 
-    def _moved_by_weights(self, observation: Observation) -> List[str]:
-        """PGs without pins of which each tranche moves a few."""
+    def _moving_unpinned(self, observation: Observation) -> List[str]:
+        """PGs that cannot be pinned, since the mons keep no upmaps under their rule: each tranche
+        moves a few of them."""
         if self.outlook is None or not self.change.is_divisible(observation.crush):
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
