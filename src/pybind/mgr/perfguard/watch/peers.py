@@ -594,7 +594,8 @@ def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
 def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
            minority: bool) -> Optional[PeerFinding]:
     """Compare an OSD with the members of its group that do the same work, `kind`; None: it cannot
-    be compared. `utilisation`: of the group; `minority`: its model is a minority."""
+    be compared. `kind`: '' = client operations only; `utilisation`: of the group; `minority`: its
+    model is a minority."""
     if kind and group.channel == STORE_READS:
         # Deep scrub and backfill read more per operation than clients do.
         return None
@@ -610,22 +611,31 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
             return None
         comparison, fastest_ms = with_few
     else:
-        compared = compare(point, peers, chosen in (kind, EVERYONE))
+        compared = compare(point, peers, member=chosen in (kind, EVERYONE))
         if compared is None:
             return None
         comparison = compared
+    utilisation = max(utilisation, SMALL_UTILISATION if group.small else peers.utilisation)
+    allowance = _allowance(comparison, kind, chosen, peers.count, utilisation, minority)
+    return PeerFinding(group.channel, comparison, allowance, FLASH_EXCESS_MS
+                       if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS,
+                       fastest_ms=fastest_ms)
+
+
+def _allowance(comparison: PeerComparison, kind: str, chosen: str, members: int,
+               utilisation: float, minority: bool) -> float:
+    """By what factor an OSD may exceed its expected latency: its work, its model, and the queue at
+    its load may explain that much. `chosen`: the work of those that it is compared with, and
+    `members` their number."""
     allowance = MINORITY_ALLOWANCE if minority else 1.0
     if kind:
         allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
     if comparison.score > LEAST_SCORE:
         # The queues of few busy OSDs are unknown, so their work counts as load.
-        queue_unknown = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
+        queue_unknown = kind and (chosen != kind or members < SLOPE_MEMBERS)
         factor = BUSY_LOAD if queue_unknown else CAPACITY
-        utilisation = max(utilisation, SMALL_UTILISATION if group.small else peers.utilisation)
         allowance = max(allowance, queue_allowance(utilisation, comparison.load_ratio, factor))
-    return PeerFinding(group.channel, comparison, allowance, FLASH_EXCESS_MS
-                       if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS,
-                       fastest_ms=fastest_ms)
+    return allowance
 
 
 def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:
