@@ -194,8 +194,9 @@ class Sensors:
         read = self._ops(name, 'osd.op_r_latency')
         if read is None:
             return None
+        reported_at, reads = read
         return OsdCounters(
-            read[0], read[1], self._sum(name, 'osd.op_w_latency'),
+            reported_at, reads, self._sum(name, 'osd.op_w_latency'),
             self._sum(name, 'osd.op_w_process_latency'),
             self._sum(name, 'osd.op_w_prepare_latency'), self._commit(name),
             self._sum(name, 'bluestore.read_lat'), self._gauge(name, 'osd.numpg'),
