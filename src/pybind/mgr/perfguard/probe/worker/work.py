@@ -168,8 +168,8 @@ class Work:
         #: Objects that were prefilled, and their bytes.
         self._written: Dict[str, int] = {}
         self._core: Optional[Core] = None
-        #: Streams of completed steps.
-        self._ended_streams: List[Streams] = []
+        #: Streams of the latest step; empty before the first one.
+        self._latest_streams: List[Streams] = []
         self._image: Optional[Image] = None
         #: The last call of _unless_cancelled, which may continue after a cancellation.
         self._librados_call: 'Future[Any]' = Future()
@@ -260,7 +260,7 @@ class Work:
         return remove_images(ioctx, self._request.prefix, until)
 
     def _open_operations(self) -> int:
-        return sum(streams.in_flight() for streams in self._ended_streams)
+        return sum(streams.in_flight() for streams in self._latest_streams)
 
     def _steps(self, connection: Connection) -> None:
         """Measure the steps one after the other, each with its objects written before."""
@@ -323,19 +323,21 @@ class Work:
             raise Cancelled()
 
     def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Measure one step and send its result. Raises Failed if operations have no answer: later
-        steps would count them as well."""
+        """Measure one step and send its result. Raises Failed at the time limit, and if operations
+        have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
-        for streams in self._ended_streams:
+        # Not earlier: if no step had followed, _clean would have counted their open operations.
+        for streams in self._latest_streams:
             streams.free()
         timing = _timing(step)
         streams = self._streams(ioctx, step, payload, timing, index)
-        self._ended_streams = [streams]
+        self._latest_streams = [streams]
         if step.job.ramp_time:
             self._output.say('step', index=index, state='ramp')
         stepping = Stepping(streams, timing, self._stop_at, self._input)
         result = stepping.run(lambda: self._output.say('step', index=index, state='run'))
+        # Hosts that measure together merge their latency counts.
         self._output.say('result', index=index, result=encode(
             result if self._request.meeting else result.with_directions(_without_counts)))
         if self._input.cancelled.is_set():
