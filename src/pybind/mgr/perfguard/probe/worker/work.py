@@ -300,7 +300,8 @@ class Work:
         return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Write the objects that a step reads, unless they have their size already."""
+        """Write the objects of a step, even if it only writes, unless they have their size
+        already."""
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
                  if self._written.get(name) != object_bytes]
