@@ -7,7 +7,8 @@ import pytest
 
 from perfguard.probe.expectations import (ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout,
                                           capacity_of, expect, expected_of, last_measured)
-from perfguard.probe.types import Job
+from perfguard.probe.records import CLIENTS
+from perfguard.probe.types import Job, Target
 
 from ..fakes.probe_records import IOPS, LATENCY, LINEAR, WRITING, run, step
 
@@ -38,6 +39,60 @@ def test_the_words() -> None:
     assert verdict(WRITING, 200, 'ssd')[1] == '200 IOPS; ssd: 300 IOPS to 2,500 IOPS at iodepth 1'
     assert verdict(LINEAR_WRITE, 10, 'hdd', Layout(6, 3))[1] == (
         '41.9 MB/s; hdd: 54 MB/s to 120 MB/s from 6 OSDs, 3 replicas')
+
+
+@pytest.mark.parametrize('device_class, job, iops, layout, why', [
+    ('hdd', LATENCY, 66, Layout(12, 3), '66 IOPS; hdd: 44 IOPS to 99 IOPS at iodepth 1'),
+    ('hdd', IOPS, 1300, Layout(12, 3),
+     '1,300 IOPS; hdd: 960 IOPS to 1,728 IOPS at depth 128 from 12 OSDs'),
+    ('hdd', DEEP_WRITE, 440, Layout(12, 3),
+     '440 IOPS; hdd: 320 IOPS to 576 IOPS at depth 128 from 12 OSDs, 3 replicas'),
+    ('hdd', DEEP_WRITE, 440, Layout(1), '440 IOPS; hdd: 80 IOPS to 144 IOPS at depth 128 from '
+                                        '1 OSD'),
+    ('hdd', DEEP_WRITE, 440, Layout(12, 1, 4, 2),
+     '440 IOPS; hdd: 107 IOPS to 192 IOPS at depth 128 from 12 OSDs, erasure coded 4+2'),
+    # 256 in flight, each as fast as one alone.
+    ('hdd', replace(IOPS, numjobs=2), 4000, Layout(600, 3),
+     '4,000 IOPS; hdd: 11,264 IOPS to 25,344 IOPS at depth 256 from 600 OSDs'),
+    ('ssd', DEEP_WRITE, 16000, Layout(60, 3),
+     '16,000 IOPS; ssd: 15,000 IOPS to 320,000 IOPS at depth 128 from 60 OSDs, 3 replicas'),
+    ('hdd', LINEAR, 100, Layout(60, 1, 4, 2),
+     '419 MB/s; hdd: 1,620 MB/s to 3,600 MB/s from 60 OSDs'),
+    ('hdd', LINEAR_WRITE, 100, Layout(60, 3),
+     '419 MB/s; hdd: 432 MB/s to 960 MB/s from 60 OSDs, 3 replicas'),
+    ('', LATENCY, 66, ONE, 'no expected values for device class (none)'),
+    ('ssd', LINEAR, 66, ONE, 'expected values exist for 4 KiB at iodepth 1 and 128, and for 4 MiB '
+                             'at iodepth 16 on disks')])
+def test_the_figures(device_class: str, job: Job, iops: float, layout: Layout, why: str) -> None:
+    assert verdict(job, iops, device_class, layout)[1] == why
+
+
+@pytest.mark.parametrize('iops, expected', [
+    (43, BELOW), (44, AS_EXPECTED), (99, AS_EXPECTED), (100, ABOVE)])
+def test_the_ends_of_a_range_are_as_expected(iops: float, expected: str) -> None:
+    assert verdict(LATENCY, iops, 'hdd')[0] == expected
+
+
+@pytest.mark.parametrize('changes, is_expected', [
+    ({'iodepth': 127}, False), ({'iodepth': 128}, True), ({'iodepth': 64, 'numjobs': 2}, True),
+    ({'iodepth': 2}, False), ({'bs': 4095}, False)])
+def test_small_operations_are_judged_at_depth_1_and_from_128_on(
+        changes: Dict[str, int], is_expected: bool) -> None:
+    assert (verdict(replace(IOPS, **changes), 100, 'hdd')[0] != NO_EXPECTATION) == is_expected
+
+
+def test_a_run_of_several_clients_is_not_judged() -> None:
+    record = run(1, [step(LATENCY, [66] * 9)])
+    assert expect(record, 'hdd', ONE)
+    assert expect(replace(record, setting={CLIENTS: '2'}), 'hdd', ONE) == ()
+
+
+def test_the_capacity_of_pools() -> None:
+    found = capacity_of(DISKS)
+    assert found is not None
+    assert found.read == (960.0, 1728.0) and found.write == (320.0, 576.0)
+    assert found.vms('linux') == pytest.approx((16.0, 28.8))
+    assert found.vms('windows') == pytest.approx((6.4, 11.52))
 
 
 def test_depth_one_does_not_add_up() -> None:
@@ -160,5 +215,13 @@ def test_the_last_probe_with_such_a_job_counts() -> None:
     pool = records[0].target.pool
     assert last_measured(records, pool, deep) == (2, 1100.0)
     assert last_measured(records, pool + 'x', deep) is None
+    assert last_measured([replace(records[1], setting={CLIENTS: '2'})], pool, deep) is None
+    one_by_one = replace(records[1], target=Target('osd', pool, (1,)))
+    assert last_measured([one_by_one], pool, deep) is None
+    for job in (replace(IOPS, rate_iops=10), replace(IOPS, iodepth=64), replace(IOPS, bs=8192),
+                replace(IOPS, rw='randwrite')):
+        assert last_measured([run(5, [step(job, [900] * 9)])], pool, deep) is None
+    both = replace(IOPS, iodepth=64, numjobs=2, size=1 << 30)
+    assert last_measured([run(6, [step(both, [900] * 9)])], pool, deep) == (6, 900.0)
     stopped = [records[0], replace(records[1], state='cancelled')]
     assert last_measured(stopped, pool, deep) == (1, 900.0)
