@@ -15,6 +15,7 @@ from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.report import bill_event
 from perfguard.rebalance.types import AUTOSCALE, NOREBALANCE_KEY, Holds, Phase
+from perfguard.watch.op_counts import Tail
 
 from ..fakes.driver import Driver
 from ..test_crash_matrix import small
@@ -88,6 +89,12 @@ def test_slow_writes_elsewhere_may_wait_for_replicas_that_move() -> None:
     assert account.slow == (600, 50, 110, 440)
 
 
+def test_slow_writes_are_unknown_without_a_quiet_share() -> None:
+    account = Account().moving(1, 2)
+    account.turn(sample(3, 0, writes=(9500, 500, 0)), sample(1, 0, writes=(900, 100, 0)))
+    assert account.slow == (600, 0, 0, 600)
+
+
 def test_reads_of_erasure_coded_pools_are_like_writes() -> None:
     account = Account([sample(-1, 9900, 100)]).moving(1, 2)
     account.turn(sample(3, 9500, 500), erasure=True)
@@ -132,6 +139,46 @@ def test_counts_from_before_the_campaign_are_left_out() -> None:
     assert account.slow == (0, 0, 0, 0)
     account.turn(sample(1, 900, 100, seconds=150.0))
     assert account.slow[0] == 100
+
+
+@pytest.mark.parametrize('cause, reads, writes', [
+    ({'osds': {1}}, 'moving', 'moving'), ({'osds': {2}}, 'away', 'away'),
+    ({'slow': {1}}, 'unsure', 'unsure'), ({'slow': {2}}, 'still', 'unsure'),
+    ({'slow': {2}, 'erasure': True}, 'unsure', 'unsure'),
+    ({'troubled': BEGIN + 102.0}, 'unsure', 'unsure')])
+def test_a_cause_counts_until_five_seconds_after_it(
+        cause: Dict[str, Any], reads: str, writes: str) -> None:
+    for seconds, groups in ((5.0, (reads, writes)), (5.5, ('still', 'still'))):
+        account = Account().turn(**cause)
+        account.turn(sample(1, 8, seconds=20.0, writes=(9, 0, 0)), seconds=20.0 + seconds)
+        assert account.bill.tails == {
+            groups[0] + ' reads': Tail(8), groups[1] + ' writes': Tail(9)}
+        assert any(account.bill.moving.read) == ('osds' in cause and seconds == 5.0)
+
+
+@pytest.mark.parametrize('seconds, group', [(5.0, 'moving'), (5.5, 'away')])
+def test_a_move_away_follows_one_here(seconds: float, group: str) -> None:
+    account = Account().turn(osds={1}).turn(osds={2})
+    account.turn(sample(1, 9, seconds=20.0), seconds=19.0 + seconds)
+    assert account.bill.tails == {group + ' reads': Tail(9)}
+
+
+@pytest.mark.parametrize('seconds, group', [(101.0, 'still'), (101.5, 'unsure')])
+def test_what_moved_is_known_since_the_first_turn_of_a_mgr(seconds: float, group: str) -> None:
+    account = Account().turn(sample(1, 9, seconds=seconds))
+    assert account.bill.tails == {group + ' reads': Tail(9)}
+
+
+@pytest.mark.parametrize('seconds, ops', [(204.0, 9), (205.0, 0)])
+def test_an_interval_counts_if_half_of_it_is_in_the_campaign(seconds: float, ops: int) -> None:
+    account = Account().turn(sample(1, 9, seconds=seconds))
+    assert sum(tail.ops for tail in account.bill.tails.values()) == ops
+
+
+@pytest.mark.parametrize('time, ops', [(BEGIN, 9), (BEGIN - 1.0, 0)])
+def test_operations_count_from_the_begin_of_the_campaign(time: float, ops: int) -> None:
+    rows = (ClientOps(1, 2, Ops(5, 9), Ops()),)
+    assert Account().turn(clients=Clients(time, 5.0, rows)).bill.ops == ops
 
 
 def test_another_mgr_does_not_know_what_moved_before() -> None:
@@ -218,6 +265,18 @@ def test_the_share_of_counted_operations() -> None:
     account.turn(clients=Clients(account.now + 1, 5.0, (
         ClientOps(1, 2, Ops(5, 60), Ops(5, 40)), ClientOps(1, 3, Ops(-1, 9), Ops(0, 0)))))
     assert account.bill.counted_ratio == 0.75
+    account.turn(sample(1, 9000), clients=Clients(account.now + 9, 5.0, (
+        ClientOps(1, 2, Ops(5, 60), Ops(5, 40)),), counted=(sample(1, 9000),)))
+    assert account.bill.counted_ratio == 1.0
+
+
+def test_times_are_summed_to_the_millisecond() -> None:
+    account = Account().turn(seconds=0.12345, phase=Phase.PINNING)
+    account.turn(seconds=0.0, phase=Phase.PINNED)
+    assert account.bill.phases == {'RELEASING': 1.0, 'PINNING': 0.123}
+    holds = Holds({BALANCER: Held('on', 'off')})
+    bill = account.bill.borrowing(holds, holds, 0.12345)
+    assert bill.settings == {BALANCER: BorrowedSetting('off', 0.123)}
 
 
 def borrowed(*turns: Tuple[Sequence[str], Sequence[str]]) -> Any:
@@ -239,6 +298,13 @@ def test_settings_are_borrowed_and_given_back() -> None:
 def test_settings_that_others_change_are_left() -> None:
     assert borrowed(([BALANCER], []), ([], [BALANCER]), ([], [])) == {
         BALANCER: BorrowedSetting('off', 10.0, held=False, left=True)}
+
+
+def test_an_autoscaler_that_others_change_is_not_another_setting() -> None:
+    pools = [AUTOSCALE + '1', AUTOSCALE + '2']
+    assert borrowed(([BALANCER, *pools], []), ([], pools[:1])) == {
+        BALANCER: BorrowedSetting('off', 10.0, held=False),
+        'pg_autoscale_mode': BorrowedSetting('off', 10.0, held=False, left=True)}
 
 
 def test_autoscalers_of_all_pools_are_one_setting() -> None:
