@@ -105,7 +105,53 @@ def test_notes() -> None:
     limited = [measure(replace(JOB, iodepth=depth), ideal(depth), limited=depth >= 64)
                for depth in DEPTHS]
     found, = curves(record(limited))
-    assert 'at depth 64, 128' in found.notes[0]
+    assert found.notes == ('the CPU of the probe process was the bottleneck at depth 64, 128: the '
+                           'cluster may be faster',)
+
+
+def of(iops: Sequence[Tuple[int, float]]) -> Curve:
+    """One repetition of each (depth, IOPS)."""
+    found, = curves(record([measure(replace(JOB, iodepth=depth), rate) for depth, rate in iops]))
+    return found
+
+
+@pytest.mark.parametrize('last, notes', [
+    (1050.0, ()),
+    (1051.0, ('throughput still rises at depth 16: the cluster can do more',))])
+def test_throughput_still_rises_from_5_per_cent_on(last: float, notes: Sequence[str]) -> None:
+    assert of([(1, 400.0), (2, 800.0), (8, 1000.0), (16, last)]).notes == notes
+
+
+@pytest.mark.parametrize('factor, notes', [
+    (1.5, ()),
+    (1.51, ('the curve is uncertain: repetitions differ by more than 50 % at depth 16',))])
+def test_a_curve_is_uncertain_where_repetitions_differ_by_half(
+        factor: float, notes: Sequence[str]) -> None:
+    rates = [(1, 400.0), (2, 800.0), (8, 1000.0), (16, 1000.0)]
+    found, = curves(record([
+        *(measure(replace(JOB, iodepth=depth), rate) for depth, rate in rates),
+        measure(replace(JOB, iodepth=16), 1000.0 * factor, 1),
+        measure(replace(JOB, iodepth=16), 1000.0, 2)]))
+    assert found.notes == notes
+
+
+def test_four_depths_make_a_curve() -> None:
+    found = of([(8, 1000.0), (1, 400.0), (2, 800.0), (16, 1000.0)])
+    assert [point.depth for point in found.points] == [1, 2, 8, 16]
+    assert (found.bs, found.is_mixed, found.direction) == (4096, False, 'write')
+    assert (found.knee.depth, found.peak.depth) == (2, 8)
+    assert found.points[0] == (1, (400.0,) * 3, (2.5e6,) * 3, (7.5e6,) * 3, False, 1)
+
+
+def test_the_price_is_linear_between_two_depths() -> None:
+    # 900 of 1,000 IOPS are half way between 800 at 2.5 ms and 1,000 at 8 ms.
+    found = of([(1, 400.0), (2, 800.0), (8, 1000.0), (16, 1000.0)])
+    assert found.price == pytest.approx((900.0, 1000.0, 5.25e6, 8e6))
+    assert found.price is not None and found.price.times == pytest.approx(8 / 5.25)
+    # A depth exactly at the share is the beginning.
+    found = of([(1, 400.0), (2, 900.0), (8, 1000.0), (16, 1000.0)])
+    assert found.price is not None
+    assert found.price.from_latency_ns == pytest.approx(2e9 / 900)
 
 
 def test_streams_count_as_depth() -> None:

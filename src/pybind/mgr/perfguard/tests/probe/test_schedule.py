@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.errors import InvalidValue
 from perfguard.probe.orders import RunOrder
-from perfguard.probe.schedules import Schedule, due, schedule_of, schedule_to_json
+from perfguard.probe.schedules import Attempts, Schedule, due, schedule_of, schedule_to_json
 
 from ..fakes.zones import in_zone
 
@@ -112,6 +112,40 @@ def test_a_clock_that_was_put_back_stops_nothing_for_long() -> None:
     assert due([nightly], {'night': SUNDAY + 90 * DAY}, SUNDAY + 3 * HOUR) == ('night',)
 
 
+def test_a_wall_clock_that_was_set_moves_the_window() -> None:
+    """Both the last start and now are times of the clock before."""
+    nightly = schedule_of('night', RUN, NIGHT)
+    assert due([nightly], {}, SUNDAY + HOUR, clock_set=2 * HOUR) == ('night',)
+    assert due([nightly], {}, SUNDAY + 3 * HOUR, clock_set=3 * HOUR) == ()
+    last = {'night': SUNDAY - 22 * HOUR}
+    assert due([nightly], last, SUNDAY + 2 * HOUR) == ('night',)
+    assert due([nightly], last, SUNDAY, clock_set=26.0 * HOUR) == ('night',)
+    assert due([nightly], {'night': SUNDAY}, SUNDAY + HOUR, clock_set=2 * HOUR) == ()
+
+
+@pytest.mark.parametrize('words', [
+    {'begin_weekday': '6', 'end_weekday': '7'}, {'every_days': '366'}, {'begin_weekday': '0'}])
+def test_the_ends_of_ranges_are_valid(words: Dict[str, str]) -> None:
+    assert dict(schedule_of('x' * 64, RUN, words).times).items() >= words.items()
+
+
+def test_a_refused_schedule_is_tried_again_after_a_minute_and_reported_once_a_window() -> None:
+    attempts = Attempts()
+    assert list(attempts.next_ones(['a', 'b'], 0.0)) == ['a', 'b']
+    assert attempts.refused('a', 'PGs are moving') and not attempts.refused('a', 'and still are')
+    assert attempts.reasons == {'a': 'and still are'}
+    attempts.again('b')
+    assert list(attempts.next_ones(['a', 'b'], 59.0)) == ['b']
+    assert list(attempts.next_ones(['a', 'b'], 60.0)) == ['a']
+    assert not attempts.refused('a', 'x')
+    # The window has closed meanwhile.
+    assert list(attempts.next_ones([], 100.0)) == []
+    assert attempts.refused('a', 'x')
+    attempts.forget('a')
+    assert attempts.reasons == {} and attempts.refused('a', 'x')
+    assert list(attempts.next_ones(['a'], 101.0)) == ['a']
+
+
 def test_words() -> None:
     schedule = schedule_of('n', RunOrder(profile='quick', pool='rbd', store=True), NIGHT)
     assert schedule.run.trigger == 'n'
@@ -128,6 +162,8 @@ def test_words() -> None:
     ('n', {'begin_time': '0200', 'end_time': '0200'}, 'are both 0200: the time window never opens'),
     ('n', {'begin_weekday': 'monday'}, "begin_weekday is 'monday': must be a number from 0 to 6"),
     ('n', {'end_weekday': '8'}, "end_weekday is '8': must be a number from 0 to 7"),
+    ('n', {'begin_weekday': '7'}, "begin_weekday is '7': must be a number from 0 to 6"),
+    ('n', {'every_days': '367'}, "every_days is '367': must be a number from 1 to 366"),
     ('n', {'every_days': '0'}, "every_days is '0': must be a number from 1 to 366"),
     ('n', {'every_days': '9' * 5000}, 'every_days is'),
     ('n', {'every_days': '\u0663'}, 'every_days is')])
