@@ -236,9 +236,9 @@ def _maps(source: Source) -> Maps:
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     """The commands that pin all remapped PGs to where their data is."""
     # The largest dump is read first, so that it is alone in memory.
-    pgs = source.pgs(clean=False)
+    pgs = source.pgs(also_clean=False)
     maps = _maps(source)
-    apart = _warn_if_apart(pgs, maps.osdmap)
+    apart = _warn_if_dumps_differ(pgs, maps.osdmap)
     _warn_of_balancer(source)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
@@ -267,11 +267,11 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     """The commands that release PGs and what they move: those of the next batch (release), or of
     all batches (plan)."""
     only_next = args.command == 'release'
-    pgs = source.pgs(clean=True)
+    pgs = source.pgs(also_clean=True)
     maps = _maps(source)
     if maps.crush is None:
         raise BadInput('--crush-dump is required with --osd-dump')
-    _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
+    _warn_if_dumps_differ([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
     _refuse_or_warn(args.command, stops(maps, pgs) + [BALANCER_ON] * source.balances())
     plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs),
                      _pg_limit(args, source.config()))
@@ -279,15 +279,16 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     batches = _batches(plan, maps, caps, only_next, progress)
     movement = movement_of([move for batch in batches for move in batch], caps.pgs, caps.target)
     _summarize_release(args.command, plan, movement)
-    _name_empty(maps.crush, maps.osdmap, pgs)
+    _name_emptied_osds(maps.crush, maps.osdmap, pgs)
     all_entries: Dict[str, UpmapEntry] = {}
     command_batches = []
     for batch in batches:
         entries = plan.entries(move.pgid for move in batch)
         all_entries.update(entries)
-        awaited_osds = None if only_next else frozenset(
+        # A single batch does not wait.
+        receivers = None if only_next else frozenset(
             osd for move in batch for osd in move.targets)
-        command_batches.append(CommandBatch(list(commands(maps.osdmap, entries)), awaited_osds))
+        command_batches.append(CommandBatch(list(commands(maps.osdmap, entries)), receivers))
     return _printed(args, maps, {
         **_movement_json(movement, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
@@ -296,7 +297,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         Script(command_batches, repeated=only_next))
 
 
-def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
+def _name_emptied_osds(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
     """Name drained OSDs that are empty, without OSDs that are down: the sets of PGs do not contain
     these in any case."""
     empty = {osd for osd, weight in crush.weights().items() if is_tiny(weight)} - {
@@ -509,7 +510,7 @@ def _explain(outcome: str, reasons: Mapping[str, str]) -> None:
         say('%s more; --format json lists all' % plural(len(reasons) - MOST_REASONS, 'PG'))
 
 
-def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> List[str]:
+def _warn_if_dumps_differ(pgs: Sequence[PgSets], osdmap: OsdMap) -> List[str]:
     """Warn of PGs whose acting sets differ between the two dumps; returns these.
 
     The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree. PG stats

@@ -53,8 +53,8 @@ class Source(Protocol):
 
     def maps(self) -> Maps: ...
 
-    def pgs(self, clean: bool) -> List[PgSets]:
-        """Rows of the PG dump; `clean`: also those whose up set is their acting set."""
+    def pgs(self, also_clean: bool) -> List[PgSets]:
+        """Rows of the PG dump; `also_clean`: also those whose up set is their acting set."""
 
     def space(self) -> Dict[int, Space]: ...
 
@@ -106,10 +106,10 @@ class Dumps:
         crush = None if self._crush_dump is None else self._read(self._crush_dump, crush_rules)
         return Maps(osdmap, crush)
 
-    def pgs(self, clean: bool) -> List[PgSets]:
+    def pgs(self, also_clean: bool) -> List[PgSets]:
         assert self._pg_dump is not None
         rows: List[PgSets] = self._read(self._pg_dump, pg_sets,
-                                        keep_sets if clean else keep_remapped)
+                                        keep_sets if also_clean else keep_remapped)
         return rows
 
     def space(self) -> Dict[int, Space]:
@@ -267,8 +267,8 @@ class LiveCluster:
         return Maps(osdmap, crush, signals_of(
             health, states, osdmap, self._json('mon', _pool_bytes, prefix='df')))
 
-    def pgs(self, clean: bool) -> List[PgSets]:
-        rows: List[PgSets] = self._json('mgr', pg_sets, keep_sets if clean else keep_remapped,
+    def pgs(self, also_clean: bool) -> List[PgSets]:
+        rows: List[PgSets] = self._json('mgr', pg_sets, keep_sets if also_clean else keep_remapped,
                                         prefix='pg dump', dumpcontents=['pgs_brief'])
         return rows
 
