@@ -195,8 +195,18 @@ def test_the_evidence_of_heartbeats() -> None:
     cpu, = causes(replace(USUAL, ping_ms=slow))
     assert cpu.evidence == dict(host.evidence, slowdowns={
         'reads': 6.0, 'writes': 5.0, 'store commits': 7.0})
-    alone, = causes(replace(USUAL, slowdowns=PROCESS, ping_ms=pings(osd5=80.0)))
-    assert alone.evidence == {'ping_ms': 80.0, 'median_ping_ms': 0.5}
+    alone, = causes(replace(USUAL, slowdowns={**PROCESS, 'reads': 6.12345}, ping_ms={
+        **dict.fromkeys(range(12), 0.51234), 5: 80.0}))
+    assert alone.evidence == {'ping_ms': 80.0, 'median_ping_ms': 0.512}
+
+
+def test_figures_are_rounded_and_one_object_is_named() -> None:
+    process, = causes(replace(USUAL, slowdowns={**PROCESS, 'reads': 6.12345}))
+    assert process.evidence == {'slowdowns': {'reads': 6.12, 'writes': 5.0}}
+    replicas, = causes(replace(USUAL, load_ratio=3.0, client_ratio=1.12345))
+    assert replicas.evidence == {'load_ratio': 3.0, 'client_load_ratio': 1.12}
+    hot, = causes(replace(USUAL, load_ratio=3.0, clients=loads(a=100), objects=objects(x=50, y=50)))
+    assert hot.evidence['object'] == 'x'
 
 
 @pytest.mark.parametrize('seen, code', [
