@@ -222,14 +222,15 @@ def _without_gc() -> Iterator[None]:
 
 def _maps(source: Source) -> Maps:
     """The maps of the source. Raises BadInput if the commands of a plan would do harm."""
-    rival = source.rival()
-    if rival:
-        raise BadInput(rival)
+    # A campaign of the module would fight these commands.
+    campaign = source.module_campaign()
+    if campaign:
+        raise BadInput(campaign)
     maps = source.maps()
-    # Weights would be changed, and all pins would be refused.
-    why = unfit(maps.osdmap)
-    if why:
-        raise BadInput(why)
+    # The mons would change weights, and refuse all pins.
+    why_no_pins = unfit(maps.osdmap)
+    if why_no_pins:
+        raise BadInput(why_no_pins)
     return maps
 
 

@@ -44,7 +44,7 @@ class Maps:
 class Source(Protocol):
     """Each call reads; all raise BadInput."""
 
-    def rival(self) -> str:
+    def module_campaign(self) -> str:
         """Text on the campaign of the module that moves or pins PGs of this cluster; '': none is
         known."""
 
@@ -90,7 +90,7 @@ class Dumps:
         self._progress = progress
         self._check()
 
-    def rival(self) -> str:
+    def module_campaign(self) -> str:
         return ''  # dumps do not show it
 
     def balances(self) -> bool:
@@ -245,7 +245,7 @@ class LiveCluster:
     def balances(self) -> bool:
         return bool(self._json('mgr', _balances, prefix='balancer status'))
 
-    def rival(self) -> str:
+    def module_campaign(self) -> str:
         """Why the module perfguard of the cluster prevents this plan; '': it does not."""
         if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
             return ''
