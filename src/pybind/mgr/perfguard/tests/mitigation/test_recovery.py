@@ -8,9 +8,9 @@ import pytest
 from perfguard.errors import Code, Reason
 from perfguard.ledger import Ledger
 from perfguard.mitigation import controller, ladder, recovery
-from perfguard.mitigation.recovery import (FELT_SECONDS, KNOWN_SECONDS, MOST_RAISED, NO_BOUND,
-                                           RAISE_SECONDS, ROOM_SECONDS, fast_recovery, next_pace,
-                                           room)
+from perfguard.mitigation.recovery import (FELT_SECONDS, KNOWN_SECONDS, LOWER_SECONDS, MOST_RAISED,
+                                           NO_BOUND, RAISE_SECONDS, ROOM_SECONDS, fast_recovery,
+                                           next_pace, room)
 from perfguard.mitigation.report import mitigation_rows, reasons
 from perfguard.mitigation.types import ClientRoom, Evidence, Policy, RecoveryPace
 from perfguard.observation import Clients
@@ -329,7 +329,8 @@ def test_nothing_with_mclock() -> None:
 
 
 def test_masks_and_what_the_campaign_has_borrowed_are_named() -> None:
-    found = entries(osd_class_hdd__osd_max_backfills='3')
+    found = entries(osd_class_hdd__osd_max_backfills='3', osd__osd_recovery_sleep_hybrid='0.05',
+                    global__osd_max_backfills='2', osd_3__osd_recovery_priority='9')
     options = fast_recovery(found, WPQ, 1, 8, frozenset({'osd_recovery_sleep_hdd'}))
     assert set(changes(options)) == {('osd', 'osd_max_backfills'),
                                      ('osd', 'osd_recovery_sleep_hybrid')}
@@ -353,7 +354,7 @@ def test_a_level_is_a_multiple_of_what_was_found() -> None:
 def test_the_judgement_of_the_throttle() -> None:
     clients = Clients(time=100.0)
     before = ClientRoom(since=50.0, known=60.0)
-    fine = Pace(code=Code.LATENCY_OK, under=2, why='fine')
+    fine = Pace(code=Code.LATENCY_OK, under=1, why='fine')
     assert room(before, fine, clients, 101.0) == ClientRoom(50.0, False, 100.0, 'fine')
     assert room(ClientRoom(known=60.0), fine, clients, 101.0).since == 101.0
     # Close to the limit: neither.
@@ -365,11 +366,60 @@ def test_the_judgement_of_the_throttle() -> None:
     assert room(ClientRoom(), Pace(code=Code.NO_READINGS), Clients(), 101.0).known == 101.0
 
 
-def test_a_pace_needs_room_that_lasts() -> None:
-    pace = RecoveryPace(waiting=900.0)
-    short = ClientRoom(since=1000.0 - ROOM_SECONDS + 1, known=1000.0)
-    assert next_pace(pace, WAITING, short, frozenset(), 3, SECONDS, 1000.0)[0].level == 0
-    assert next_pace(pace, WAITING, short, frozenset(), 3, SECONDS, 1001.0)[0].level == 1
+NOW = 1e6
+#: Everything is as it must be for exactly long enough to raise the level.
+PACE = RecoveryPace(level=1, changed=NOW - RAISE_SECONDS, waiting=NOW - SECONDS)
+ROOM = ClientRoom(since=NOW - ROOM_SECONDS, known=NOW, why='latency is fine')
+FELT_ROOM = ClientRoom(felt=True, known=NOW, why='latency is high')
+RAISED = '4 PGs are degraded and waiting; latency is fine'
+TROUBLE = replace(WAITING, trouble=(Reason(Code.LAGGY, '1 PG is laggy'),))
+RAISES = tuple(NOW - 60.0 * number for number in range(1, MOST_RAISED))
+
+
+def after(pace: RecoveryPace, evidence: Evidence = WAITING, clients: ClientRoom = ROOM,
+          level_limit: int = 3) -> Tuple[RecoveryPace, str]:
+    return next_pace(pace, evidence, clients, frozenset(), level_limit, SECONDS, NOW)
+
+
+@pytest.mark.parametrize('pace, clients', [
+    (PACE, ROOM),
+    # The oldest raise is a day ago.
+    (replace(PACE, raised=(NOW - DAY, *RAISES)), ROOM),
+    (replace(PACE, felt_level=3, felt=NOW - 1.0), ROOM),
+    (replace(PACE, felt_level=2, felt=NOW - FELT_SECONDS), ROOM),
+    (PACE, ROOM._replace(known=NOW - KNOWN_SECONDS + 1.0))])
+def test_a_level_is_raised(pace: RecoveryPace, clients: ClientRoom) -> None:
+    raises = tuple(time for time in pace.raised if time != NOW - DAY)
+    assert after(pace, clients=clients) == (
+        replace(pace, level=2, changed=NOW, raised=(*raises, NOW)), RAISED)
+
+
+@pytest.mark.parametrize('pace, clients, level_limit', [
+    (replace(PACE, level=3), ROOM, 3), (PACE, ROOM, 1),
+    (replace(PACE, changed=PACE.changed + 1.0), ROOM, 3),
+    (replace(PACE, waiting=PACE.waiting + 1.0), ROOM, 3),
+    (replace(PACE, raised=(NOW - DAY + 1.0, *RAISES)), ROOM, 3),
+    (replace(PACE, felt_level=2, felt=NOW - FELT_SECONDS + 1.0), ROOM, 3),
+    (replace(PACE, felt_level=1, felt=NOW - 1.0), ROOM, 3),
+    (PACE, ROOM._replace(since=ROOM.since + 1.0), 3), (PACE, ROOM._replace(since=0.0), 3),
+    # OSDs and clients do not show the effect of the lower level yet.
+    (replace(PACE, changed=NOW - LOWER_SECONDS + 1.0), FELT_ROOM, 3)])
+def test_a_level_is_kept(pace: RecoveryPace, clients: ClientRoom, level_limit: int) -> None:
+    assert after(pace, clients=clients, level_limit=level_limit) == (pace, '')
+
+
+def test_a_level_is_lowered() -> None:
+    pace = replace(PACE, level=3, changed=NOW - LOWER_SECONDS)
+    assert after(pace, clients=FELT_ROOM) == (
+        replace(pace, level=2, changed=NOW, felt_level=3, felt=NOW), 'latency is high')
+    # No level is tried again for a while.
+    assert after(pace, TROUBLE) == (
+        replace(pace, level=0, changed=NOW, felt_level=1, felt=NOW), '1 PG is laggy')
+    at_rest = replace(pace, level=0)
+    assert after(at_rest, TROUBLE) == (at_rest, '1 PG is laggy')
+    assert after(pace, clients=ROOM._replace(known=NOW - KNOWN_SECONDS)) == (
+        replace(pace, level=0, changed=NOW), 'client latency is not known')
+    assert after(pace, level_limit=1) == (replace(pace, level=1, changed=NOW), '')
 
 
 # ---- in the loop

@@ -88,6 +88,8 @@ def test_a_sleep_for_all_drives_is_left_alone() -> None:
     assert sleeps(recovery) == {}
     assert recovery.remarks == ('osd_recovery_sleep of osd is 0.01 for every drive '
                                 'type and remains unchanged',)
+    # 0, the default, is the sleep of the type of each drive.
+    assert slow_recovery(entries(osd__osd_recovery_sleep='0'), {'wpq'}).remarks == ()
 
 
 def test_mclock_has_its_profile_alone() -> None:
@@ -103,6 +105,10 @@ def test_mclock_whose_limits_count() -> None:
         ('osd', 'osd_mclock_profile'): (None, 'high_client_ops'),
         ('osd', 'osd_max_backfills'): ('8', '1'),
         ('osd', 'osd_recovery_max_active'): (None, '1')}
+    found = entries(osd__osd_mclock_override_recovery_settings='false',
+                    osd__osd_fast_shutdown='true', osd__osd_max_backfills='8')
+    assert changes(slow_recovery(found, {'mclock_scheduler'})) == {
+        ('osd', 'osd_mclock_profile'): (None, 'high_client_ops')}
 
 
 def test_a_custom_profile_is_left_alone() -> None:
