@@ -9,7 +9,8 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdMap, Pool, Space
 from perfguard.rebalance import tables
-from perfguard.rebalance.capacity import Stand, compared, max_avail
+from perfguard.rebalance.capacity import Fill, PoolAvail, Stand, compared, max_avail
+from perfguard.rebalance.orders import DRAINED_WEIGHT
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import ToyMon, ToyOsd
 from perfguard.tests.fakes.straw_cluster import StrawCluster
@@ -96,6 +97,30 @@ def test_osds_without_weight_or_size_do_not_count() -> None:
     assert (before.osds, before.fill, before.fullest, before.pgs_mean) == (1, 0.5, 0, 9.0)
     assert (after.osds, after.fill, after.fullest, after.fullest_fill) == (2, 0.3, 0, 0.5)
     assert (after.pgs_min, after.pgs_mean, after.pgs_max) == (3, 6.0, 9)
+
+
+def test_each_device_class_and_pool_is_compared() -> None:
+    """OSD 2 of class hdd and the only one of class ssd are drained."""
+    def stand(*weights: float) -> Stand:
+        dump = ToyMon({osd: ToyOsd(osd, weight) for osd, weight in enumerate(weights)},
+                      3, ()).crush_dump()
+        dump['devices'] = [{'id': osd, 'name': 'osd.%d' % osd, 'class': 'ssd' if osd == 3 else
+                            'hdd'} for osd in range(4)]
+        return Stand(CrushRules.from_dump(dump), {
+            0: Space(3000, 900, 7), 1: Space(3000, 1000, 4), 2: Space(3000, 1000, 5),
+            3: Space(7000, 1000)})
+
+    pools = {2: replace(REP, id=2, name='ec', erasure=True, size=6, data_shards=4), 1: REP}
+    change = compared(OsdMap(1, frozenset(), pools, {}, {}, {}, {}),
+                      stand(0.5, 0.5, 0.5, 0.5), stand(0.5, 0.5, DRAINED_WEIGHT, 0.0))
+    assert change.classes == {
+        'hdd': (Fill(3, 9000, 2900, 0.3222, 1, 0.3333, 4, 5.3, 7),
+                Fill(2, 6000, 1900, 0.3167, 1, 0.3333, 4, 5.5, 7)),
+        'ssd': (Fill(1, 7000, 1000, 0.1429, 3, 0.1429, None, None, None),
+                Fill(0, 0, 0, None, None, None, None, None, None))}
+    # Until an OSD of 3000 bytes with 1000 in use has 2850: 4, and then just over 2 times 1850.
+    assert change.pools == (PoolAvail('rep', 7400 // 3, 3700 // 3, 1, 1),
+                            PoolAvail('ec', 7400 * 4 // 6, 3701 * 4 // 6, 1, 1))
 
 
 def test_nothing_is_known_of_osds_that_have_not_reported() -> None:
