@@ -282,8 +282,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
 
 
 def without_refused(holds: Holds, refused: Mapping[str, str]) -> Tuple[Holds, List[Event]]:
-    """`refused`: option -> why the mons did not accept it. The campaign continues without those
-    that are being set, not given back."""
+    """The holds with these options noted as refused, and an event for each new one: the campaign
+    continues without those that are being set, not given back. Their records stay until the next
+    reconcile. `refused`: option -> why the mons did not accept it."""
     names = [name for name, held in sorted(holds.mon.items()) if name in refused
              and not held.returning and name not in holds.refused]
     return replace(holds.give_up(*names), refused=holds.refused | set(names)), [
