@@ -704,7 +704,7 @@ def _aborting(draft: Draft) -> Draft:
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
     draft = drop_refused(draft)
-    held = _is_open(draft, unpinned)
+    held = _awaits_decision(draft, unpinned)
     if not held and _must_tidy(draft):
         return draft.report(_TIDYING)
     return _end(draft.set(held=held), Phase.ABORTED)
@@ -753,7 +753,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
         pinning=replace(campaign.pinning.tried_again(), goals=GoalsMark()))
 
 
-def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
+def _awaits_decision(draft: Draft, unpinned: Sequence[str]) -> bool:
     """Whether the operator has to decide how an aborted campaign ends. `unpinned`: PGs that only
     norebalance keeps in place."""
     change = draft.campaign.change
@@ -825,15 +825,17 @@ def _forget_unpinnable_except(draft: Draft, still_known: Sequence[str]) -> Draft
 
 
 def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
-    """Give back the settings that an aborted campaign does not need to keep every PG in place.
+    """Give back the settings that an aborted campaign does not need to keep every PG in place
+    until the operator has decided. `unpinned`: PGs that only norebalance keeps in place.
 
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
-    upmaps of its pool. norebalance stays only for PGs that have no pin.
+    upmaps of its pool. norebalance stays only for PGs that have no pin, and gives way to an
+    evacuation.
     """
     pinned = {pgid for pgid in (*draft.pins, *draft.new_pins) if pgid not in draft.unpins}
     draft = draft.set(left=draft.pin_count)
     return _borrow_settings(draft, norebalance=bool(unpinned) and not _yields_to_evacuation(draft),
-                            quiet=_is_open(draft, unpinned),
+                            quiet=_awaits_decision(draft, unpinned),
                             pools={*map(pool_of, pinned), *_begun_pools(draft)})
 
 
@@ -844,7 +846,7 @@ def _aborted(draft: Draft) -> Draft:
     draft = _forget_unpinnable_except(draft, [*unpinned, *_still_incomplete(draft)])
     draft = _keep_settings(draft, unpinned)
     campaign = draft.campaign
-    if not _is_open(draft, unpinned):
+    if not _awaits_decision(draft, unpinned):
         if not draft.in_force or _must_tidy(draft):
             return draft.report(_TIDYING if draft.in_force else _GIVING_BACK)
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
