@@ -75,8 +75,12 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 
 
 def _step(draft: Draft) -> Draft:
-    """The step of the present phase. If others have made the change impossible for which PGs move
-    first, no PG is released, and the campaign is aborted unless they may still undo that."""
+    """The step of the present phase.
+
+    PGs may move before the change for which they do. If others have meanwhile made that change
+    impossible, no PG is released, and the campaign is aborted, at once or, if they may still undo
+    that, after OVERTAKEN_SECONDS.
+    """
     change, phase = draft.campaign.change, draft.campaign.phase
     if change is None or not change.moving_first or phase not in (Phase.PINNED, *RELEASING_PHASES):
         return _STEPS[phase](draft)
