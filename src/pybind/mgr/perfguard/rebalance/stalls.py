@@ -194,7 +194,7 @@ def _sum(parts: Iterable[Ops]) -> Ops:
 
 def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:
     """Releases per second that the budget allows in a pool with active clients."""
-    return share * pg_num / max(0.001, CHANGES_PER_RELEASE * _seconds(stalls, fast))
+    return share * pg_num / (CHANGES_PER_RELEASE * _seconds(stalls, fast))
 
 
 def mean_stall_ms(stalls: Stalls, share: float, fast: bool) -> float:

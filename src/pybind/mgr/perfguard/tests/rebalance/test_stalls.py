@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Interval stalls: measured on a model of clients, budgeted by pool."""
 import random
-from typing import Dict, List, Optional, Tuple
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Clients, PoolClients
 from perfguard.rebalance.stalls import (BATCH_SECONDS, DEFAULT_SECONDS, FAST_SECONDS, SAVED_BATCHES,
-                                        IntervalChange, Stalls, credit, measure, note,
-                                        release_rate, spend,
+                                        IntervalChange, Stalls, affords, batch_pgs, batch_seconds,
+                                        credit, mean_stall_ms, measure, note, release_rate, spend,
                                         unsteady)
 
 PG_NUM, OSDS, PERIOD = 64, 16, 5.0
@@ -257,3 +258,178 @@ def test_pools_without_clients_have_no_budget_to_keep() -> None:
     assert spent(0.1, 1.0, 1.0) == 10 ** 9
     unseen = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 0.0)})
     assert 1 in credit(Stalls(), unseen, 1.0, 0.003, True).credits, 'silent, or not seen yet'
+
+
+# ---- The measurement, to the digit
+
+#: One PG of osd.0 went into another interval.
+CHANGED = Stalls(changes=(IntervalChange(97.0, 1, (0,)),))
+
+
+def ops(number: int, ms: float) -> Ops:
+    return Ops(int(number * ms * 1e6), number)
+
+
+#: 50 reads of osd.0 took 3 ms each, and 50 of osd.1 took 1 ms: 20 reads/s, and 0.1 s too much.
+READS = (ClientOps(1, 0, ops(50, 3.0), Ops()), ClientOps(1, 1, ops(50, 1.0), Ops()))
+
+
+def read(rows: Tuple[ClientOps, ...] = READS, pg_num: int = 1, **pool: Any) -> Clients:
+    """A reading of the seconds 95 to 100."""
+    return Clients(100.0, 5.0, rows, {1: PoolClients('rbd', pg_num, 20.0, **pool)})
+
+
+def sums(stalls: Stalls) -> Any:
+    return pytest.approx((stalls.excess, stalls.rates, stalls.seconds), rel=1e-9)
+
+
+@pytest.mark.parametrize('clients, excess, seconds', [
+    (read(), 0.1, 0.1),
+    # The baseline if that is lower: a slow OSD among the others must not hide a stall.
+    (read(read_baseline_ms=0.5), 0.125, 0.0125 ** 0.5),
+    (read(read_baseline_ms=2.0), 0.1, 0.1),
+    # Too few operations of other OSDs: only the baseline.
+    (read((READS[0], ClientOps(1, 1, ops(49, 1.0), Ops()), ClientOps(1, 0, ops(1, 3.0), Ops())),
+          read_baseline_ms=2.0), 0.051, 0.0051 ** 0.5),
+    # Reads and writes are compared with their like.
+    (read((ClientOps(1, 0, ops(50, 3.0), ops(50, 9.0)), ClientOps(1, 1, ops(50, 1.0), ops(50, 5.0)))
+          ), 0.3, 0.015 ** 0.5),
+    (read((ClientOps(1, 0, ops(1, 3.0), ops(99, 9.0)),), read_baseline_ms=1.0,
+          write_baseline_ms=5.0), 0.398, 0.0398 ** 0.5),
+    # No stall makes operations faster.
+    (read((READS[1]._replace(osd=0), READS[0]._replace(osd=1))), -0.1, 0.0),
+    # Counters that make no sense, and those of other pools, do not count.
+    (read((*READS, ClientOps(1, 2, Ops(-5, 9), Ops()), ClientOps(1, 3, Ops(), Ops(5, 0)),
+           ClientOps(2, 0, ops(999, 9.0), Ops()))), 0.1, 0.1)])
+def test_operations_of_changed_pgs_are_compared_with_others(clients: Clients, excess: float,
+                                                            seconds: float) -> None:
+    measured = measure(CHANGED, clients, 0.0)
+    assert measured.measured == 100.0
+    number = sum(row.read.number + row.write.number for row in clients.rows
+                 if row.pool == 1 and row.read.sane and row.write.sane)
+    assert (excess, number / 5.0, seconds) == sums(measured)
+
+
+@pytest.mark.parametrize('rows, pool', [
+    (READS[:1], {}),
+    ((ClientOps(1, 0, ops(50, 3.0), ops(1, 9.0)), READS[1]), {'read_baseline_ms': 1.0}),
+    ((READS[0], ClientOps(1, 1, ops(49, 1.0), Ops())), {'write_baseline_ms': 1.0})])
+def test_without_operations_to_compare_with_nothing_is_measured(rows: Any, pool: Any) -> None:
+    clients = read(rows, **pool)
+    assert measure(CHANGED, clients, 0.0) == replace(CHANGED, measured=100.0)
+    # Other pools are measured all the same.
+    other = tuple(row._replace(pool=2) for row in READS)
+    both = replace(clients, rows=(*clients.rows, *other), pools={
+        **clients.pools, 2: PoolClients('other', 1, 20.0)})
+    stalls = replace(CHANGED, changes=(*CHANGED.changes, IntervalChange(97.0, 2, (0,))))
+    assert (0.1, 20.0, 0.1) == sums(measure(stalls, both, 0.0))
+
+
+@pytest.mark.parametrize('time, excess, rates', [
+    (89.9, 0.9, 18.0), (90.0, 1.0, 18.0), (94.9, 1.0, 18.0), (95.0, 1.0, 38.0),
+    (99.9, 1.0, 38.0)])
+def test_a_change_counts_in_its_reading_and_its_aftermath(time: float, excess: float,
+                                                          rates: float) -> None:
+    """Earlier readings lose a tenth of their weight."""
+    before = Stalls(changes=(IntervalChange(time, 1, (0,)),), excess=1.0, rates=20.0, seconds=9.0)
+    measured = measure(before, read(), 0.0)
+    assert (excess, rates, (2.0 * excess / rates) ** 0.5) == sums(measured)
+
+
+@pytest.mark.parametrize('change', [
+    IntervalChange(97.0, 2, (0,)), IntervalChange(100.0, 1, (0,))])
+def test_changes_of_other_pools_and_after_the_reading_do_not_count(change: IntervalChange) -> None:
+    stalls = Stalls(changes=(change,), excess=1.0, rates=20.0)
+    assert measure(stalls, read(), 0.0) == replace(stalls, measured=100.0)
+
+
+@pytest.mark.parametrize('changed, silent, counts', [
+    (89.9, 0.0, True), (90.0, 0.0, False), (0.0, 89.9, True), (0.0, 90.0, False)])
+def test_a_reading_soon_after_a_failure_does_not_count(changed: float, silent: float,
+                                                       counts: bool) -> None:
+    measured = measure(CHANGED, replace(read(), silent=silent), changed)
+    assert measured.measured == 100.0 and (measured.rates == 20.0) == counts
+
+
+@pytest.mark.parametrize('ms, rates', [(21.0, 0.02), (21.1, 0.0)])
+def test_no_operation_waits_longer_than_its_pg_peers(ms: float, rates: float) -> None:
+    """If one of 1000 PGs stalls all the 10 s, 0.02 operations/s wait 5 s each."""
+    rows = (ClientOps(1, 0, ops(50, ms), Ops()), READS[1])
+    measured = measure(CHANGED, read(rows, pg_num=1000), 0.0)
+    assert measured.measured == 100.0 and measured.rates == pytest.approx(rates)
+
+
+@pytest.mark.parametrize('ms, before, excess, seconds', [
+    (1801.0, None, 57.6, 2.4), (1801.0, 0.2, 0.9, 0.3), (1801.0, 0.1, 0.625, 0.25),
+    (1801.0, 2.0, 90.0, 3.0)])
+def test_one_reading_raises_a_stall_by_half(ms: float, before: Optional[float], excess: float,
+                                            seconds: float) -> None:
+    """Operations that wait 1.8 s on average are 3 s of stall."""
+    rows = (ClientOps(1, 0, ops(50, ms), Ops()), READS[1])
+    measured = measure(replace(CHANGED, seconds=before), read(rows), 0.0)
+    assert (excess, 20.0, seconds) == sums(measured)
+
+
+@pytest.mark.parametrize('slow, ms, seconds', [
+    # 20 operations/s for at least 0.25 s are five.
+    (50, 1.0, 0.0), (49, 1.0, None),
+    # 2.2 operations/s are as many if they stall for 2.3 s.
+    (5, 1101.0, None), (5, 1151.0, (11.5 / 2.2) ** 0.5)])
+def test_five_stalled_operations_are_evidence(slow: int, ms: float,
+                                              seconds: Optional[float]) -> None:
+    steady = ClientOps(1, 1, ops(50, 1.0), Ops())
+    pg_num = 1 if ms == 1.0 else 5
+    clients = read((ClientOps(1, 0, ops(slow, ms), Ops()), steady), pg_num)
+    assert measure(CHANGED, clients, 0.0).seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize('now, kept', [(25.0, True), (25.1, False)])
+def test_changes_are_kept_for_two_readings_and_their_aftermath(now: float, kept: bool) -> None:
+    stalls = note(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
+    assert bool(note(stalls, [], now, PERIOD).changes) == kept
+
+
+# ---- The budget, to the digit
+
+@pytest.mark.parametrize('seconds, fast, rate, stall_ms', [
+    (None, False, 0.12, 2.4), (None, True, 0.768, 0.375), (1.0, True, 0.192, 1.5),
+    # No interval change is shorter than the shortest proposal interval.
+    (0.0, False, 9.6, 0.03)])
+def test_what_the_share_allows(seconds: Optional[float], fast: bool, rate: float,
+                               stall_ms: float) -> None:
+    stalls = Stalls(seconds=seconds)
+    assert release_rate(stalls, 128, 0.003, fast) == pytest.approx(rate)
+    assert mean_stall_ms(stalls, 0.003, fast) == pytest.approx(stall_ms)
+
+
+@pytest.mark.parametrize('commit_seconds, seconds, pgs', [
+    (0.0, 5.0, 8), (1.0, 5.0, 8), (2.0, 10.0, 16), (12.0, 60.0, 96), (13.0, 60.0, 96)])
+def test_slow_mons_get_larger_batches_less_often(commit_seconds: float, seconds: float,
+                                                 pgs: int) -> None:
+    assert batch_seconds(commit_seconds) == pytest.approx(seconds)
+    assert batch_pgs(commit_seconds) == pgs
+
+
+@pytest.mark.parametrize('credits, now, commit_seconds, expected', [
+    ({1: 0.5}, 104.0, 0.0, 4.5), ({}, 104.0, 0.0, 5.0),
+    # At most what 8 s give, more for slow mons, and the fraction of a release.
+    ({1: 5.0}, 108.0, 0.0, 9.0), ({1: 5.0}, 108.0, 2.0, 13.0),
+    # A long turn counts in full, a rest like a pause between batches.
+    ({1: 0.5}, 160.0, 0.0, 60.5), ({1: 0.5}, 160.5, 0.0, 8.5)])
+def test_the_budget_grows_with_time(credits: Dict[int, float], now: float, commit_seconds: float,
+                                    expected: float) -> None:
+    """128 PGs, of whose time a 64th may be spent in two stalls of 1 s for each release: 1/s."""
+    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)}, 60.0)
+    stalls = Stalls(seconds=1.0, credited=100.0, credits=credits)
+    credited = credit(stalls, clients, now, 1 / 64, False, commit_seconds)
+    assert credited.credits == pytest.approx({1: expected}) and credited.credited == now
+
+
+def test_a_release_costs_one_and_more_if_it_is_not_primed() -> None:
+    stalls = Stalls(credits={1: 2.5, 2: 7.0})
+    assert spend(stalls, 1).credits == {1: 1.5, 2: 7.0}
+    assert spend(stalls, 1, primed=False).credits == {1: 1.0, 2: 7.0}
+    assert spend(stalls, 3) == stalls
+    assert [affords(Stalls(credits={1: credit_left}), 1) for credit_left in (1.0, 0.99)] == [
+        True, False]
+    assert affords(stalls, 3), 'nothing limits releases in a pool without clients'
