@@ -51,7 +51,7 @@ class Module(Commands, MgrModule):
         self.loop.load()
         try:
             while not self._stop.is_set():
-                _attempt(self._compare_options, tracebacks)
+                _attempt(self._note_removed_options, tracebacks)
                 _attempt(self._metrics.tend, tracebacks)
                 error = _attempt(self.loop.turn, tracebacks)
                 if error is not None:
@@ -66,7 +66,8 @@ class Module(Commands, MgrModule):
     def _remarks(self) -> List[str]:
         return self._metrics.remarks() + self._options.remarks()
 
-    def _compare_options(self) -> None:
+    def _note_removed_options(self) -> None:
+        """Note options that were removed from the configuration database."""
         self._options.compare(self._cluster.config_entries, time.monotonic())
 
     def self_test(self) -> None:
