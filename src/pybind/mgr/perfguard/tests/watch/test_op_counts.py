@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client operations by latency: slow ones, and those of quiet time."""
 import random
+from typing import Sequence
 
 import pytest
 
@@ -25,6 +26,29 @@ def test_a_limit_inside_a_bucket() -> None:
     assert tail_of(BOUNDS, counts(0, 0, 0, 0, 100, 5).read).very_slow == pytest.approx(
         5 + 100 * (1 / 1000 - 1 / 1638.4) / (1 / 819.2 - 1 / 1638.4))
     assert tail_of(BOUNDS, (0,) * 31 + (4,)) == Tail(4, 4, 4)
+
+
+@pytest.mark.parametrize('bounds, read, tail', [
+    # The limits lie between two buckets.
+    ((50000000, 100000000, 1000000000), (1, 2, 4, 8), Tail(15, 12, 8)),
+    # In the middle of a bucket: (1/100 - 1/150) / (1/50 - 1/150) = 1/4 of it.
+    ((50000000, 150000000), (0, 8, 1), Tail(9, 3, 0)),
+    ((), (), Tail())])
+def test_the_operations_over_a_limit(
+        bounds: Sequence[int], read: Sequence[int], tail: Tail) -> None:
+    assert tuple(tail_of(bounds, read)) == pytest.approx(tuple(tail))
+
+
+def test_tails_add_up_to_hundredths() -> None:
+    assert Tail(1.0, 0.333, 0.004).plus(Tail(2.0, 0.333, 0.002)) == Tail(3.0, 0.67, 0.01)
+
+
+def test_buckets_of_reads_and_of_writes_add_up() -> None:
+    one, two = (LatencyCounts(3, 30.0, (1, 2), read, write) for read, write in (
+        ((1, 2, 0), (0, 0, 4)), ((10, 0, 0), (5, 0, 0))))
+    counts = OpCounts().plus(one).plus(two)
+    assert counts == OpCounts((1, 2), (11, 2), (5, 0, 4))
+    assert counts.faded(HALF_LIFE_SECONDS) == OpCounts((1, 2), (5.5, 1.0), (2.5, 0.0, 2.0))
 
 
 def test_the_number_of_slow_operations_is_close_to_the_true_one() -> None:
@@ -58,6 +82,23 @@ def test_quiet_operations_are_those_of_wholly_quiet_intervals() -> None:
     assert quiet.known is not None and sum(quiet.known.read) == 7
     quiet.update(1085.0, True, [counts(4)])
     assert sum(quiet.known.read) == 11
+
+
+@pytest.mark.parametrize('age, counted', [(5.0, 7), (5.01, 0)])
+def test_a_sample_is_quiet_from_its_first_second_on(age: float, counted: int) -> None:
+    quiet = QuietOps()
+    quiet.update(1000.0, True, [])
+    quiet.update(1035.0, True, [counts(7, seconds=30.0, age=age)])
+    assert sum(quiet.known.read if quiet.known else ()) == counted
+
+
+def test_what_is_known_of_quiet_operations() -> None:
+    quiet = QuietOps()
+    for now in (0.0, 100.0):
+        quiet.update(now, True, [LatencyCounts(3, 30.0, (1, 2), (1, 2, 3), (4, 0, 0))])
+    quiet.update(100.0 + HALF_LIFE_SECONDS, True, [
+        LatencyCounts(4, 30.0, (1, 2), (1, 0, 0), (0, 0, 0))])
+    assert quiet.known == LatencyCounts(-1, 0.0, (1, 2), (2, 1, 2), (2,))
 
 
 def test_quiet_operations_lose_their_weight() -> None:

@@ -6,7 +6,9 @@ from typing import Dict, Mapping, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import NO_OSD, ClientOps, Ops, OsdPlace, PgWrites, Pool
-from perfguard.watch.op_sizes import OpSizes
+from perfguard.watch.op_sizes import OpSizes, at_same_size
+from perfguard.watch.osd_window import COMMITS, READS, STORE_READS, WRITES
+from perfguard.watch.peers import PeerComparison, PeerFinding
 from perfguard.watch.pools import ops_by_pool
 from perfguard.watch.types import Sizes
 
@@ -67,6 +69,39 @@ def test_the_last_minute_counts() -> None:
     after = [updated(sizes, [client(1, 0, 100, MIB)], None)[0].read for _ in range(24)]
     assert after == sorted(after)
     assert after[0] < 0.2 * MIB and after[11] > 0.7 * MIB and after[23] > 0.9 * MIB
+
+
+def test_an_eighth_of_each_reading_counts() -> None:
+    """First 100 reads of 4 KiB, then 300 of 8 KiB."""
+    sizes = OpSizes()
+    updated(sizes, [client(1, 0, 100, 4096)], None)
+    after = updated(sizes, [client(1, 0, 300, 8192)], None)
+    # 7/8 of an eighth of the first, and an eighth of the second.
+    assert after[0].read == pytest.approx((87.5 * 4096 + 300 * 8192) / 387.5)
+
+
+#: 10 ms where 2 ms are expected.
+FINDING = PeerFinding(READS, PeerComparison(10.0, 10.0, 2.0, 0.1, 9.0, 0.1, 1.0, 9), 1.0)
+
+
+@pytest.mark.parametrize('channel, device_class, sizes, expected_ms', [
+    (READS, 'ssd', Sizes(254096.0, 4096.0), 3.0), (READS, 'nvme', Sizes(254096.0, 4096.0), 3.0),
+    (READS, 'hdd', Sizes(64096.0, 4096.0), 3.0), (STORE_READS, 'ssd', Sizes(254096.0), 3.0),
+    (WRITES, 'ssd', Sizes(4096.0, 504096.0), 4.0), (COMMITS, 'ssd', Sizes(9e9, 254096.0), 3.0),
+    (READS, 'ssd', Sizes(4096.0, 9e9), 2.0), (READS, 'ssd', Sizes(1.0, 1.0), 2.0)])
+def test_more_is_expected_of_larger_operations(
+        channel: int, device_class: str, sizes: Sizes, expected_ms: float) -> None:
+    """250 KB more take 1 ms on flash, and 60 KB on a disk."""
+    places = {osd: place._replace(device_class=device_class) for osd, place in PLACES.items()}
+    usual = {osd: Sizes(4096.0, 4096.0) for osd in range(7)}
+    finding = FINDING._replace(channel=channel)
+    found = at_same_size({7: [finding]}, {**usual, 7: sizes}, places)
+    assert found[7][0].comparison.expected_ms == pytest.approx(expected_ms)
+    # Those whose size is not known, and those that are not slow, remain as they are.
+    assert at_same_size({7: [finding]}, usual, places) == {7: [finding]}
+    fast = finding._replace(comparison=finding.comparison._replace(ms=2.2))
+    assert at_same_size({7: [fast]}, {**usual, 7: sizes}, places) == {7: [fast]}
+    assert at_same_size({7: [finding]}, {}, places) == {7: [finding]}
 
 
 def test_removed_osds_and_pools_are_forgotten() -> None:
