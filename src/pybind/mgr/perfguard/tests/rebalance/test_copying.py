@@ -5,9 +5,10 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
+from perfguard.cluster.types import Osd, OsdMap
 from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, RECOVERED_SECONDS,
                                          SLOWER_SECONDS, STEPS, Copying, Reading, basis, decide,
-                                         follow, found, resolve)
+                                         follow, found, resolve, some_osds, text)
 
 IDLE = Reading(idle=True, lowered=False, comfortable=False)
 LOWERED = Reading(idle=False, lowered=True, comfortable=False)
@@ -28,6 +29,7 @@ def steps(readings: Sequence[Optional[Reading]], every: float, step: int = FIRST
 
 def test_slower_at_once_and_faster_after_a_while() -> None:
     assert steps([LOWERED] * 9, SLOWER_SECONDS)[-1] == LAST
+    assert steps([LOWERED] * 3, SLOWER_SECONDS) == [FIRST_STEP + 1, LAST, LAST]
     assert steps([LOWERED], SLOWER_SECONDS / 2) == [FIRST_STEP]
     assert steps([COMFORTABLE] * 9, FASTER_SECONDS)[-1] == 0
     assert steps([COMFORTABLE] * 5, FASTER_SECONDS / 6) == [FIRST_STEP] * 5
@@ -108,7 +110,8 @@ def test_the_options_are_worked_out_anew_with_each_step_and_given_back_at_once()
     (3, {SSD: '0.2', HYBRID: '0.05'}, 'on', {}),
     # It replaces all three.
     (4, {'osd_recovery_sleep': '0.01'}, 'on', {}),
-    (4, {'osd_recovery_sleep': '0.000000'}, 'auto', {SSD: '0.1', HYBRID: '0.1'})])
+    (4, {'osd_recovery_sleep': '0.000000'}, 'auto', {SSD: '0.1', HYBRID: '0.1'}),
+    (4, {'osd_recovery_sleep': 'none'}, 'auto', {SSD: '0.1', HYBRID: '0.1'})])
 def test_sleeps(step: int, there: Dict[str, str], mode: str, expected: Dict[str, str]) -> None:
     assert resolve(Copying(step=step), mode, WPQ, there) == expected
 
@@ -121,6 +124,36 @@ def test_the_profile_of_mclock(there: Optional[str], mode: str, expected: Option
     profile = {} if there is None else {PROFILE: there}
     assert resolve(Copying(), mode, MCLOCK, profile).get(PROFILE) == expected
     assert PROFILE not in resolve(Copying(), mode, WPQ, profile)
+
+
+def test_the_schedulers_are_known_after_a_failover() -> None:
+    assert Copying(basis='auto mclock_scheduler wpq 0.05').schedulers == WPQ | MCLOCK
+    assert Copying(basis='on wpq 0.1').schedulers == WPQ
+    assert Copying().schedulers == frozenset()
+
+
+def test_a_degraded_pg_requires_no_write_at_once() -> None:
+    assert Copying(degraded=5.0).lasting() == Copying().lasting()
+    assert Copying(step=1).lasting() != Copying(step=2).lasting()
+
+
+@pytest.mark.parametrize('mode, expected', [
+    ('off', 'the pace of recovery remains unchanged (pace_copying is off)'),
+    ('auto', 'while PGs are released, OSDs with wpq sleep 0.01 to 0.1 s after each object unless '
+             'osd_recovery_sleep* is set, and OSDs with mclock use the profile high_client_ops'),
+    ('on', 'while PGs are released, OSDs with wpq sleep 0.01 to 0.1 s after each object unless '
+           'osd_recovery_sleep* is set to a higher value, and OSDs with mclock use the profile '
+           'high_client_ops')])
+def test_the_text_of_previews(mode: str, expected: str) -> None:
+    assert text(mode) == expected
+
+
+@pytest.mark.parametrize('number, asked', [
+    (0, []), (1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 2, 3]), (8, [0, 2, 4, 6]),
+    (41, [0, 10, 20, 30])])
+def test_a_few_osds_are_asked_for_their_scheduler(number: int, asked: List[int]) -> None:
+    osds = {osd: Osd(osd, osd < number, 1.0) for osd in range(number + 2)}
+    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {})) == asked
 
 
 def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:
