@@ -42,6 +42,15 @@ def test_movement(what: str, text: str) -> None:
     assert stop_reasons(signals(**{what: 3}), True) == []
 
 
+def test_movement_of_the_probes_own_pool_does_not_count() -> None:
+    """The balancer evens out each new pool."""
+    moving = replace(signals(backfilling=3, recovering=2, backfill_wait=1), pool_counts={
+        7: PgCounts(backfilling=2, recovering=2, backfill_wait=1), 8: PgCounts(backfilling=1)})
+    assert stop_reasons(moving, False, 7) == ['1 PG is backfilling']
+    assert stop_reasons(moving, False) == stop_reasons(moving, False, 9) == [
+        '3 PGs are backfilling', '2 PGs are recovering', '1 PG is waiting for backfill']
+
+
 @pytest.mark.parametrize('flag', STILL_FLAGS)
 def test_flags_of_the_cluster(flag: str) -> None:
     for pool in (None, POOL):
@@ -55,8 +64,9 @@ def test_flags_of_a_pool(flag: str) -> None:
 
 
 def test_erasure_coded_pools_without_overwrites() -> None:
-    reason, = blocked_io(osdmap(), EC, True)
-    assert 'allow_ec_overwrites' in reason
+    assert blocked_io(osdmap(), EC, True) == [
+        'pool ec is erasure coded without allow_ec_overwrites: only reads can be probed']
+    assert blocked_io(osdmap(), POOL, True) == []
     assert blocked_io(osdmap(), EC, False) == []
     assert blocked_io(osdmap(), replace(EC, flags=frozenset({'ec_overwrites'})), True) == []
 

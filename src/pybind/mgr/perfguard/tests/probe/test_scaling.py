@@ -107,7 +107,42 @@ def test_one_host_does_not_scale() -> None:
 def test_a_shared_limit_is_found_where_it_begins() -> None:
     found, = scalings(record(lambda count: min(1000.0, 2500.0 / count), limited=(6,)))
     assert [round(point.linear, 2) for point in found.points] == [1.0, 1.0, 0.62, 0.42]
-    assert 'with 4 or more OSDs' in found.notes[0] and 'with 6 OSDs' in found.notes[1]
+    assert found.notes == (
+        'below 80 % of linear with 4 or more OSDs',
+        'the CPU of the probe process was the bottleneck with 6 OSDs: the cluster may be faster')
+
+
+@pytest.mark.parametrize('limited, osds', [((1,), '1 OSD'), ((1, 4), '1, 4 OSDs')])
+def test_numbers_at_which_the_client_was_the_limit_are_named(
+        limited: Sequence[int], osds: str) -> None:
+    found, = scalings(record(lambda count: 1000.0, limited=limited))
+    assert found.notes == ('the CPU of the probe process was the bottleneck with %s: the cluster '
+                           'may be faster' % osds,)
+
+
+@pytest.mark.parametrize('share, notes', [
+    (0.8, ()), (0.79, ('below 80 % of linear with 6 or more OSDs',))])
+def test_from_80_per_cent_of_linear_on_nothing_is_said(
+        share: float, notes: Tuple[str, ...]) -> None:
+    found, = scalings(record(lambda count: 1000.0 * (share if count == 6 else 1.0)))
+    assert found.notes == notes
+
+
+def test_the_total_of_osds() -> None:
+    """The latency is the mean of all operations, and the spread that of the repetitions."""
+    target = Target('scale', 'rep', (0, 3))
+    steps = plan_steps([JOB], target, REPEAT)
+    rates = {0: 1000.0, 3: 500.0}
+    whole = RunRecord(7, DONE, '', target, 0.0, steps=steps, results=tuple(
+        StepResult(tuple(StreamResult(stream.name, write=direction(
+            rates[stream.osd or 0] * (1.0 + step.repetition / 10))) for stream in step.streams))
+        for step in steps))
+    found, = scalings(whole)
+    assert [(point.osds, point.iops) for point in found.points] == [
+        (1, (1100.0, 1000.0, 1200.0)), (2, (1650.0, 1500.0, 1800.0))]
+    # Two operations in flight for the sum of the rates.
+    assert found.points[1].latency_ns == pytest.approx((2e9 / 1650, 2e9 / 1800, 2e9 / 1500))
+    assert found.points[1].linear == 0.75
 
 
 @pytest.mark.parametrize('rate_iops, notes', [
