@@ -238,6 +238,9 @@ def test_a_pool_that_was_deleted_has_no_device_class() -> None:
     (rules.fill_after_host_loss, filled(hosts(3), 80.0, 80.0, 80.0), False),
     (rules.fill_after_host_loss, filled(hosts(4), 63.75, 63.75, 63.75, 63.75), False),
     (rules.fill_after_host_loss, filled(hosts(4), 63.75, 63.75, 63.75, 64.0), True),
+    # OSDs that have reported what they use, and not their size.
+    (rules.nearly_full, facts(**osds(*range(12), total_bytes=0)), False),
+    (rules.fill_after_host_loss, facts(**osds(*range(12), total_bytes=0)), False),
     (rules.old_allocation, facts(**osds(6, min_alloc_bytes=65535)), False),
     (rules.mixed_class, facts(**osds(6, device_class='nvme', rotational=True)), True)])
 def test_the_limits_of_the_rules(look: Look, given: Facts, is_reported: bool) -> None:

@@ -34,6 +34,18 @@ def test_what_is_found(given: Dict[str, Any], part: List[str]) -> None:
     assert len(found) == len(part) and all(one in other for one, other in zip(part, found))
 
 
+def test_each_problem_of_a_standby_is_one_line() -> None:
+    assert standby_problems([
+        StandbyMgr('d', '1.1', ''), StandbyMgr('c', '', ''), StandbyMgr('b', '1.2', 'no cherrypy'),
+        StandbyMgr('a', None), StandbyMgr('e', '1.2')], '1.2') == [
+        'mgr.a does not have the module', 'mgr.b cannot run the module: no cherrypy',
+        'mgr.c has version unknown (active mgr: 1.2)', 'mgr.d has version 1.1 (active mgr: 1.2)']
+    assert active_problems('1.2', '1.3') == [
+        'the active mgr runs version 1.2, and version 1.3 is installed']
+    assert active_problems('1.2', '') == [
+        'the active mgr runs version 1.2, and its files are missing']
+
+
 def test_the_health_check() -> None:
     good = Inventory(standbys=(StandbyMgr('y', '1.2'),), version='1.2', installed='1.2')
     assert standby_checks(good) == {}
@@ -41,6 +53,11 @@ def test_the_health_check() -> None:
         StandbyMgr('z', None), StandbyMgr('y', '1.1'))))[STANDBY_CHECK]
     assert check['summary'].startswith('3 mgrs ') and check['severity'] == 'warning'
     assert [line.split()[0] for line in check['detail'][:3]] == ['the', 'mgr.y', 'mgr.z']
+    assert check['detail'][3:] == [
+        'Install the version of the active mgr on these hosts and restart their mgrs. Campaigns '
+        'and the watch stop once one of them becomes active.']
+    one = standby_checks(replace(good, installed=''))[STANDBY_CHECK]
+    assert one['summary'] == '1 mgr cannot start perfguard 1.2'
 
 
 @pytest.mark.parametrize('installed, part', [

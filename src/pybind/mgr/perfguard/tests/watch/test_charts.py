@@ -108,6 +108,47 @@ def test_rows_have_all_columns_and_are_json() -> None:
     assert charted(POOL_COLUMNS, pool['rows'][0])['read_p99_ms'] == 0.99
 
 
+def test_figures_of_charts_are_rounded() -> None:
+    charts = Charts()
+    latest = sampled(sample(0, read=(7, 0, 0, 0), write=(0, 3, 0, 0)), clients=[
+        client(7, 0, reads=5, writes=5)])
+    charts.update(100.12345, 5.0, latest, [7], {7}, 12)
+    sums = (11.0, 13.0 * MS, 7.0, 3.0 * MS, 1e-5, 0.0, 5.0, 0.0, 1.25, 7.0)
+    point = HistoryPoint(100.12345, 5.04, sums)
+    clients = [100.123, 5.0, 1.182, 0.429, 2.2, 1.4]
+    levels = [0.5, 0.99, 1.5, 1.99]
+    assert charts.cluster([point])['rows'] == [
+        [*clients, 0.000002, 0.0, 0.992063, 0.0, 0.248016, 1.388889, 12.0, *levels]]
+    assert charts.pool(7, 'rbd', [point._replace(sums=sums[:4])])['rows'] == [[*clients, *levels]]
+    # Before the first sample, and of a time of which nothing is known.
+    earlier = point._replace(end=50.0)
+    assert charts.cluster([earlier])['rows'][0][-5:] == [None] * 5
+    assert charts.pool(8, 'new', [point])['rows'][0][-4:] == [None] * 4
+    assert charts.cluster([])['rows'] == [] == charts.pool(7, 'rbd', [])['rows']
+
+
+def test_the_shares_of_a_pool_are_of_reads_and_of_writes() -> None:
+    percentiles = sampled(
+        sample(0, read=(60, 0, 0, 0), write=(0, 0, 40, 0)),
+        sample(1, read=(0, 0, 60, 0), write=(40, 0, 0, 0)),
+        clients=[client(7, 0, reads=10, writes=30), client(8, 0, reads=30, writes=10),
+                 client(7, 1, reads=30, writes=10)])
+    # A quarter of the reads of osd.0, and all of osd.1: 15 and 60; 30 and 40 writes.
+    assert percentiles.levels_of_pool(100.0, 7) == pytest.approx((
+        2 + 2 * 22.5 / 60, 2 + 2 * (0.99 * 75 - 15) / 60, 35 / 40, 2 + 2 * (0.99 * 70 - 40) / 30))
+
+
+@pytest.mark.parametrize('now, is_recent', [(220.0, True), (220.1, False)])
+def test_samples_of_two_minutes_are_recent(now: float, is_recent: bool) -> None:
+    percentiles = sampled(sample(0, read=(9, 0, 0, 0)), clients=[])
+    assert percentiles.levels_of_cluster(now) == (
+        Levels(0.5, 0.99) if is_recent else Levels())
+    assert percentiles.levels_of_osd(0) == Levels(0.5, 0.99)
+    assert percentiles.levels_of_osd(1) == Levels()
+    percentiles.update(now, [], [])
+    assert percentiles.levels_of_osd(0) == Levels(), 'the OSD is forgotten'
+
+
 def percentiles(charts: Charts, pool: int) -> List[Optional[float]]:
     return [row[-3] for row in charts.pool(
         pool, 'p', [HistoryPoint(100.0, 5.0, (0.0,) * 4)])['rows']]

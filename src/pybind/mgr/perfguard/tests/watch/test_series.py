@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.codec import Malformed, decode
-from perfguard.watch.series import History, HistoryPoint, Rows, Series, recent, recent_total
-from perfguard.watch.types import Alarm
+from perfguard.watch.series import (History, HistoryPoint, Rows, Series, flow_of, mean_flow, recent,
+                                    recent_total)
+from perfguard.watch.types import Alarm, Flow
 
 from ..test_codec import again
 
@@ -37,6 +38,43 @@ def test_readings_are_summed_up_to_points() -> None:
     for number in range(1, 8):
         series.add(100.0 + 4 * number, 4.0, (1.0,))
     assert series.points() == [(112.0, 12.0, (3.0,)), (124.0, 12.0, (3.0,))]
+
+
+def test_a_reading_that_completes_a_point_is_reported() -> None:
+    series = Series(1, 10, seconds=10.0)
+    assert [series.add(100.0 + 5 * number, 5.0, (1.0,)) for number in range(5)] == [
+        False, True, False, True, False]
+    assert series.row_size == 3 and list(series.flat(1)) == [115.0, 10.0, 2.0]
+    assert list(series.flat(9)) == [105.0, 10.0, 2.0, 115.0, 10.0, 2.0]
+
+
+def test_the_recent_past_is_a_minute() -> None:
+    series = Series(1, 99)
+    for number in range(30):
+        series.add(100.0 + 5 * number, 5.0, (float(number),))
+    assert [point.end for point in recent(series, 245.0, 5.0)] == [
+        190.0 + 5 * number for number in range(12)]
+    assert recent_total(series, 245.0, 5.0) == [(245.0, 60.0, (sum(range(18, 30)),))]
+    # Of points every second, no more are read than fill it.
+    assert len(recent(series, 245.0, 0.5)) == 12
+    assert recent(series, 305.0, 5.0) == recent_total(series, 305.0, 5.0) == []
+    assert recent(series, 304.9, 5.0) == [(245.0, 5.0, (29.0,))]
+
+
+def test_the_flow_of_several_points() -> None:
+    points = [HistoryPoint(5.0, 5.0, (10.0, 4e6)), HistoryPoint(10.0, 5.0, (30.0, 4e6))]
+    assert mean_flow(points, 0, 1) == Flow(4.0, 0.2)
+    assert mean_flow([], 0, 1) == Flow() == flow_of(0.0, 5.0, 1.0) == flow_of(5.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize('number, is_amount', [
+    (0.0, True), (9.9e23, True), (1e24, False), (-0.001, False)])
+def test_the_bounds_of_stored_numbers(number: float, is_amount: bool) -> None:
+    if is_amount:
+        assert decode(Rows, [[number]]) == ((number,),)
+    else:
+        with pytest.raises(Malformed):
+            decode(Rows, [[number]])
 
 
 def test_condensed_history_loses_nothing_but_detail() -> None:

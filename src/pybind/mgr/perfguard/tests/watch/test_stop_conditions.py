@@ -7,9 +7,10 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.errors import Reason
+from perfguard.text import pgs_are
 from perfguard.watch.stop_conditions import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
-                                             OwnPg, Stop, Touched, spread, stop_conditions,
-                                             unhealthy)
+                                             OwnPg, Stop, Touched, is_waived, spread,
+                                             stop_conditions, unhealthy)
 
 FINE = Signals(PgCounts(total=100, active_clean=90, remapped=10, backfilling=5, backfill_wait=5),
                misplaced_ratio=0.2, health={'PG_AVAILABILITY': 'x', 'OSDMAP_FLAGS': 'y'})
@@ -110,6 +111,55 @@ def test_slow_operations_are_said_once() -> None:
     assert reasons(replace(FINE, slow_ops=1)) == [Reason('SLOW_OPS', '1 slow operation')]
     late = replace(FINE, health={'SLOW_OPS': '4 slow ops, oldest 30 s'})
     assert reasons(late) == [Reason('SLOW_OPS', 'slow operations: 4 slow ops, oldest 30 s')]
+
+
+def test_slow_operations_of_other_daemons_concern_everything() -> None:
+    for name in ('mon.3', 'osd.x', 'mds.7'):
+        stop, = stop_conditions(replace(FINE, slow_ops=2, slow_daemons={name: 2}))
+        assert stop == Stop(Reason('SLOW_OPS', '2 slow operations'))
+
+
+def test_conditions_of_pgs_are_counted_by_pool() -> None:
+    signals = replace(with_counts(degraded=3), pool_counts={
+        pool: PgCounts(total=32, degraded=pool % 3) for pool in range(1, 4)})
+    assert stop_conditions(signals) == [Stop(
+        Reason('DEGRADED', '3 PGs are degraded in 2 pools'), frozenset(), frozenset({1, 2}))]
+    assert reasons(replace(signals, pool_counts={2: PgCounts(degraded=1)})) == [
+        Reason('DEGRADED', '3 PGs are degraded in 1 pool')]
+
+
+@pytest.mark.parametrize('total, own, pool_counts, stops', [
+    # As many as were released; but not where nothing is known of the OSDs and the pools.
+    (2, 2, {1: PgCounts(degraded=2)}, False), (2, 2, {}, True),
+    (2, 1, {1: PgCounts(degraded=1)}, True), (1, 2, {1: PgCounts(degraded=0)}, False)])
+def test_a_total_of_released_pgs(
+        total: int, own: int, pool_counts: Dict[int, PgCounts], stops: bool) -> None:
+    signals = replace(with_counts(degraded=total), pool_counts=pool_counts)
+    found = stop_conditions(signals, {}, [OwnPg(1, frozenset({2, pg + 3})) for pg in range(own)])
+    assert found == ([Stop(Reason('DEGRADED', '%s degraded' % pgs_are(total)))] if stops else [])
+
+
+@pytest.mark.parametrize('counts', [
+    {'inactive': 3, 'in_transition': 3}, {'inactive': 2, 'in_transition': 3}])
+def test_pgs_that_peer_are_not_stuck(counts: Dict[str, int]) -> None:
+    assert stop_conditions(with_counts(**counts)) == []
+
+
+def test_the_texts_of_what_keeps_a_campaign_from_beginning() -> None:
+    other: Any = replace(POOL, id=2, name='q', pg_num_target=64)
+    signals = replace(with_counts(in_transition=2), health={'PG_DAMAGED': 'x'})
+    assert unhealthy(signals, osdmap(POOL, other, down=frozenset({3, 4}))) == [
+        Reason('OSD_DOWN', 'OSDs down but in: osd.3, osd.4'),
+        Reason('PEERING', '2 PGs are peering or activating'),
+        Reason('PG_DAMAGED', 'damaged PGs: x'),
+        Reason('PG_NUM_CHANGING', 'pg_num of pool q is changing from 32 PGs to 64')]
+
+
+@pytest.mark.parametrize('code, waived, is_so', [
+    ('LAGGY', ('LAGGY',), True), ('LAGGY_LATELY', ('LAGGY',), True),
+    ('LAGGY_LATELY', ('LEASES',), False), ('LEASES', ('LAGGY',), False), ('LEASES', (), False)])
+def test_what_the_operator_has_waived(code: str, waived: Tuple[str, ...], is_so: bool) -> None:
+    assert is_waived(Reason(code, 'x'), waived) is is_so
 
 
 def test_many_osds_are_not_all_named() -> None:
