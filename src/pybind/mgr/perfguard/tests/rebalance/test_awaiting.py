@@ -3,7 +3,7 @@
 import contextlib
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 import pytest
 
@@ -12,7 +12,7 @@ from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.ledger import Held
 from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, borrowed_of,
-                                          new_osds)
+                                          new_osds, weight_found)
 from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
@@ -356,6 +356,66 @@ def test_a_weight_of_0_that_others_have_set_is_not_borrowed(where: str) -> None:
     driver.cluster.add_waiting(1)
     driver.run_to('DONE')
     assert driver.cluster.osd_config == found
+
+
+ORDERED = ('OSDs that boot start with CRUSH weight 0, and are expanded%s once no other one has '
+           'appeared for 20 s. This ends with their campaign, or after %s without one; '
+           'osd_crush_initial_weight %s. "campaign abort" ends the wait%s')
+
+
+@pytest.mark.parametrize('value, waiting, order, message', [
+    ('', 0, {}, ORDERED % ('', '24.0 h', 'of the OSDs is 0 until then (not set before)', '')),
+    ('', 1, {'drain': ('osd.0', 'osd.1')}, ORDERED % (
+        ', and osd.0, osd.1 drained,', '24.0 h', 'of the OSDs is 0 until then (not set before)',
+        '; 1 earlier OSD of weight 0 is left out')),
+    ('1.5', 2, {'within': 600.0}, ORDERED % (
+        '', '10 min', 'of the OSDs is 0 until then (1.5 before, which is restored); their CRUSH '
+        'weight is then 1.5', '; 2 earlier OSDs of weight 0 are left out')),
+    ('0', 0, {'weight': '2'}, ORDERED % (
+        '', '24.0 h', 'is 0 already, and stays 0; their CRUSH weight is then 2', ''))])
+def test_the_answer_to_the_order(value: str, waiting: int, order: Dict[str, Any],
+                                 message: str) -> None:
+    driver = a_driver('osd' if value else '', value)
+    if waiting:
+        driver.cluster.add_waiting(waiting)
+    driver.run(2)
+    ordered_at = driver.cluster.now
+    assert give(driver, dry_run=True, **order) == {
+        'verb': AWAIT, 'dry_run': True, 'campaign': None, 'option': INITIAL_WEIGHT,
+        'found': value if value == '1.5' else None, 'put': None if value == '0' else '0',
+        'expires': ordered_at + order.get('within', 86400.0), 'settle_seconds': 20.0,
+        'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
+                     for osd in range(8, 8 + waiting)],
+        'message': message}
+
+
+def entries_of(*values: str) -> List[ConfigEntry]:
+    """From "section=value", or "section/mask=value"."""
+    rows = [(*value.partition('=')[0].partition('/'), value.partition('=')[2]) for value in values]
+    return [ConfigEntry(section, mask, INITIAL_WEIGHT, value) for section, _, mask, value in rows]
+
+
+@pytest.mark.parametrize('values, weight, option', [
+    ((), None, Held(None, '0')), (('osd=-1',), None, Held('-1', '0')),
+    (('osd= -1.000000',), None, Held(' -1.000000', '0')), (('osd=0.000000',), None, None),
+    (('osd=0.5',), '0.5', Held('0.5', '0')), (('global=0.5',), '0.5', Held(None, '0')),
+    (('global=0',), None, None), (('global=0', 'osd=2'), '2', Held('2', '0')),
+    (('global=2', 'osd=0'), None, None), (('mon=2', 'osd/class:hdd=0'), None, Held(None, '0'))])
+def test_what_is_borrowed_and_the_weight_that_osds_get(
+        values: Sequence[str], weight: Optional[str], option: Optional[Held]) -> None:
+    assert weight_found(entries_of(*values)) == weight
+    assert borrowed_of(entries_of(*values)) == option
+
+
+def test_a_refusal_names_each_option_for_some_osds() -> None:
+    with pytest.raises(Refused) as refused:
+        borrowed_of(entries_of('osd=1', 'osd/host:a=2', 'osd.9=0', 'osd.10=3', 'global/class:x=4'))
+    assert str(refused.value) == (
+        'osd_crush_initial_weight is 2 for osd/host:a, 3 for osd.10, 4 for global/class:x: such '
+        'OSDs would boot with that CRUSH weight; remove it first '
+        '("ceph config rm osd/host:a osd_crush_initial_weight", '
+        '"ceph config rm osd.10 osd_crush_initial_weight", '
+        '"ceph config rm global/class:x osd_crush_initial_weight")')
 
 
 @pytest.mark.parametrize('who', ('osd/class:hdd', 'osd.9'))
