@@ -97,6 +97,58 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
     assert '\n' not in str(refused.value) and len(str(refused.value)) < 400
 
 
+@pytest.mark.parametrize('damage, text', [
+    (change('perfguard_probe', value=2), 'version 2 (expected 1)'),
+    (change('repeat', value=0), '1 jobs, repeat 0 (limits 32 and 20)'),
+    (change('repeat', value=21), '1 jobs, repeat 21 (limits 32 and 20)'),
+    (change('jobs', value=[]), '0 jobs, repeat 3 (limits 32 and 20)'),
+    (change('jobs', value=[{}] * 33), '33 jobs, repeat 3 (limits 32 and 20)'),
+    (change('jobs', 0, 'bs', value=4096), 'options of a job must be strings'),
+    (change('results', value=measured()['results'] * 2), '6 results of 3 measurements'),
+    (change('results', 0, 'streams', value=[]), '0 streams instead of 2'),
+    (change('state', value='running'), "state is 'running'"),
+    (change('created', value='x'), "'x' is not a time"),
+    (change('created', value=253402300800), '253402300800 is not a time in seconds'),
+    (change('host', value='x' * 201), "not a line of text: '%s" % ('x' * 49)),
+    (change('results', 0, 'cpu_user', value=-0.5), '-0.5 is not a valid number'),
+    (change('results', 0, 'cpu_user', value=1e19), '1e+19 is not a valid number'),
+    (change('repeat', value=1 << 63), '9223372036854775808 is not a valid number'),
+    (change('repeat', value=10 ** 20), '1%s is not a valid number' % ('0' * 20))])
+def test_why_a_document_is_refused(damage: Callable[[Dict[str, Any]], None], text: str) -> None:
+    document = measured()
+    damage(document)
+    with pytest.raises(BadJob) as refused:
+        imported_record(json.dumps(document))
+    assert str(refused.value) == 'cannot import: ' + text
+
+
+def test_a_document_without_a_field_is_refused() -> None:
+    document = measured()
+    del document['pool']
+    with pytest.raises(BadJob) as refused:
+        imported_record(json.dumps(document))
+    assert str(refused.value) == "cannot import: 'pool' is missing"
+    for text, why in (('{}', 'neither the JSON of perfguard-probe nor that of fio'),
+                      ('[]', 'not a JSON object'),
+                      (' ' * (MAX_IMPORTED + 1), '4194305 characters (limit 4194304)')):
+        with pytest.raises(BadJob) as refused:
+            imported_record(text)
+        assert str(refused.value) == 'cannot import: ' + why
+
+
+def test_values_at_their_limits_are_imported() -> None:
+    document = {**measured(host='x' * 200), 'ended': 253402300799,
+                'messages': [str(number) for number in range(60)]}
+    document['results'][0]['cpu_user'] = 0.0
+    document['results'][0]['streams'][0]['read']['ios'] = (1 << 63) - 1
+    text = json.dumps(document)
+    record = imported_record(text + ' ' * (MAX_IMPORTED - len(text)))
+    assert record.setting == {CLIENT: 'x' * 200} and record.ended == 253402300799.0
+    assert record.messages == tuple(str(number) for number in range(10, 60))
+    assert record.results[0].streams[0].read.ios == (1 << 63) - 1
+    assert imported_record(json.dumps({**document, 'clients': '3'})).setting[CLIENTS] == '3'
+
+
 @pytest.mark.parametrize('text', [
     '', '7', '[]', '{}', 'null', '{"perfguard_probe": 1}', '[' * 100000,
     # A long number costs the interpreter the square of its length.
@@ -128,6 +180,13 @@ def test_a_run_of_fio_is_imported(engine: str) -> None:
     expected = imported_record(json.dumps(measured()))
     record = imported_record(json.dumps(of_fio(ioengine=engine)))
     assert (record.state, record.trigger, record.target.key) == ('done', 'import', 'pool:rep')
+    assert (record.id, record.profile, record.setting) == (0, '', {CLIENT: 'fio'})
+    # fio says when it ended, and how long each job took.
+    elapsed = of_fio()['jobs'][0]['elapsed']
+    assert elapsed > 0.0 and (record.created, record.started, record.ended) == (
+        100.0 - elapsed, 100.0 - elapsed, 100.0)
+    assert record.results[0].engine == 'fio'
+    assert [stream.name for stream in record.results[0].streams] == ['0', '1']
     assert record.steps == (replace(expected.steps[0], job=replace(
         expected.steps[0].job, ioengine=engine)),)
     for ours, theirs in zip(record.results[0].streams, expected.results[0].streams):
@@ -163,7 +222,16 @@ def test_an_error_of_fio_is_a_failed_run() -> None:
     document = of_fio()
     document['jobs'][1]['error'] = 5
     record = imported_record(json.dumps(document))
-    assert record.state == 'failed' and 'error of job' in record.messages[0]
+    assert (record.state, record.messages) == (
+        'failed', ('fio reports an error of job randrw',))
+
+
+def test_a_run_of_fio_that_does_not_say_how_long_it_took_began_at_its_end() -> None:
+    document = of_fio()
+    for entry in document['jobs']:
+        del entry['elapsed']
+    record = imported_record(json.dumps(document))
+    assert (record.created, record.started, record.ended) == (100.0, 100.0, 100.0)
 
 
 def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
