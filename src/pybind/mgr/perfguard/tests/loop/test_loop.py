@@ -441,6 +441,15 @@ def test_an_order_that_the_cluster_is_not_fit_for_costs_little() -> None:
     assert kinds.count('refused') == 1
 
 
+def test_a_preview_that_is_refused_is_no_event() -> None:
+    """Users with read access can request many."""
+    driver = Driver()
+    for dry_run, events in ((True, []), (False, ['drain'])):
+        with pytest.raises(Refused, match='h99'):
+            driver.order('drain', 'h99', dry_run=dry_run)
+        assert whats(driver, 'refused') == events
+
+
 def test_requests_noted_before_the_answer_survive() -> None:
     driver = Driver()
     driver.to_pinned()

@@ -6,9 +6,11 @@ from typing import Dict, List, NamedTuple
 
 import pytest
 
+from perfguard.cluster.crush_rule import Group, Spread, Take
 from perfguard.cluster.types import OsdSet, Space
 from perfguard.upmap.balance import Balance, balance
-from perfguard.upmap.shares import PoolRoom, Room
+from perfguard.upmap.shares import (PoolRoom, Room, Targets, bucket_targets, ideals,
+                                    in_whole_groups, targets, within_buckets)
 
 from ..fakes.crushmaps import Map
 from .test_balance import FIRSTN, INDEP, Outcome, change, check, hosts
@@ -136,3 +138,112 @@ def test_many_pools_add_up(tmp_path: Path) -> None:
 
     assert spread(careful) <= spread(careless)
     assert len(pools) == 8
+
+
+# ---- targets
+
+def own(*osds: int) -> Dict[int, int]:
+    """The rule chooses OSDs: each is a failure domain."""
+    return dict(zip(osds, osds))
+
+
+#: Two OSDs of each of three racks, each on a host of its own.
+RACK_OF = {0: -1, 1: -1, 2: -2, 3: -2, 4: -3, 5: -3}
+
+
+@pytest.mark.parametrize('spread, weights, pgs, expected', [
+    # Host -1 has one shard of each PG at most; its OSDs share that by weight.
+    (Spread({0: -1, 1: -1, 2: -2, 3: -3}, (Take(2, {0, 1, 2, 3}, ()),)),
+     {0: 3.0, 1: 1.0, 2: 1.0, 3: 1.0}, 10, [{0: 7.5, 1: 2.5, 2: 5.0, 3: 5.0}]),
+    # Nothing is above its limit, and an OSD that is to be emptied has no share.
+    (Spread(own(0, 1, 2, 3), (Take(2, {0, 1, 2, 3}, ()),)),
+     {0: 2.0, 1: 1.0, 2: 1.0, 3: 0.0}, 10, [{0: 10.0, 1: 5.0, 2: 5.0, 3: 0.0}]),
+    (Spread(own(0, 1), (Take(2, {0, 1}, ()),)), {0: 0.0, 1: 0.0}, 10, [{0: 0.0, 1: 0.0}]),
+    # Two shards in each of two racks: a rack has two of a PG, or none.
+    (Spread(own(*RACK_OF), (Take(4, RACK_OF.keys(), (Group(2, RACK_OF),)),)),
+     {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 3.0, 5: 1.0}, 10,
+     [{0: 5.0, 1: 5.0, 2: 5.0, 3: 5.0, 4: 10.0, 5: 10.0}]),
+    (Spread(own(*RACK_OF), (Take(4, RACK_OF.keys(), (Group(2, RACK_OF),)),)),
+     {0: 3.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}, 10,
+     [{0: 10.0, 1: 10.0, 2: 5.0, 3: 5.0, 4: 5.0, 5: 5.0}]),
+    # Three copies, at most two in a rack: a rack may have one of a PG.
+    (Spread(own(0, 1, 2, 3), (Take(3, {0, 1, 2, 3}, (Group(2, RACK_OF),)),)),
+     {0: 3.0, 1: 1.0, 2: 2.0, 3: 2.0}, 10, [{0: 10.0, 1: 5.0, 2: 7.5, 3: 7.5}]),
+    # Half the weight of an OSD counts for each of two takes.
+    (Spread(own(0, 1, 2), (Take(1, {0, 1}, ()), Take(1, {1, 2}, ()))),
+     {0: 1.0, 1: 1.0, 2: 1.0}, 9, [{0: 6.0, 1: 3.0}, {1: 3.0, 2: 6.0}])])
+def test_ideals(spread: Spread, weights: Dict[int, float], pgs: int,
+                expected: List[Dict[int, float]]) -> None:
+    shards = [pgs * take.shards for take in spread.takes]
+    assert ideals(weights, spread, shards, [pgs] * len(shards)) == expected
+
+
+@pytest.mark.parametrize('within, low, high', [
+    # As the balancer, which computes in single precision, may count 1.0 as more than 1.
+    (1.0, {0: 2, 1: 5, 2: 0, 3: 0}, {0: 3, 1: 5, 2: 0, 3: 1}),
+    (1.1, {0: 2, 1: 4, 2: 0, 3: 0}, {0: 3, 1: 6, 2: 0, 3: 1}),
+    (0.5, {0: 3, 1: 5, 2: 0, 3: 1}, {0: 2, 1: 5, 2: 0, 3: 0})])
+def test_targets_are_within_the_deviation(within: float, low: Dict[int, int],
+                                          high: Dict[int, int]) -> None:
+    weights = {0: 1.0, 1: 1.0, 2: 0.0, 3: 1.0}
+    by_take = [{0: 2.5, 1: 4.0}, {1: 1.0, 2: 0.0, 3: 0.5}]
+    ideal = {0: 2.5, 1: 5.0, 2: 0.0, 3: 0.5}
+    assert targets(weights, by_take, within, dict.fromkeys(weights, 9)) == Targets(
+        ideal, low, high)
+    assert targets(weights, by_take, within, {0: 1, 1: 4, 2: 0, 3: 0}) == Targets(
+        ideal, {0: 1, 1: 4, 2: 0, 3: 0}, {0: 1, 1: min(4, high[1]), 2: 0, 3: 0})
+
+
+def test_crush_fills_osds_without_shards_to_three_quarters_of_their_share() -> None:
+    ideal = {0: 4.0, 1: 4.0, 2: 4.0, 3: 1.3, 4: 4.0, 5: 4.0}
+    low = {0: 2, 1: 2, 2: 2, 3: 0, 4: 4, 5: 2}
+    count, limits = {0: 1, 5: 0}, {0: 9, 1: 9, 2: 1, 3: 9, 4: 9, 5: 3}
+    assert Targets(ideal, low, low).filled(count, limits) == {
+        0: 2, 1: 3, 2: 1, 3: 0, 4: 4, 5: 3}
+
+
+@pytest.mark.parametrize('within, low, high', [
+    (1.0, {-1: 5, -2: 1}, {-1: 5, -2: 2}),
+    (1.2, {-1: 4, -2: 1}, {-1: 6, -2: 2}),
+    # No whole number of groups is near enough for all OSDs of -2: the next ones are.
+    (0.5, {-1: 5, -2: 1}, {-1: 5, -2: 2})])
+def test_targets_of_buckets(within: float, low: Dict[int, int], high: Dict[int, int]) -> None:
+    weights = {0: 1.0, 1: 1.0, 2: 1.0, 3: 0.0, 4: 1.0}
+    ideal = {0: 5.0, 1: 5.0, 2: 1.5, 3: 7.0, 4: 1.5}
+    buckets = {-1: [0, 1], -2: [2, 3, 4]}
+    assert bucket_targets(weights, ideal, buckets, 2, within, {-1: 9, -2: 9}) == Targets(
+        {-1: 5.0, -2: 1.5}, low, high)
+    assert bucket_targets(weights, ideal, buckets, 2, within, {-1: 3, -2: 0}) == Targets(
+        {-1: 5.0, -2: 1.5}, {-1: 3, -2: 0}, {-1: 3, -2: 0})
+
+
+def test_targets_that_whole_groups_can_reach() -> None:
+    ideal = {-1: 2.4, -2: 3.0, -3: 3.0, -4: 2.4}
+    assert in_whole_groups(
+        Targets(ideal, {-1: 3, -2: 1, -3: 4, -4: 1}, {-1: 2, -2: 5, -3: 2, -4: 2}),
+        {-1: 9, -2: 4, -3: 9, -4: 2}) == Targets(
+            ideal, {-1: 2, -2: 1, -3: 3, -4: 1}, {-1: 3, -2: 4, -3: 3, -4: 2})
+
+
+@pytest.mark.parametrize('count, low, high', [
+    # The bounds of both buckets are just kept.
+    ({0: 6, 1: 0, 2: 4, 3: 0}, {0: 2, 1: 2, 2: 2, 3: 2}, {0: 3, 1: 3, 2: 3, 3: 3}),
+    # One too many in the first, of which OSD 1 has no room for; one too few in the second.
+    ({0: 7, 1: 2, 2: 3, 3: 0}, {0: 2, 1: 2, 2: 1, 3: 1}, {0: 5, 1: 3, 2: 3, 3: 3}),
+    ({0: 4, 1: 3, 2: 0, 3: 0}, {0: 2, 1: 2, 2: 0, 3: 0}, {0: 4, 1: 3, 2: 3, 3: 3})])
+def test_targets_within_buckets(count: Dict[int, int], low: Dict[int, int],
+                                high: Dict[int, int]) -> None:
+    ideal = dict.fromkeys(range(4), 2.5)
+    before = Targets(ideal, dict.fromkeys(range(4), 2), dict.fromkeys(range(4), 3))
+    assert within_buckets(before, dict.fromkeys(range(4), 1.0), Group(1, {
+        0: -1, 1: -1, 2: -2, 3: -2}), own(0, 1, 2, 3), count, 1.0, {0: 9, 1: 3, 2: 9, 3: 9}
+        ) == Targets(ideal, low, high)
+
+
+def test_no_osd_has_more_than_one_shard_of_a_pg_of_its_bucket() -> None:
+    """A rack has two shards of each of four PGs; and an OSD that is to be emptied gets none."""
+    bounds = dict.fromkeys(range(3), 2)
+    assert within_buckets(Targets({}, bounds, {0: 2, 1: 2, 2: 0}), {0: 3.0, 1: 1.0, 2: 0.0},
+                          Group(2, dict.fromkeys(range(3), -1)), own(0, 1, 2),
+                          {0: 4, 1: 3, 2: 1}, 1.0, dict.fromkeys(range(3), 9)) == Targets(
+        {}, {0: 2, 1: 2, 2: 0}, {0: 4, 1: 4, 2: 0})
