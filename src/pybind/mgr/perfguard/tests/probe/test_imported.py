@@ -137,8 +137,9 @@ def test_a_document_without_a_field_is_refused() -> None:
 
 
 def test_values_at_their_limits_are_imported() -> None:
-    document = {**measured(host='x' * 200), 'ended': 253402300799,
-                'messages': [str(number) for number in range(60)]}
+    document: Dict[str, Any] = {
+        **measured(host='x' * 200), 'ended': 253402300799,
+        'messages': [str(number) for number in range(60)]}
     document['results'][0]['cpu_user'] = 0.0
     document['results'][0]['streams'][0]['read']['ios'] = (1 << 63) - 1
     text = json.dumps(document)

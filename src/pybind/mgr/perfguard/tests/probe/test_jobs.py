@@ -8,8 +8,9 @@ from typing import Dict, Optional
 import pytest
 
 from perfguard.probe.fio_json import job_options
-from perfguard.probe.jobs import (ALIASES, IMPLIED, PROFILES, WORDS, default_repeat, parse_jobs,
-                                  parse_seconds, parse_size, profile_of, remarks, size_text)
+from perfguard.probe.jobs import (ALIASES, IMPLIED, PROFILES, WORDS, default_repeat, number_between,
+                                  parse_jobs, parse_seconds, parse_size, profile_of, remarks,
+                                  size_text)
 from perfguard.probe.types import BadJob, Job
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -152,6 +153,60 @@ def test_jobs_that_words_make_equal_count_once() -> None:
     ({'block': '4k'}, 'block=4k: unknown job option; must be one of rw, bs, iodepth')])
 def test_refused(words: Dict[str, str], part: str) -> None:
     assert part in refused(words={'rw': 'randread', **words})
+
+
+@pytest.mark.parametrize('words', [
+    {'bs': '512', 'size': '512', 'nrfiles': '1'}, {'bs': '64m', 'size': '128m', 'nrfiles': '1'},
+    {'iodepth': '1024'}, {'numjobs': '64'}, {'nrfiles': '4096'}, {'runtime': '100ms'},
+    {'runtime': '1h'}, {'ramp_time': '10m'}, {'rw': 'rw', 'rwmixread': '0'},
+    {'rw': 'rw', 'rwmixread': '100'}, {'rate_iops': '1000000'}, {'rate_iops': '0'},
+    {'io_size': '4k'}, {'io_size': '1024t'}, {'bs': '4m', 'iodepth': '128'},
+    {'nrfiles': '4096', 'numjobs': '4'}, {'iodepth': '1024', 'numjobs': '4'},
+    {'size': '512g', 'nrfiles': '4096'}, {'bs': '4m', 'size': '64m', 'nrfiles': '16'}])
+def test_values_at_their_limits_are_valid(words: Dict[str, str]) -> None:
+    job = one(**words)
+    assert {word: getattr(job, word) for word in words} == {
+        word: WORDS[word].parse(word, text) for word, text in words.items()}
+
+
+@pytest.mark.parametrize('words, part', [
+    ({'rate_iops': '1000001'}, 'rate_iops=1000001: must be from 0 to 1000000'),
+    ({'io_size': '1025t'}, 'io_size=1025t: must be from 0 to 1024t'),
+    ({'size': '513g', 'nrfiles': '4096'}, 'size=513g: must be from 512 to 512g'),
+    ({'size': '511', 'nrfiles': '1'}, 'size=511: must be from 512 to 512g'),
+    ({'runtime': '99ms'}, 'runtime=99ms: must be from 0.1 s to 3600 s'),
+    ({'ramp_time': '601'}, 'ramp_time=601: must be from 0 s to 600 s'),
+    ({'ioengine': 'libaio'}, 'ioengine=libaio: must be rados or rbd')])
+def test_values_beyond_their_limits_are_refused(words: Dict[str, str], part: str) -> None:
+    assert refused(words={'rw': 'randread', **words}) == part
+
+
+@pytest.mark.parametrize('text, is_valid', [
+    ('1', True), ('12345', True), ('0', False), ('12346', False), ('123456', False), ('1.0', False),
+    ('-1', False), ('', False), ('\u0661', False), (' 1', False)])
+def test_numbers_that_are_no_options_of_a_job(text: str, is_valid: bool) -> None:
+    if is_valid:
+        assert number_between('repeat', text, 1, 12345) == int(text)
+    else:
+        with pytest.raises(BadJob) as caught:
+            number_between('repeat', text, 1, 12345)
+        assert str(caught.value) == (
+            'repeat is %r: must be a number from 1 to 12345' % text)
+
+
+def test_numbers_and_sizes_of_18_digits_are_read() -> None:
+    assert parse_size('bs', '9' * 18) == 10 ** 18 - 1
+    with pytest.raises(BadJob, match='must be a size'):
+        parse_size('bs', '9' * 19)
+    assert 'must be from 1 to 1024' in refused(words={'rw': 'read', 'iodepth': '9' * 18})
+    assert 'must be a whole number' in refused(words={'rw': 'read', 'iodepth': '9' * 19})
+
+
+def test_a_job_file_may_have_2000_lines() -> None:
+    job, = parse_jobs(None, {}, '#\n' * 1998 + '[a]\nrw=read')
+    assert job.name == 'a'
+    assert refused(job_file='#\n' * 1999 + '[a]\nrw=read') == (
+        'the job file has 2001 lines (limit 2000)')
 
 
 def test_profile_or_job_file() -> None:
