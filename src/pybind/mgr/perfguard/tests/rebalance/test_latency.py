@@ -2,20 +2,22 @@
 """What chance, the load and other pools do to latency is not the doing of what moves."""
 import random
 from dataclasses import replace
-from typing import Dict, Iterable, List, Optional
+from typing import Dict, Iterable, List, Optional, Sequence
 
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.codec import decode, encode
 from perfguard.errors import Code
-from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
+from perfguard.observation import IDLE_SECONDS, Clients, Minute, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import latency
-from perfguard.rebalance.latency import Path, judged, load_factors, pool_latencies
+from perfguard.rebalance.latency import (Path, PoolLatency, explains_alarm, explains_pool,
+                                         judged, load_factors, minute_latencies, pool_latencies,
+                                         strain)
 from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
-from perfguard.watch.slow_reads import CHANCE_MAX, LEAST_OPS
+from perfguard.watch.slow_reads import CHANCE_MAX, LEAST_OPS, SlowReads
 from perfguard.watch.slowness import OP_SPREAD
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
@@ -150,6 +152,18 @@ def test_pools_away_from_the_path_do_not_count() -> None:
     assert [each.pool for each in pool_latencies(clients, frozenset(), 0.0)] == ['p1', 'p2']
 
 
+@pytest.mark.parametrize('reads, factor', [
+    # Twice the baseline, divided by 1 and what chance explains: 1.25 * 3.717 * 0.1 / sqrt(200).
+    ((60, 70, 70), 1.9363835), ((60, 70, 69), 1.0), ((100, 100), 1.0), ((50, 50, 50, 50), 1.9363835)
+])
+def test_the_least_reads_that_show_the_load(reads: Sequence[int], factor: float) -> None:
+    rows = tuple(ClientOps(1, osd, Ops(2 * 10 ** 6 * number, number), Ops())
+                 for osd, number in enumerate(reads))
+    pool = PoolClients('p', 256, 900.0, 1.5, 3.0, 1.0, 2.0, 0.1)
+    clients = Clients(1.0, SECONDS, rows, {1: pool}, IDLE_SECONDS)
+    assert load_factors(clients, frozenset()) == {1: pytest.approx(factor, rel=1e-7)}
+
+
 # ---- what must not pass for chance or load
 
 def test_failing_osds_are_no_load() -> None:
@@ -237,3 +251,73 @@ def test_pools_whose_rules_lead_to_the_path_count() -> None:
     for path, pools in ((PATH, []), (PATH._replace(pools=frozenset({1})), ['p']),
                         (PATH._replace(near=frozenset({*PATH.near, 20})), ['p'])):
         assert [each.pool for each in pool_latencies(clients, frozenset(), 0.0, path)] == pools
+
+
+# ---- the last minute, and small pools together
+
+@pytest.mark.parametrize('path, pools', [
+    (Path(), [1, 2, 3]), (Path(frozenset({9})), []),
+    (Path(frozenset({9}), pools=frozenset({2})), [2]),
+    (Path(frozenset({9}), near=frozenset({6, 9}), pools=frozenset({3})), [1, 3])])
+def test_the_last_minute_of_pools_that_the_path_may_slow(path: Path, pools: List[int]) -> None:
+    rows = tuple(ClientOps(pool, osd, Ops(5, 5), Ops()) for pool, osd in ((1, 6), (2, 7), (3, 7)))
+    clients = Clients(1.0, SECONDS, rows, {pool: PoolClients(
+        'p%d' % pool, 32, 9.0, 1.5, 3.0, read_spread=0.5, named=pool == 2,
+        read_minute=Minute(60.0, 1.25), write_minute=Minute(80.0, 2.5)) for pool in (1, 2, 3)})
+    assert minute_latencies(clients, path) == [row for pool in pools for row in (
+        PoolLatency('p%d' % pool, 'reads', 1.25, 1.5, 60.0, 0.5, named=pool == 2),
+        PoolLatency('p%d' % pool, 'writes', 2.5, 3.0, 80.0, OP_SPREAD, named=pool == 2))]
+
+
+def test_a_minute_without_operations_or_limit_is_not_compared() -> None:
+    minute = Minute(60.0, 1.0)
+    clients = Clients(1.0, SECONDS, (), {1: PoolClients(
+        'p', 32, 9.0, 1.5, None, read_minute=Minute(), write_minute=minute)})
+    assert minute_latencies(clients, Path()) == []
+
+
+def row_of(pool: str, ops: float, kind: str = 'reads', ms: float = 1.0,
+           target_ms: float = 2.0) -> PoolLatency:
+    return PoolLatency(pool, kind, ms, target_ms, ops, 0.5)
+
+
+@pytest.mark.parametrize('rows, pools', [
+    ([row_of('a', 50)], ['a']), ([row_of('a', 49.9)], []),
+    ([row_of('a', 25), row_of('b', 25)], ['']), ([row_of('a', 25), row_of('b', 24.9)], []),
+    ([row_of('a', 49), row_of('b', 1, 'writes')], []),
+    ([row_of('a', 999), row_of('b', 1000)], ['a', 'b']),
+    ([row_of('a', 999), row_of('b', 999)], ['a', 'b', '']),
+    ([row_of('a', 60), row_of('b', 20), row_of('c', 60, 'writes'), row_of('d', 1, 'writes')],
+     ['a', 'c', '', ''])])
+def test_small_pools_are_judged_together(rows: List[PoolLatency], pools: List[str]) -> None:
+    assert [row.pool for row in judged(rows)] == pools
+
+
+def test_the_latency_of_small_pools_is_their_mean_by_operations() -> None:
+    rows = [row_of('a', 10, ms=1.0, target_ms=2.0)._replace(spread=1.0),
+            row_of('b', 40, ms=6.0, target_ms=7.0)._replace(spread=2.0)]
+    together, = judged(rows)
+    assert together[:5] == ('', 'reads', 5.0, 6.0, 50.0)
+    assert together.spread == pytest.approx((0.2 * 1.0 + 0.8 * 4.0) ** 0.5)
+    assert together.chance == pytest.approx(0.9693, abs=1e-4)
+    assert (together.who, rows[0].who) == ('all small pools', 'pool a')
+
+
+@pytest.mark.parametrize('rows, ratio', [
+    ([], 0.0), ([row_of('a', 60, ms=3.0)], 1.5),
+    # Beside the row of all small pools, a small one does not count.
+    ([row_of('a', 999, ms=3.0), row_of('', 2000, ms=1.0)], 0.5),
+    ([row_of('a', 1000, ms=3.0), row_of('', 2000, ms=1.0)], 1.5),
+    ([row_of('a', 60, 'writes', ms=3.0), row_of('', 2000, ms=1.0)], 1.5),
+    ([row_of('a', 60, ms=1.0), row_of('', 200, ms=3.0)], 1.5)])
+def test_the_strain_is_the_highest_ratio_to_a_limit(rows: List[PoolLatency], ratio: float) -> None:
+    assert strain(rows) == ratio
+
+
+@pytest.mark.parametrize('slow, osds, explains', [(0, 1, False), (1, 99, True), (1, 100, False),
+                                                  (2, 100, True), (2, 200, False)])
+def test_more_than_one_slow_osd_in_a_hundred_explains_a_slow_pool(
+        slow: int, osds: int, explains: bool) -> None:
+    assert explains_pool(frozenset(range(slow)), osds) == explains
+    states = {osd: SlowReads(9990.0, 9990.0) for osd in range(slow)}
+    assert explains_alarm({**states, 9: SlowReads(0.0, 0.0)}, 10000.0, osds) == explains
