@@ -1,28 +1,40 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Moves between items that several takes of a rule share."""
-from typing import List
+"""Which shards move between a few items, and in which order they are chosen."""
+from typing import Dict, List, Mapping, Optional, Sequence
+
+import pytest
 
 from perfguard.upmap.levels import ShardLevel
 from perfguard.upmap.shares import Targets
 
+Sets = List[List[int]]
+Numbers = Mapping[int, int]
 
-class TwoTakes(ShardLevel):
-    """The first shard of each PG cannot leave the first take, the second cannot leave the second.
-    Each item belongs to the failure domain of its tens."""
-    by_place = True
 
-    def __init__(self, here: List[List[int]], takes: List[List[int]], share: int) -> None:
+class Items(ShardLevel):
+    """Items of which each is a failure domain, unless `domain` says otherwise. They may hold all
+    that CRUSH places there, and their bounds allow exactly `share`, unless others are given."""
+
+    def __init__(self, here: Sequence[Sequence[int]], share: Numbers, *,
+                 low: Optional[Numbers] = None, ideal: Optional[Mapping[int, float]] = None,
+                 raw: Optional[Sequence[Sequence[int]]] = None,
+                 origin: Optional[Sequence[Sequence[int]]] = None,
+                 takes: Sequence[Sequence[int]] = (), domain: Optional[Numbers] = None,
+                 drained: Sequence[int] = (), limits: Optional[Numbers] = None,
+                 by_place: bool = True, moves: int = 9) -> None:
         super().__init__()
-        items = sorted({item for take in takes for item in take})
-        self.here, self.origin, self.raw = here, [list(row) for row in here], [*here]
+        self.here = [list(row) for row in here]
+        self.origin, self.raw = origin or here, list(raw or here)
+        self.by_place, self.moves = by_place, moves
         self.free = range(len(here))
-        self.domain = {item: item // 10 for item in items}
-        self.fences = [{item: number for item in take} for number, take in enumerate(takes)]
-        self.weights = dict.fromkeys(items, 1.0)
-        self.count = {item: sum(row.count(item) for row in here) for item in items}
-        bounds = dict.fromkeys(items, share)
-        self.near = self.wide = Targets(dict.fromkeys(items, float(share)), bounds, bounds)
-        self.filled = self.limits = bounds
+        self.domain = domain or {item: item for item in share}
+        self.fences = [dict.fromkeys(take, number) for number, take in enumerate(takes)] \
+            or [dict.fromkeys(share, 0)] * len(here[0])
+        self.weights = {item: 0.0 if item in drained else 1.0 for item in share}
+        self.count = {item: sum(row.count(item) for row in self.here) for item in share}
+        self.near = self.wide = Targets(
+            ideal or {item: float(number) for item, number in share.items()}, low or share, share)
+        self.filled, self.limits = self.near.low, limits or share
 
     def move(self, number: int, place: int, item: int) -> None:
         self.count[self.here[number][place]] -= 1
@@ -33,15 +45,137 @@ class TwoTakes(ShardLevel):
         return self.count[item] - self.near.ideal[item]
 
     def affords(self, giver: int, moves: int = 1) -> bool:
-        return True
+        return moves <= self.moves
+
+    def evened_out(self) -> Sets:
+        self.even_out()
+        return self.here
 
 
 def test_items_that_two_takes_share_are_all_filled() -> None:
-    """Domain 1 has five items that both takes may use: the shards of the first take that are too
+    """The first shard of each PG cannot leave the first take, the second cannot leave the second.
+    Domain 1 has five items that both takes may use: the shards of the first take that are too
     many fill some of them, and those of the second the others."""
     shared = list(range(10, 18))
+    takes = [[20, *range(50, 55), *shared], [30, *range(40, 45), *shared]]
     here = [[20, 40 + number] for number in range(5)] + [[50 + number, 30] for number in range(5)]
-    level = TwoTakes([list(row) for row in here],
-                     [[20, *range(50, 55), *shared], [30, *range(40, 45), *shared]], 1)
+    items = sorted({item for take in takes for item in take})
+    level = Items(here, dict.fromkeys(items, 1), takes=takes,
+                  domain={item: item // 10 for item in items})
     level.even_out()
     assert set(level.count.values()) == {1}
+
+
+# ---- towards the raw sets
+
+def test_shards_move_first_where_crush_places_them_and_primaries_last() -> None:
+    assert Items([[0, 1], [1, 0]], {0: 1, 1: 2, 2: 1},
+                 raw=[[2, 1], [1, 2]]).evened_out() == [[0, 1], [1, 2]]
+    # Only a primary is too many, and item 2 has room as well.
+    share = {0: 0, 1: 1, 2: 1, 3: 1}
+    assert Items([[0, 1]], share, raw=[[3, 1]]).evened_out() == [[3, 1]]
+    # The places of a replicated PG do not matter.
+    assert Items([[0, 1]], share, raw=[[1, 3]], by_place=False).evened_out() == [[3, 1]]
+    # An OSD of the PG, or of its failure domain, is no target.
+    assert Items([[0, 1]], {0: 0, 1: 2, 2: 1}, raw=[[1, 1]]).evened_out() == [[2, 1]]
+    assert Items([[0, 1]], share, raw=[[3, 1]],
+                 domain={0: 0, 1: 1, 2: 2, 3: 1}).evened_out() == [[2, 1]]
+
+
+def test_of_a_replicated_pg_the_last_osd_that_crush_has_left_is_replaced_first() -> None:
+    share = {0: 0, 1: 1, 2: 1, 3: 0, 4: 1}
+    assert Items([[0, 3, 1]], share, raw=[[1, 2, 4]], by_place=False).evened_out() == [[4, 2, 1]]
+    assert Items([[1, 0, 3]], share, raw=[[1, 4, 2]], by_place=False).evened_out() == [[1, 2, 4]]
+
+
+@pytest.mark.parametrize('filled, last', [({2: 1, 3: 1}, 3), ({2: 1, 3: 0}, 2)])
+def test_items_within_their_bounds_give_to_those_that_have_too_few(filled: Dict[int, int],
+                                                                   last: int) -> None:
+    """Where CRUSH places the shard, if it fills that item; else to the first one."""
+    level = Items([[0, 1], [1, 0]], {0: 2, 1: 2, 2: 1, 3: 1}, low={0: 1, 1: 2, 2: 1, 3: 1},
+                  raw=[[0, 1], [1, 3]])
+    level.filled = {0: 1, 1: 2, **filled}
+    assert level.evened_out() == [[0, 1], [1, last]]
+
+
+# ---- single moves
+
+@pytest.mark.parametrize('first, second, origin, raw, moved', [
+    # What moves anyway, even a primary; then what is not primary.
+    ([0, 1], [1, 0], [[9, 1], [1, 0]], [[0, 1], [1, 0]], 0),
+    ([1, 0], [0, 1], [[1, 0], [9, 1]], [[1, 0], [0, 1]], 1),
+    ([0, 1], [1, 0], [[9, 1], [1, 9]], [[0, 1], [1, 0]], 1),
+    ([0, 1], [1, 0], [[0, 1], [1, 0]], [[0, 1], [1, 0]], 1),
+    # What CRUSH does not place there; then the first PG.
+    ([1, 0], [1, 0], [[1, 0], [1, 0]], [[1, 0], [1, 9]], 1),
+    ([1, 0], [1, 0], [[1, 0], [1, 0]], [[1, 0], [1, 0]], 0)])
+def test_which_shard_leaves_an_item(first: List[int], second: List[int], origin: Sets, raw: Sets,
+                                    moved: int) -> None:
+    here = [first, second]
+    level = Items(here, {0: 1, 1: 2, 2: 1, 9: 0}, origin=origin, raw=raw)
+    expected = [list(row) for row in here]
+    expected[moved] = [2 if item == 0 else item for item in here[moved]]
+    assert level.evened_out() == expected
+
+
+def test_the_fullest_items_give_first() -> None:
+    here = [[1, 5], [1, 5], [1, 5], [1, 0], [1, 0]]
+    share = {0: 1, 1: 5, 2: 1, 5: 1}
+    assert Items(here, share).evened_out() == [[1, 2], *here[1:]]
+    # Then both hold as many.
+    assert Items(here, {**share, 2: 2}).evened_out() == [
+        [1, 2], [1, 5], [1, 5], [1, 2], [1, 0]]
+
+
+def test_the_items_that_lack_most_take_first() -> None:
+    here = [[1, 0], [1, 0], [1, 0]]
+    high, low = {0: 1, 1: 3, 2: 3, 3: 3}, {0: 0, 1: 3, 2: 0, 3: 0}
+    assert Items(here, high, low=low, ideal={0: 1.0, 1: 3.0, 2: 2.0, 3: 2.5}).evened_out() == [
+        [1, 3], [1, 2], [1, 0]]
+    # Those below their lower bound come before all others.
+    low = {0: 0, 1: 3, 2: 0, 3: 1}
+    assert Items(here, high, low=low, ideal={0: 1.0, 1: 3.0, 2: 3.0, 3: 1.0}).evened_out() == [
+        [1, 3], [1, 2], [1, 0]]
+
+
+def test_nothing_moves_beyond_the_budget() -> None:
+    here = [[1, 0], [1, 0]]
+    assert Items(here, {0: 1, 1: 2, 2: 1}, moves=0).evened_out() == here
+    assert Items(here, {0: 1, 1: 2, 2: 1}, raw=[[1, 2], [1, 0]], moves=0).evened_out() == here
+    assert Items(here, {0: 1, 1: 2, 2: 1}, moves=1).evened_out() == [[1, 2], [1, 0]]
+
+
+# ---- chains
+
+CHAIN = [[0, 2], [1, 3]]
+CHAIN_SHARE = {0: 0, 1: 1, 2: 2, 3: 1}
+
+
+def test_a_shard_moves_to_an_item_that_gives_another_one() -> None:
+    """Item 2 has a shard of the only PG that item 0 may give."""
+    assert Items(CHAIN, CHAIN_SHARE).evened_out() == [[1, 2], [2, 3]]
+    # The shard of item 3 moves anyway.
+    assert Items(CHAIN, CHAIN_SHARE, origin=[[0, 2], [1, 9]]).evened_out() == [[3, 2], [1, 2]]
+    # That is two moves.
+    assert Items(CHAIN, CHAIN_SHARE, moves=1).evened_out() == CHAIN
+    # Item 2 is in the failure domain of 3, of which both PGs have a shard.
+    assert Items(CHAIN, CHAIN_SHARE, domain={0: 0, 1: 1, 2: 3, 3: 3}).evened_out() == CHAIN
+
+
+# ---- items that must be emptied
+
+@pytest.mark.parametrize('raw, limits, last', [
+    # Beyond the bounds, up to where there is room.
+    ([[0, 1], [2, 1], [3, 1]], {2: 2, 3: 1}, 2), ([[0, 1], [2, 1], [3, 1]], {2: 1, 3: 2}, 3),
+    # There is no room: where CRUSH places it, or anywhere.
+    ([[3, 1], [2, 1], [3, 1]], {2: 1, 3: 1}, 3), ([[0, 1], [2, 1], [3, 1]], {2: 1, 3: 1}, 2)])
+def test_a_drained_item_keeps_nothing(raw: Sets, limits: Dict[int, int], last: int) -> None:
+    here = [[0, 1], [2, 1], [3, 1]]
+    assert Items(here, {0: 0, 1: 3, 2: 1, 3: 1}, raw=raw, drained=[0],
+                 limits={0: 0, 1: 3, **limits}).evened_out() == [[last, 1], [2, 1], [3, 1]]
+
+
+def test_a_drained_item_is_emptied_by_a_chain() -> None:
+    """Only item 3, which has a shard of the PG, has room."""
+    assert Items([[0, 3], [2, 1]], {0: 0, 1: 1, 2: 1, 3: 1}, drained=[0],
+                 limits={0: 0, 1: 1, 2: 1, 3: 2}).evened_out() == [[2, 3], [3, 1]]
