@@ -3,13 +3,15 @@
 import math
 import random
 from statistics import median
-from typing import Callable, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
 from perfguard.codec import decode, encode
-from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, Eta, Arrivals, advance,
-                                          path_seconds, remaining)
+from perfguard.errors import Code, Reason
+from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, MOST_CODES, Arrivals, Eta,
+                                          Limits, Progress, advance, charge, in_minutes, limit_of,
+                                          path_seconds, remaining, shares)
 
 #: Rates in bytes a second, one for each second.
 Rates = Callable[[random.Random], Iterator[float]]
@@ -183,3 +185,131 @@ def test_blocks_hold_what_arrived_in_them() -> None:
         progress = advance(progress, BLOCK_SECONDS, 10.0 * number)
     found: List[float] = list(progress.blocks)
     assert found == [0.0, 10.0, 20.0, 30.0]
+
+
+# ---- To the digit
+
+def test_bytes_are_spread_over_the_blocks_of_their_time() -> None:
+    progress = advance(advance(Arrivals(), 2.0, 0.0), 10.0, 120.0, in_flight=3)
+    assert progress == Arrivals((50, 50), 5.0, 2.0, 20, flown=30.0, busy=10.0)
+    assert (progress.whole_seconds, progress.whole_bytes) == (12.0, 120)
+
+
+def test_pairs_of_blocks_are_merged() -> None:
+    progress = Arrivals(tuple(range(MOST_BLOCKS - 2)))
+    progress = advance(progress, BLOCK_SECONDS, 62.0)
+    assert progress.blocks == tuple(range(63)) and progress.length == 5.0
+    progress = advance(progress, BLOCK_SECONDS, 63.0)
+    assert progress.blocks == tuple(4 * pair + 1 for pair in range(32))
+    assert progress.length == 10.0
+
+
+@pytest.mark.parametrize('arrivals, seconds', [
+    (Arrivals((100,), flown=10.0, busy=4.0), 12.5), (Arrivals((100,), flown=10.0, busy=5.0), 10.0),
+    (Arrivals((1,), flown=10.0, busy=0.5), 10000.0),
+    (Arrivals((0,), flown=10.0, busy=5.0), 0.0), (Arrivals((100,), flown=10.0), 0.0)])
+def test_the_time_of_bytes_that_move_one_pg_at_a_time(arrivals: Arrivals, seconds: float) -> None:
+    assert path_seconds(arrivals, 100.0) == seconds
+
+
+#: Of 100 of 200 PGs, at a rate that does not vary.
+BY_NUMBER = 1.96 * 0.02 ** 0.5
+#: Blocks of 5 s; their first and second half differ threefold: variance of the rates of 4 and of 8
+#: batches, relative to the squared rate.
+VARIED = 3.18 * (400 / 3 * 10 / 400 * (1 / 40 + 1 / 40)) ** 0.5
+VARIED_LONGER = 3.18 * (400 / 3 * 10 / 400 * (1 / 40 + 1 / 60)) ** 0.5
+
+
+@pytest.mark.parametrize('blocks, slowest, seconds, low, high, error', [
+    ((100,) * 8, 0.0, 40.0, 40.0, 40.0, BY_NUMBER),
+    # The slowest OSD.
+    ((100,) * 8, 60.0, 60.0, 60.0, 60.0, BY_NUMBER),
+    ((100,) * 8, 39.0, 40.0, 40.0, 40.0, BY_NUMBER),
+    # Three times as fast of late, or as slow: 600 of 800 bytes in 20 s, or 200.
+    ((50,) * 4 + (150,) * 4, 0.0, 40.0, 80 / 3, 40.0, math.hypot(BY_NUMBER, VARIED)),
+    ((150,) * 4 + (50,) * 4, 0.0, 40.0, 40.0, 80.0, math.hypot(BY_NUMBER, VARIED)),
+    # The slowest OSD is faster of late as well.
+    ((50,) * 4 + (150,) * 4, 60.0, 60.0, 40.0, 60.0, math.hypot(BY_NUMBER, VARIED_LONGER)),
+    ((150,) * 4 + (50,) * 4, 60.0, 60.0, 60.0, 80.0, math.hypot(BY_NUMBER, VARIED_LONGER)),
+    # No more than twice as long.
+    ((200,) * 4 + (0,) * 4, 0.0, 40.0, 5.0, 320.0, 0.0),
+    ((196,) * 4 + (4,) * 4, 0.0, 40.0, 5.0, 640.0, 0.0),
+    # One block says nothing of how much rates vary.
+    ((800,), 0.0, 5.0, 5 / 8, 40.0, 0.0),
+    # Two are enough: rates of 20 and 140 bytes/s.
+    ((390, 410), 0.0, 10.0, 80 / 8.2, 10.0,
+     math.hypot(BY_NUMBER, 12.71 * (2 * 2.0 ** 2 * 5 / 80 ** 2 * (1 / 10 + 1 / 10)) ** 0.5)),
+    # A ninth block does not fill a batch.
+    ((0,) + (100,) * 8, 0.0, 45.0, 40.0, 45.0, BY_NUMBER)])
+def test_the_time_left(blocks: Tuple[int, ...], slowest: float, seconds: float, low: float,
+                       high: float, error: float) -> None:
+    """Of 1600 bytes, half have arrived. `low`, `high`: the estimates whose error bounds the
+    interval."""
+    assert remaining(Arrivals(blocks), 800.0, 100, 100, slowest) == pytest.approx(
+        Eta(seconds, low * math.exp(-error), high * math.exp(error)))
+
+
+@pytest.mark.parametrize('done, left', [(0, 100), (100, 0)])
+def test_the_time_left_without_a_pg_on_one_side(done: int, left: int) -> None:
+    error = 1.96 * 1.01 ** 0.5
+    assert remaining(Arrivals((100,) * 8), 800.0, done, left) == pytest.approx(
+        Eta(40.0, 40.0 * math.exp(-error), 40.0 * math.exp(error)))
+
+
+def test_the_time_of_pgs_without_data() -> None:
+    progress = Arrivals((0,) * 8)
+    assert remaining(progress, 0.0, 100, 100) == pytest.approx(
+        Eta(40.0, 5.0, 40.0 * math.exp(BY_NUMBER)))
+    assert remaining(progress, 0.0, 0, 9) is None
+    assert remaining(Arrivals((0,)), 1.0, 9, 9) is None
+
+
+# ---- Limits
+
+@pytest.mark.parametrize('codes, releasing, in_flight, allowed, waiting, expected', [
+    # What prevents all releases: the first reason.
+    ([Code.WINDOW_CLOSED, Code.PEERING], False, 0, 8, 9, Code.WINDOW_CLOSED),
+    ([], False, 0, 8, 9, Code.NO_LIMIT),
+    # Nothing waits for its release.
+    ([Code.LATENCY_OK, Code.PEERING], True, 1, 8, 0, Code.IN_FLIGHT),
+    ([Code.LATENCY_OK, Code.PEERING], True, 0, 8, 0, Code.PEERING),
+    ([], True, 0, 8, 0, Code.NO_LIMIT),
+    # As many are in flight as the throttle, or the operator, allows.
+    ([Code.LATENCY, Code.PEERING], True, 8, 8, 9, Code.LATENCY),
+    ([Code.LATENCY, Code.PEERING], True, 16, 16, 9, Code.CAP_PGS),
+    ([], True, 8, 8, 9, Code.CAP_PGS),
+    # Further ones would be allowed: the last reason not to release them.
+    ([Code.LATENCY_OK, Code.PEERING, Code.BATCH], True, 7, 8, 9, Code.BATCH),
+    ([Code.LATENCY_OK, Code.BATCH, Code.TARGET_FULL], True, 7, 8, 9, Code.BATCH),
+    # Else the PGs that are no candidates.
+    ([Code.LATENCY_OK, Code.DEGRADED, Code.TARGET_FULL], True, 7, 8, 9, Code.TARGET_FULL),
+    ([Code.LATENCY_OK], True, 7, 8, 9, Code.NO_LIMIT)])
+def test_the_limit_of_a_turn(codes: List[str], releasing: bool, in_flight: int, allowed: int,
+                             waiting: int, expected: str) -> None:
+    """At most 16 PGs may be in flight."""
+    reasons = [Reason(code, 'text') for code in codes]
+    assert limit_of(reasons, releasing, in_flight, allowed, 16, waiting) == expected
+
+
+def test_the_time_of_a_turn_counts_for_its_limit() -> None:
+    limits = charge(charge(charge(Limits(), 'A', 4.5), 'B', 30.5), 'A', 0.5)
+    assert limits == Limits({'A': 5.0, 'B': 30.0}, 'A')
+    assert shares(limits) == {'A': 5 / 35, 'B': 30 / 35} and shares(Limits()) == {}
+
+
+@pytest.mark.parametrize('number, key', [(MOST_CODES - 1, 'NEW'), (MOST_CODES, Code.OTHER)])
+def test_further_limits_count_together(number: int, key: str) -> None:
+    before: Dict[str, float] = {'A%d' % code: 1.0 for code in range(number)}
+    assert charge(Limits(before), 'NEW', 2.0).seconds == {**before, key: 2.0}
+    assert charge(Limits(before), 'A0', 2.0).seconds == {**before, 'A0': 3.0}
+
+
+@pytest.mark.parametrize('seconds, minutes', [(59.9, 0.0), (60.0, 1.0), (119.9, 1.0)])
+def test_limits_are_stored_once_a_minute(seconds: float, minutes: float) -> None:
+    assert in_minutes(Limits({'A': seconds - 9.0, 'B': 9.0}, 'B')) == Limits({'': minutes})
+
+
+@pytest.mark.parametrize('bytes_done, seconds, rate', [
+    (100, 4.0, 25.0), (1, 0.5, 2.0), (0, 4.0, None), (100, 0.0, None)])
+def test_the_rate_of_a_campaign(bytes_done: int, seconds: float, rate: Optional[float]) -> None:
+    assert Progress(bytes_done=bytes_done, moving_seconds=seconds).rate == rate
