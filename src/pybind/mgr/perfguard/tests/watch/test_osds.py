@@ -5,9 +5,12 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import NO_OSD, Ops, OsdCounters, PgCounts, PgWrites
-from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, PgLatency, Unexplained, busy, flow,
-                                  replica_flows, sample, steady)
+from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
+                                     PgWrites)
+from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdNorms, PgLatency,
+                                  StoredNorm, Unexplained, busy, flow, replica_flows, sample,
+                                  steady)
+from perfguard.watch.pools import MEMORY
 from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow
 
 MS = 1000000
@@ -76,6 +79,64 @@ def test_osds_with_other_work() -> None:
     quiet = {osd: counts[osd] for osd in (0, 1, 4)}
     assert busy(quiet, read) == {4: SCRUB}
     assert busy({**quiet, 1: PgCounts(total=10, backfill_wait=1)}, read)[0] == TARGET
+
+
+def client(osd: int, ms: float, number: int = 1000, pool: int = 1) -> ClientOps:
+    return ClientOps(pool, osd, Ops(round(ms * number * MS), number), Ops())
+
+
+def of_host(osd: int, host: str, device_class: str = 'hdd') -> OsdPlace:
+    return OsdPlace(osd, host, 'default', device_class)
+
+
+def test_the_norm_of_an_osd_is_against_the_median_osd() -> None:
+    """All of them take twice as long as usual, for instance because of the load."""
+    norms = OsdNorms()
+    norms.update([client(1, 2.0), client(2, 4.0), client(3, 6.0), client(3, 60.0, pool=2)],
+                 {1: 2.0, 2: 20.0, 3: 1.0})
+    # Of osd.3, 66 s instead of 22 s; the median is 2.
+    assert norms.norms() == pytest.approx({1: 0.5, 2: 1.0, 3: 1.5})
+    before = norms.norms()
+    assert norms.norms() is before
+    norms.update([client(1, 1.0, pool=9), ClientOps(1, 1, Ops(-1, 5), Ops())], {1: 2.0})
+    assert norms.norms() is before, 'a pool without a baseline, and nonsense'
+    norms.update([client(1, 2.0), client(2, 2.0), client(3, 2.0)], {1: 2.0})
+    assert norms.norms() != before
+
+
+@pytest.mark.parametrize('reads, norms', [(600, {1: 0.5, 2: 1.0, 3: 1.5}), (400, {})])
+def test_a_norm_needs_enough_reads(reads: int, norms: Dict[int, float]) -> None:
+    known = OsdNorms()
+    known.update([client(osd, 2.0 * osd, reads) for osd in (1, 2, 3)], {1: 4.0})
+    assert known.norms() == pytest.approx(norms)
+
+
+def test_osds_with_few_reads_have_the_norm_of_their_host() -> None:
+    known = OsdNorms()
+    known.places = {osd: of_host(osd, host, device_class) for osd, host, device_class in (
+        (1, 'a', 'hdd'), (2, 'a', 'hdd'), (3, 'a', 'ssd'), (4, 'b', 'hdd'))}
+    known.load({1: StoredNorm(1.0, 3000, 900), 2: StoredNorm(2.0, 1000, 400),
+                3: StoredNorm(9.0, 100, 100), 4: StoredNorm(0.0, 700, 700),
+                5: StoredNorm(4.0, 500, 500), 6: StoredNorm(4.0, 499, 499)})
+    # osd.2: 3 s and 2 s instead of 4 s.
+    assert known.norms() == pytest.approx({1: 1.0, 2: 1.25, 5: 4.0})
+    # In another host, nobody has enough reads.
+    known.places = {**known.places, 2: of_host(2, 'b')}
+    assert known.norms() == pytest.approx({1: 1.0, 2: 2000 / 1700, 5: 4.0})
+    known.forget_others({2, 5})
+    assert known.norms() == {5: 4.0}
+
+
+def test_norms_survive_a_failover() -> None:
+    norms, after = OsdNorms(), OsdNorms()
+    norms.update([client(1, 2.0), client(2, 4.0), client(3, 7.0)], {1: 4.0})
+    stored = norms.stored()
+    assert {osd: row.norm for osd, row in stored.items()} == pytest.approx(
+        {1: 0.5, 2: 1.0, 3: 1.75})
+    assert (stored[2].usual_ms, stored[2].reads) == (round(4000 * MEMORY), round(1000 * MEMORY))
+    after.load(stored)
+    assert after.norms() == pytest.approx(norms.norms())
+    assert after.stored() == stored
 
 
 def test_flow() -> None:

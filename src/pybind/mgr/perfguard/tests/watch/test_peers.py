@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is expected of an OSD: by its peers, at their load."""
 import math
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
-from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, Excused, LoadPoint, Partners,
-                                   PeerComparison, PeerFinding, Peers, ScoreBaseline, _choose,
-                                   compare, excuse_waiting, groups_of, loads_of, queue_allowance)
+from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, MIN_SPREAD, Excused, LoadPoint,
+                                   OsdExpectation, Partners, PeerComparison, PeerFinding, Peers,
+                                   Rise, ScoreBaseline, _choose, compare, compare_with_few,
+                                   excuse_waiting, fitted_utilisation, groups_of, growth, loads_of,
+                                   median, queue_allowance, score_of, weighted_quantile, worst)
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
@@ -253,3 +255,226 @@ def test_one_slow_moment_changes_little_of_what_was_learned() -> None:
     share = 10.0 / (LEARN_SECONDS + 10.0)
     for value, most in ((9.0, CLIP), (-9.0, -CLIP)):
         assert known.learned(value, 10.0).mean == pytest.approx(1.0 + share * most * known.sigma())
+
+
+# ---- Exact figures
+
+@pytest.mark.parametrize('ordered, middle', [
+    ([5.0], 5.0), ([1.0, 4.0], 2.5), ([1.0, 2.0, 9.0], 2.0), ([1.0, 2.0, 4.0, 9.0], 3.0)])
+def test_the_median(ordered: List[float], middle: float) -> None:
+    assert median(ordered) == middle
+
+
+@pytest.mark.parametrize('share, value', [
+    (0.0, 1.0), (0.1, 1.0), (0.11, 2.0), (0.5, 2.0), (0.51, 3.0), (1.0, 3.0)])
+def test_quantiles_with_weights(share: float, value: float) -> None:
+    assert weighted_quantile([(3.0, 5.0), (1.0, 1.0), (2.0, 4.0)], share) == value
+
+
+def test_no_quantile_of_nothing() -> None:
+    with pytest.raises(ValueError, match='no values'):
+        weighted_quantile([], 0.5)
+
+
+@pytest.mark.parametrize('utilisation, load_ratio, factor', [
+    (0.0, 9.0, 1.0), (0.5, 1.0, 1.0), (0.5, 1.5, 2.0), (0.5, 0.5, 0.5 / 0.75),
+    # No more than 95 % of the capacity, and ten powers of e of load.
+    (0.5, 1.9, 10.0), (0.5, 3.0, 10.0), (1e-9, math.exp(10.0), 1.0 / (1.0 - 1e-9 * math.exp(10.0))),
+    (1e-9, math.exp(12.0), 1.0 / (1.0 - 1e-9 * math.exp(10.0)))])
+def test_the_latency_of_a_queue_by_its_load(
+        utilisation: float, load_ratio: float, factor: float) -> None:
+    assert math.exp(growth(utilisation, math.log(load_ratio))) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize('rise, middle, utilisation', [
+    (Rise(0.0, 0.0, 0.0), 0.0, 0.0),
+    # From half of the load, with 0.3 of the capacity, to twice as much: 0.7 / 0.4 times as slow.
+    (Rise(math.log(0.5), 0.0, math.log(0.7 / 0.4) / math.log(2.0)), 0.0, 0.6),
+    (Rise(0.0, math.log(2.0), math.log(0.7 / 0.4) / math.log(2.0)), 0.0, 0.3),
+    (Rise(1.0, 1.0 + math.log(2.0), math.log(0.7 / 0.4) / math.log(2.0)), 1.0, 0.3),
+    # Steeper than any queue.
+    (Rise(-0.1, 0.1, 99.0), 0.0, 0.95 * math.exp(-0.1)), (Rise(-0.2, -0.1, 99.0), 0.0, 0.95)])
+def test_the_queue_that_fits_a_rise(rise: Rise, middle: float, utilisation: float) -> None:
+    assert fitted_utilisation(rise, middle) == pytest.approx(utilisation, abs=2e-6)
+
+
+@pytest.mark.parametrize('utilisation, load_ratio, factor, allowance', [
+    (0.3, 1.0, 2.0, 0.7 / 0.4), (0.3, 2.0, 1.2, 0.4 / 0.28),
+    (0.5, 1.0, 0.95 / 0.6, math.inf), (0.5, 1.0, 0.949 / 0.6, 0.5 / (1.0 - 0.5 * 0.949 / 0.6))])
+def test_how_much_slower_more_load_may_make_an_osd(
+        utilisation: float, load_ratio: float, factor: float, allowance: float) -> None:
+    assert queue_allowance(utilisation, load_ratio, factor) == pytest.approx(allowance)
+
+
+@pytest.mark.parametrize('reads, writes, loads', [
+    (10.0, 5.0, (15.0, 30.0, 45.0)), (0.0, 0.0, (1e-3, 1e-3, 1e-3)),
+    (0.0, 3e-4, (1e-3, 1.2e-3, 1e-3))])
+def test_the_loads_of_an_osd(
+        reads: float, writes: float, loads: Tuple[float, float, float]) -> None:
+    assert tuple(map(math.exp, loads_of(reads, writes))) == pytest.approx(loads)
+
+
+def test_the_comparison_with_peers_that_are_alike() -> None:
+    """Five of 8 to 12 ms with the load of the point, and 10 to 12 peers."""
+    peers = Peers([point(osd, ms) for osd, ms in enumerate((8.0, 9.0, 10.0, 11.0, 12.0))])
+    found = peers.compare(point(9, 25.0, ops=10000.0), 5)
+    # The deviations of the logarithms: the median of 0, 0.095, 0.105, 0.182 and 0.223.
+    spread = 1.4826 * math.log(10.0 / 9.0)
+    sigma = spread * (1.0 + 2.0 / 5)
+    assert found[:3] == pytest.approx((25.0, 25.0, 10.0))
+    assert found.spread_ms == pytest.approx(10.0 * (math.exp(spread) - 1.0))
+    assert found.sigma == pytest.approx(sigma)
+    assert found.deviations == pytest.approx(math.log(2.5) / sigma)
+    assert (found.load_ratio, found.load, found.peers) == pytest.approx((1.0, math.log(100.0), 5))
+    few = peers.compare(point(9, 25.0, ops=100.0), 5)
+    assert found.op_sigma == pytest.approx(few.op_sigma / 10)
+
+
+def test_peers_without_any_spread() -> None:
+    found = Peers([point(osd, 10.0) for osd in range(8)]).compare(point(9, 20.0), 8)
+    assert found.sigma == pytest.approx(MIN_SPREAD * 1.25) and found.spread_ms == 0.0
+
+
+@pytest.mark.parametrize('rate, expected_ms', [
+    # The load that two others have as well, and twice as much beyond it.
+    (50.0, 10.0), (100.0, 10.0), (120.0, 10.0), (240.0, 40.0)])
+def test_what_is_expected_of_a_load_beyond_that_of_few_peers(
+        rate: float, expected_ms: float) -> None:
+    peers = Peers([point(osd, 10.0, load) for osd, load in enumerate(
+        (100.0, 100.0, 120.0, 130.0, 140.0))])
+    assert math.exp(peers.expected(loads_of(0.6 * rate, 0.4 * rate))) == pytest.approx(expected_ms)
+
+
+@pytest.mark.parametrize('count, excluded', [(30, True), (31, False)])
+def test_an_osd_is_not_its_own_peer_among_thirty(count: int, excluded: bool) -> None:
+    points = [point(osd, 10.0 if osd < count // 2 else 11.0) for osd in range(count - 1)]
+    slow = point(99, 13.0)
+    found = compare(slow, Peers([*points, slow]), True)
+    assert found == Peers(points if excluded else [*points, slow]).compare(slow, count - 1)
+
+
+def test_the_comparison_with_one_or_two_others() -> None:
+    points = [point(1, 10.0), point(2, 14.0), point(3, 30.0)]
+    found = compare_with_few(points[2], points)
+    assert found is not None
+    assert (found[0].expected_ms, found[0].peers, found[1]) == pytest.approx((14.0, 2, 10.0))
+    assert compare_with_few(points[2], points[2:]) is None
+
+
+# ---- Findings
+
+def found_of(ms: float, expected_ms: float = 1.0, deviations: float = 9.0,
+             recent_ms: Optional[float] = None, op_sigma: float = 0.1, load: float = 0.0,
+             sigma: float = 0.2, **more: float) -> PeerFinding:
+    return PeerFinding(READS, PeerComparison(
+        ms, ms if recent_ms is None else recent_ms, expected_ms, 0.1, deviations, op_sigma, 1.0, 9,
+        load, sigma), more.pop('allowance', 1.0), **more)  # type: ignore[arg-type]
+
+
+#: Twice as slow as its peers at all times, with a standard deviation of a tenth.
+TWICE = ScoreBaseline(math.log(2.0), 0.01, LEARN_SECONDS)
+
+
+@pytest.mark.parametrize('finding, usual, is_slow', [
+    (found_of(1.5), None, True), (found_of(1.49), None, False),
+    (found_of(1.5, recent_ms=1.49), None, False), (found_of(1.49, recent_ms=1.5), None, False),
+    (found_of(3.0, allowance=2.0), None, True), (found_of(2.99, allowance=2.0), None, False),
+    # An excess of 0.2 ms, and another one that matters.
+    (found_of(0.401, 0.2), None, True), (found_of(0.399, 0.2), None, False),
+    (found_of(1.0, 0.5, least_ms=0.5), None, True),
+    (found_of(0.999, 0.5, least_ms=0.5), None, False),
+    (found_of(1.5, deviations=5.0), None, True), (found_of(1.5, deviations=4.99), None, False),
+    # Against its own history: 1.5 times, and five standard deviations.
+    (found_of(3.31, deviations=4.0), TWICE, True), (found_of(3.29, deviations=4.0), TWICE, False),
+    (found_of(3.31, deviations=4.0), TWICE._replace(seconds=LEARN_SECONDS - 1.0), False),
+    (found_of(2.72 * 2.0, deviations=4.0, op_sigma=0.2), TWICE, True),
+    (found_of(2.71 * 2.0, deviations=4.0, op_sigma=0.2), TWICE, False),
+    (found_of(3.01, deviations=4.0, op_sigma=0.08), TWICE._replace(variance=0.0), True),
+    (found_of(2.97, deviations=4.0, op_sigma=0.08), TWICE._replace(variance=0.0), False)])
+def test_when_an_osd_is_slow(
+        finding: PeerFinding, usual: Optional[ScoreBaseline], is_slow: bool) -> None:
+    assert finding.is_slow(RATIO, usual) is is_slow
+
+
+@pytest.mark.parametrize('finding, usual, is_slow', [
+    (found_of(1.5, deviations=2.0), None, True), (found_of(1.5, deviations=1.99), None, False),
+    (found_of(1.49), None, False), (found_of(1.5, recent_ms=1.49), None, False),
+    # Half of the excess that makes it slow.
+    (found_of(1.0, 0.5, least_ms=1.0), None, True),
+    (found_of(0.999, 0.5, least_ms=1.0), None, False),
+    (found_of(3.01, deviations=1.0), TWICE, True), (found_of(2.99, deviations=1.0), TWICE, False),
+    (found_of(3.01, deviations=1.0), TWICE._replace(seconds=1.0), False),
+    (found_of(3.65, deviations=1.0, op_sigma=0.3), TWICE, True),
+    (found_of(3.63, deviations=1.0, op_sigma=0.3), TWICE, False)])
+def test_when_a_slow_osd_is_still_slow(
+        finding: PeerFinding, usual: Optional[ScoreBaseline], is_slow: bool) -> None:
+    assert finding.is_still_slow(RATIO, usual) is is_slow
+
+
+@pytest.mark.parametrize('load, expected_ms', [
+    (0.0, 2.0), (-1.0, 2.0), (math.log(2.0), 8.0), (11.0, 2.0 * math.exp(20.0))])
+def test_an_earlier_expectation_at_the_load_of_now(load: float, expected_ms: float) -> None:
+    found = found_of(9.0, 5.0, load=load, op_sigma=0.1).against(OsdExpectation(2.0, 0.0, 0.3))
+    assert found.earlier and found.comparison.expected_ms == pytest.approx(expected_ms)
+    assert found.comparison.deviations == pytest.approx(math.log(9.0 / expected_ms) / 0.3)
+    few = found_of(9.0, 5.0, load=load, op_sigma=0.6).against(OsdExpectation(2.0, 0.0, 0.3))
+    assert few.comparison.deviations == pytest.approx(math.log(9.0 / expected_ms) / 0.6)
+
+
+def test_what_was_expected_and_more_than_that() -> None:
+    finding = found_of(9.0, 2.0, load=0.7, sigma=0.25)
+    assert finding.expected() == OsdExpectation(2.0, 0.7, 0.25)
+    more = finding.with_more(1.0).comparison
+    assert (more.expected_ms, more.deviations) == pytest.approx((3.0, math.log(3.0) / 0.25))
+
+
+@pytest.mark.parametrize('relative, latency, expected_ms, sigma', [
+    # The fastest peer takes 2 ms: 1.5 times that, or 5 ms as ever.
+    (math.log(1.5), 5.0, 5.0, 0.1), (math.log(1.5), 2.5, 3.0, 0.1), (-1.0, 1.5, 2.0, 0.1),
+    (0.0, 5.0, 5.0, 0.3)])
+def test_the_history_of_an_osd_in_a_small_group(
+        relative: float, latency: float, expected_ms: float, sigma: float) -> None:
+    finding = found_of(9.0, 7.0, op_sigma=0.1, fastest_ms=2.0)
+    own = (ScoreBaseline(relative, (0.3 if sigma == 0.3 else 0.05) ** 2, LEARN_SECONDS),
+           ScoreBaseline(math.log(latency)))
+    found = finding.with_history(own)
+    assert found.with_own and found.allowance == 1.0
+    assert (found.comparison.expected_ms, found.comparison.sigma, found.comparison.deviations) == \
+        pytest.approx((expected_ms, sigma, math.log(9.0 / expected_ms) / sigma))
+    for unknown in (None, (own[0]._replace(seconds=LEARN_SECONDS - 1.0), own[1])):
+        assert finding.with_history(unknown) == finding._replace(allowance=2.0)
+
+
+@pytest.mark.parametrize('score, allowance, weight', [
+    (10.0, 1.0, 1.0), (20.0, 1.0, 1.0), (10.0 ** 0.5, 1.0, 0.5), (20.0, 2.0, 1.0),
+    (2.0 * 10.0 ** 0.3, 2.0, 0.3)])
+def test_the_weight_of_the_evidence(score: float, allowance: float, weight: float) -> None:
+    assert found_of(score, allowance=allowance).weight() == pytest.approx(weight)
+
+
+@pytest.mark.parametrize('ms, expected_ms, score', [
+    (1.2, 1.0, 1.2), (0.4, 0.2, 2.0), (0.3, 0.2, 1.25), (0.22, 0.2, 1.05), (0.1, 0.2, 0.5)])
+def test_a_score_is_below_the_ratio_while_the_excess_does_not_matter(
+        ms: float, expected_ms: float, score: float) -> None:
+    """Less than 0.2 ms."""
+    assert score_of(found_of(ms, expected_ms), RATIO) == pytest.approx(score)
+
+
+def test_the_most_significant_finding() -> None:
+    high, certain = found_of(9.0, deviations=4.9), found_of(2.0, deviations=5.0)
+    assert worst([high, certain], RATIO) == (certain, 2.0)
+    assert worst([certain, high, found_of(3.0)], RATIO) == (found_of(3.0), 3.0)
+    assert worst([found_of(1.5, deviations=1.0), high], RATIO) == (high, 9.0)
+    assert worst([], RATIO) == (None, -1.0)
+
+
+def test_what_a_baseline_learns() -> None:
+    first = ScoreBaseline().learned(0.4, 200.0)
+    # The variance is that of the deviation from what was known before.
+    assert first == pytest.approx((0.4, 0.16, 200.0)) and not first.known
+    second = first.learned(0.7, 100.0)
+    assert second.known and second == pytest.approx((0.5, 0.16 + (0.09 - 0.16) / 3, 300.0))
+    late = ScoreBaseline(0.5, 0.01, 7200.0).learned(0.6, 36.0)
+    assert late == pytest.approx((0.5 + 0.001, 0.01, 7236.0))
+    assert ScoreBaseline(0.0, 0.0, 0.0).sigma() == 0.08 and second.sigma() == pytest.approx(
+        (0.16 - 0.07 / 3) ** 0.5)
