@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.crush_rule import Group, Take
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
 from perfguard.upmap.pins import after_commit
 
@@ -320,6 +321,120 @@ def test_a_shard_in_each_rack_is_not_kept_to_hosts() -> None:
              EMIT)]})
     spread = crush.spread(0, 2)
     assert [sorted(osds) for osds in _by_domain(spread.domain)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize('rule_id, size, osds, number', [
+    (0, 3, {0, 1, 2}, 2), (0, 3, range(8), 3), (0, 5, range(8), 4), (0, 3, {8, 9}, 0),
+    (1, 4, range(8), 4), (1, 4, {0, 2, 4}, 3), (1, 4, {0, 1, 4}, 2),
+    (3, 3, {0, 1}, 2), (3, 3, range(8), 3),
+    # One OSD below each take.
+    (4, 2, {0, 8}, 2), (4, 2, {0, 2, 4}, 1),
+    # It may choose the rack with the fewest OSDs.
+    (6, 2, {0, 2, 4}, 1), (6, 2, {0, 2}, 2),
+    # Steps of MSR rules choose further buckets for OSDs that are out.
+    (5, 4, range(8), 4), (5, 4, {0, 1}, 1), (5, 3, range(8), 3),
+    # The take is an OSD.
+    (7, 1, set(), 1), (99, 3, range(8), 0)])
+def test_the_least_number_of_osds_that_a_rule_finds(crush, rule_id, size, osds, number):
+    assert crush.places(rule_id, size, set(osds)) == number
+
+
+@pytest.mark.parametrize('rule_id, size, osds, words', [
+    (1, 4, (0, 2, 4, 6), None),
+    (1, 4, (0, 1, 4, 6), '2 OSDs are in h0 (rule rule1 allows 1)'),
+    (1, 4, (0, 2, 3, 4), '3 OSDs are in r0 (rule rule1 allows 2)'),
+    (6, 2, (0, 2), None),
+    (6, 2, (0, 4), '2 buckets of type rack are in default (rule rule6 allows 1)'),
+    (5, 4, (0, 1, 2, 4), '2 OSDs are in h0 (rule rule5 allows 1)'),
+    (8, 4, (0, 2, 4, 8), None), (8, 4, (0, 1, 4, 8), '2 OSDs are in h0 (rule rule8 allows 1)'),
+    # At the position of another step.
+    (8, 4, (0, 4, 1, 8), None), (99, 2, (0, 1), None)])
+def test_more_osds_in_a_bucket_than_the_rule_allows(crush, rule_id, size, osds, words):
+    assert crush.crowding(rule_id, size, osds) == words
+
+
+@pytest.mark.parametrize('rule_id, osds, like, ordered', [
+    (4, (8, 0), (), (0, 8)), (4, (0, 8), (8, 0), (0, 8)),
+    # No order is allowed, or every one.
+    (4, (0, 2), (), (0, 2)), (0, (4, 0, 2), (0, 2, 4), (4, 0, 2)),
+    (8, (8, 4, 2, 0), (), (2, 0, 4, 8)), (8, (8, 4, 2, 0), (0, 2, 6, 8), (0, 2, 4, 8)),
+    # More OSDs than positions.
+    (8, (8, 4, 2, 0, 6), (), (8, 4, 2, 0, 6)), (99, (8, 0), (), (8, 0))])
+def test_the_order_of_osds_under_several_takes(crush, rule_id, osds, like, ordered):
+    assert crush.in_order(rule_id, len(osds), osds, like) == ordered
+
+
+def with_rule(*steps):
+    return CrushRules.from_dump({**DUMP, 'rules': [rule(0, *steps)]})
+
+
+@pytest.mark.parametrize('steps, size, kept', [
+    ([take(-1), step('chooseleaf_firstn', 0, 'host'), EMIT], 3, True),
+    ([take(-1), step('choose_indep', 2, 'rack'), step('chooseleaf_indep', 2, 'host'), EMIT], 4,
+     True),
+    ([take(-1), step('choose_indep', 0, 'rack'), step('choose_indep', 2, 'osd'), EMIT], 2, True),
+    # Four hosts are chosen in all.
+    ([take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 2, 'host'),
+      step('choose_indep', 1, 'osd'), EMIT], 4, False),
+    ([take(-1), step('choose_indep', 1, 'rack'), step('choose_indep', 2, 'host'),
+      step('choose_indep', 1, 'osd'), EMIT], 2, True),
+    # One host of each of two takes.
+    ([take(-1), step('choose_firstn', 1, 'host'), step('choose_firstn', 1, 'osd'), EMIT,
+      take(-2), step('choose_firstn', 1, 'host'), step('choose_firstn', 1, 'osd'), EMIT], 2, False),
+    ([take(-1), step('choose_firstn', 1, 'rack'), step('choose_firstn', 1, 'osd'), EMIT,
+      take(-2), step('choose_firstn', 1, 'host'), step('choose_firstn', 1, 'osd'), EMIT], 2, True)])
+def test_rules_under_which_mons_cancel_upmaps(steps, size, kept):
+    """They compare the number of a step with the buckets of all OSDs of a PG."""
+    crush = with_rule(*steps)
+    assert crush.keeps_upmaps(0, size) is kept
+    assert crush.keeps_upmaps(99, size)
+
+
+def test_buckets_that_separate_the_osds_of_a_pg(crush):
+    assert [crush.separation(rule_id, 4) for rule_id in (0, 1, 3, 4, 5, 6, 7, 99)] == [
+        'host', 'host', 'osd', 'osd', 'host', 'host', 'osd', 'osd']
+    several = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 2, 'osd'),
+                        EMIT)
+    assert several.separation(0, 4) == 'osd'
+    single = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 1, 'osd'),
+                       EMIT)
+    assert single.separation(0, 2) == 'rack'
+
+
+def test_how_takes_share_the_shards_of_a_pg(crush):
+    rack_of = {**dict.fromkeys(range(4), -10), **dict.fromkeys(range(4, 8), -11)}
+    assert crush.spread(1, 4).takes == (Take(4, frozenset(range(8)), (Group(2, rack_of),)),)
+    assert crush.spread(6, 3).takes == (Take(3, frozenset(range(8)), (Group(3, rack_of),)),)
+    assert crush.spread(4, 2).takes == (
+        Take(1, frozenset(range(8)), ()), Take(1, frozenset({8, 9}), ()))
+    # The first steps fill the positions.
+    assert [take.shards for take in crush.spread(8, 3).takes] == [2, 1, 0]
+    assert crush.spread(8, 4).domain == {
+        0: -20, 1: -20, 2: -21, 3: -21, 4: 4, 5: 5, 6: 6, 7: 7, 8: -24, 9: -24}
+    assert [Take(shards, frozenset(), tuple(Group(number, {}) for number in groups)).even
+            for shards, groups in ((4, (2,)), (3, (2,)), (8, (4, 2)), (8, (4, 3)), (3, ()))] == [
+        True, False, True, False, True]
+
+
+def test_buckets_whose_osds_are_all_given(crush):
+    assert crush.whole_subtrees('host', {0, 1, 2, 3, 4, 8}) == [
+        ('host', 'h0'), ('host', 'h1'), ('rack', 'r0')]
+    assert crush.whole_subtrees('rack', {0, 1, 2, 3, 8, 9}) == [('rack', 'r0'), ('root', 'other')]
+    assert crush.whole_subtrees('datacenter', set(range(10))) == []
+
+
+def test_types_and_osds_of_buckets(crush):
+    assert [crush.type_of(name) for name in ('r0', 'h4', 'default', 'r0~ssd', 'x')] == [
+        'rack', 'host', 'root', None, None]
+    assert crush.osds_by('rack') == {'r0': {0, 1, 2, 3}, 'r1': {4, 5, 6, 7}}
+    assert crush.domains_of({0, 2, 3, 4, 77}, 'host') == {'h0', 'h1', 'h2', None}
+    assert crush.domains_of({0, 2}, 'osd') == {0, 2}
+
+
+def test_other_weights_apply_in_all_trees(crush):
+    changed = crush.with_weights({0: 2.5, 8: 0.0})
+    assert [changed.weight_of(rule_id, 0) for rule_id in (0, 2)] == [2.5, 2.5]
+    assert changed.weights() == {**crush.weights(), 0: 2.5, 8: 0.0}
 
 
 def _by_domain(domain):
