@@ -204,6 +204,12 @@ def test_a_long_tail_alone() -> None:
     assert compare(flat(1, *more), flat(2, *more, p99_ratio=30.0)).slower
 
 
+def test_one_repetition_shows_no_tail() -> None:
+    line = compare(flat(1, 1000), flat(2, 1000, p99_ratio=300.0)).lines[0]
+    assert line.estimates['p99'].ratio > 50.0
+    assert line.verdict != SLOWER and 'p99' not in line.why
+
+
 def test_only_what_both_have_is_compared() -> None:
     a = run(1, [step(LATENCY, [1000.0] * 10), step(IOPS, [9000.0] * 10)])
     b = run(2, [step(LATENCY, [1000.0] * 10), step(WRITING, [700.0] * 10)])
@@ -257,11 +263,16 @@ def notes(a: RunRecord, b: RunRecord) -> str:
 
 def test_what_to_keep_in_mind() -> None:
     a, b = flat(1, 1000), flat(2, 1000)
-    assert 'the result is uncertain: one repetition' in notes(a, b)
+    uncertain = ('the result is uncertain: %s the variation, which is assumed to be 10 %%; use at '
+                 'least three repetitions')
+    assert notes(a, b) == uncertain % 'one repetition does not show'
     assert notes(flat(1, 9, 9, 9), flat(2, 9, 9, 9)) == ''
-    assert 'two repetitions show little of' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
-    limited = replace(b, results=(replace(b.results[0], client_limited=True),))
-    assert 'the CPU of the probe process limited probe 2 in latency read' in notes(a, limited)
+    assert notes(flat(1, 9, 9, 9), flat(2, 9, 9)) == uncertain % 'two repetitions show little of'
+    three = flat(2, 9, 9, 9)
+    limited = replace(three, results=(
+        three.results[0], replace(three.results[1], client_limited=True), three.results[2]))
+    assert notes(flat(1, 9, 9, 9), limited) == (
+        'the CPU of the probe process limited probe 2 in latency read: the cluster may be faster')
     scrubbed = replace(b, conditions=('deep scrub of 3 PGs', 'the balancer was on'))
     assert 'during probe 2: deep scrub of 3 PGs; the balancer was on' in notes(a, scrubbed)
     cut = replace(b, state='cancelled', steps=b.steps * 2)

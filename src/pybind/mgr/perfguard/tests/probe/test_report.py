@@ -73,6 +73,42 @@ def test_details() -> None:
     assert any('osd.5' in line and line.endswith('slow') for line in text.splitlines())
 
 
+def test_findings_about_osds_that_slow_each_other_down() -> None:
+    steps = tuple(JobStep(JOB, (Stream('osd.%d' % osd, (), osd),), 0, part)
+                  for part in ('alone', 'together', 'again') for osd in (0, 1))
+    results = tuple(probe_runs.result(JOB, [500 if step.part == 'together' else 2000])
+                    for step in steps)
+    found = Probed(records=(record(7, target=Target('interference', '', (0, 1)), steps=steps,
+                                   results=results),)).details(7)
+    assert found['findings'] == [
+        '%s: latency read: together 0.25 times as fast as alone (%s IOPS)' % row
+        for row in (('osd.0', '500, 2,000'), ('osd.1', '500, 2,000'),
+                    ('all OSDs', '1,000, 4,000'))]
+    row = found['interference'][0]
+    assert row == {'job': 'latency', 'direction': 'read', 'osd': 0, 'alone': 2000.0,
+                   'together': 500.0, 'again': 2000.0, 'spread': pytest.approx(0.1 * 2 ** 0.5),
+                   'quantity': 'iops'}
+
+
+def test_findings_about_osds_that_were_slow_in_a_probe_of_a_pool() -> None:
+    found = replace(PROBED, regressions=(), records=(record(7, 2000, counted=tuple(
+        Counted(osd, 0, 500, 0, (8 if osd == 5 else 1) * 500 * 10 ** 6) for osd in OSDS)),))
+    text, = found.details(7)['findings']
+    assert text.startswith('osd.5: client writes during the probe took 8 ms, 8.0 times the ')
+
+
+def test_one_osd_has_no_rank() -> None:
+    alone = replace(by_osd(7, 5), target=Target('osd', '', (0,)), steps=by_osd(7, 5).steps[:1],
+                    results=by_osd(7, 5).results[:1])
+    assert replace(PROBED, records=(alone,)).details(7)['osds'] == []
+
+
+@pytest.mark.parametrize('last, ids', [(None, [1, 2, 3, 4, 5]), (1, [1, 5]), (3, [1, 3, 4, 5]),
+                                       (9, [1, 2, 3, 4, 5])])
+def test_the_list_of_the_last_runs_has_all_baselines(last: Any, ids: List[int]) -> None:
+    assert [row['id'] for row in PROBED.listing(last)['probes']] == ids
+
+
 def test_details_of_a_regression() -> None:
     found = PROBED.details(2)
     assert found['findings'] == ['slower than probe 1: latency read: slow']
