@@ -421,3 +421,175 @@ def test_no_step_is_large_for_what_moves(cap: int, pgs: float) -> None:
     options = replace(DEFAULTS, max_pgs_in_flight=cap)
     pace = decide(Pace(pgs=pgs), reading(5.0, 0.1 * TARGET), frozenset(), 0.0, int(pgs), options)
     assert 1.0 <= pace.pgs - pgs <= max(1.0, min(0.05 * cap, 0.25 * pgs))
+
+
+# ---- One reading, to the digit
+
+def exact(time: float, ms: float, **changes: Any) -> Clients:
+    """A reading against a limit of 2 ms that the operator has set: chance explains nothing."""
+    clients = reading(time, ms)
+    return replace(clients, pools={1: clients.pools[1]._replace(named=True, **changes)})
+
+
+def after(pace: Pace, ms: float, in_flight: int, **more: Any) -> Pace:
+    return decide(pace, exact(100.0, ms), frozenset(), 0.0, in_flight, OPTIONS, **more)
+
+
+@pytest.mark.parametrize('before, ms, in_flight, expected', [
+    # Within the limit: more PGs, if as many are in flight.
+    (Pace(pgs=10.0, over=2, under=3), 1.6, 10, Pace(pgs=11.6, under=4)),
+    (Pace(pgs=10.9, over=2, under=3), 1.6, 10, Pace(pgs=12.5, under=4)),
+    (Pace(pgs=10.9, over=2, under=3), 1.6, 9, Pace(pgs=10.9, under=4)),
+    (Pace(pgs=31.5), 1.6, 31, Pace(pgs=32.0, under=1)),
+    (Pace(pgs=2.0), 1.6, 2, Pace(pgs=3.0, under=1)),
+    (Pace(pgs=5.0), 1.6, 5, Pace(pgs=6.25, under=1)),
+    # Close to it, and up to it: as many.
+    (Pace(pgs=10.0, over=2, under=3, above=4), 1.61, 10, Pace(pgs=10.0)),
+    (Pace(pgs=10.0, over=2, under=3, above=4), 2.0, 10, Pace(pgs=10.0)),
+    # Over it: half of those in flight.
+    (Pace(pgs=10.0, over=2, under=3, above=4), 2.01, 10, Pace(pgs=5.0, over=3, above=5)),
+    (Pace(pgs=10.0, over=2), 2.01, 4, Pace(pgs=2.0, over=3, above=1)),
+    (Pace(pgs=10.0, over=2), 2.01, 0, Pace(pgs=1.0, over=3, above=1)),
+    # The twelfth reading in a row is a minute.
+    (Pace(pgs=10.0, above=10), 2.01, 10, Pace(pgs=5.0, over=1, above=11)),
+    (Pace(pgs=10.0, above=11), 2.01, 10, Pace(pgs=5.0, over=1, above=0)),
+    # The third reading with one PG in flight halts all movement.
+    (Pace(pgs=1.0, over=1), 2.01, 1, Pace(pgs=1.0, over=2, above=1)),
+    (Pace(pgs=1.0, over=2), 2.01, 1, Pace(pgs=1.0, above=1, halted=True)),
+    (Pace(pgs=1.0, over=2), 2.01, 0, Pace(pgs=1.0, over=3, above=1)),
+    (Pace(pgs=1.5, over=2), 2.01, 1, Pace(pgs=1.0, over=3, above=1)),
+    # The third one up to the limit ends the halt, and one makes up for one over it.
+    (Pace(pgs=1.0, over=5, under=1, halted=True), 2.0, 1,
+     Pace(pgs=1.0, over=4, under=2, halted=True)),
+    (Pace(pgs=1.0, over=5, under=2, halted=True), 2.0, 1, Pace(pgs=1.0, under=3)),
+    (Pace(pgs=1.0, over=5, under=2, halted=True), 2.01, 1, Pace(pgs=1.0, above=1, halted=True))])
+def test_one_reading_more(before: Pace, ms: float, in_flight: int, expected: Pace) -> None:
+    """At most 32 PGs may be in flight."""
+    pace = after(before, ms, in_flight)
+    assert replace(pace, why='', pgs=0.0) == replace(
+        expected, decided=100.0, code=pace.code, pgs=0.0)
+    assert pace.pgs == pytest.approx(expected.pgs)
+
+
+@pytest.mark.parametrize('ms, above, code, why', [
+    (2.0, 0, Code.LATENCY_OK, ''), (2.01, 10, Code.LATENCY, ''),
+    (2.01, 11, Code.LATENCY, ' for a minute')])
+def test_what_a_reading_says(ms: float, above: int, code: str, why: str) -> None:
+    pace = after(Pace(pgs=10.0, above=above), ms, 10)
+    assert (pace.code, pace.why) == (
+        code, 'read latency of pool rbd is %.2f ms (limit 2.00 ms)%s' % (ms, why))
+
+
+def test_idle_clients_end_a_halt_at_once() -> None:
+    silent = reading(5.0, 0.0, ops=0, rate=0.0)
+    pace = decide(Pace(pgs=4.0, over=2, under=2, halted=True), silent, frozenset(), 0.0, 4, OPTIONS)
+    assert pace == Pace(pgs=32.0, decided=5.0, why='clients are idle', code=Code.NO_CLIENTS)
+
+
+@pytest.mark.parametrize('pgs, left', [(9.0, 4.5), (2.0, 1.0), (1.5, 1.0)])
+def test_a_stop_forgets_the_readings_before_it(pgs: float, left: float) -> None:
+    assert stopped(Pace(pgs=pgs, over=2, under=3)) == Pace(pgs=left)
+
+
+@pytest.mark.parametrize('judged, seconds, readings', [
+    # The last evidence is a minute old: the last minute counts like all of its readings.
+    (40.0, 5.0, 12), (0.0, 5.0, 12), (40.0, 20.0, 3), (40.0, 60.0, 1), (40.0, 200.0, 1),
+    (40.0, 1.0, 60), (40.0, 0.5, 60),
+    # It is younger: nothing changes.
+    (40.1, 5.0, 0)])
+def test_without_enough_operations_the_last_minute_counts(judged: float, seconds: float,
+                                                          readings: int) -> None:
+    clients = replace(exact(100.0, 1.0, read_minute=Minute(100, 1.0)), rows=(), seconds=seconds)
+    pace = decide(Pace(pgs=10.0, judged=judged, under=2), clients, frozenset(), 0.0, 0, OPTIONS)
+    assert pace.under == 2 + readings and pace.pgs == 10.0
+    assert pace.judged == (100.0 if readings else judged)
+    assert pace.code == (Code.LATENCY_OK if readings else Code.FEW_OPS)
+
+
+@pytest.mark.parametrize('before, expected', [
+    (Pace(pgs=2.0, over=2, under=BLIND_READINGS - 2), Pace(pgs=2.0, under=BLIND_READINGS - 1)),
+    (Pace(pgs=2.0, over=2, under=BLIND_READINGS - 1), Pace(pgs=4.0)),
+    # Up to the limit of the beginning.
+    (Pace(pgs=6.0, under=BLIND_READINGS - 1), Pace(pgs=8.0)),
+    (Pace(pgs=10.0, under=BLIND_READINGS - 1), Pace(pgs=10.0)),
+    # A halt ends with one PG.
+    (Pace(pgs=1.0, under=BLIND_READINGS - 2, halted=True),
+     Pace(pgs=1.0, under=BLIND_READINGS - 1, halted=True)),
+    (Pace(pgs=1.0, under=BLIND_READINGS - 1, halted=True), Pace(pgs=1.0))])
+def test_one_reading_without_evidence_more(before: Pace, expected: Pace) -> None:
+    pace = decide(before, reading(5.0, 1.0, ops=1), frozenset(), 0.0, 1, OPTIONS)
+    assert pace == replace(expected, decided=5.0, code=Code.FEW_OPS,
+                           why='too few client operations to judge latency')
+
+
+READS = 'reads of pool rbd'
+
+
+@pytest.mark.parametrize('over, nothing_moves, acquitted, levels, rises', [
+    (NEW_BASELINE_READINGS, True, 0.0, {}, True),
+    (NEW_BASELINE_READINGS - 1, True, 0.0, {}, False),
+    (NEW_BASELINE_READINGS, False, 0.0, {}, False),
+    # Again after an hour.
+    (NEW_BASELINE_READINGS, True, 100.0 - EXEMPT_SECONDS, {READS: 1.5}, True),
+    (NEW_BASELINE_READINGS, True, 101.0 - EXEMPT_SECONDS, {READS: 1.5}, False),
+    (NEW_BASELINE_READINGS, True, 101.0 - EXEMPT_SECONDS, {'writes of pool rbd': 1.5}, True)])
+def test_latency_while_nothing_moves_becomes_the_baseline(
+        over: int, nothing_moves: bool, acquitted: float, levels: Dict[str, float],
+        rises: bool) -> None:
+    before = Pace(pgs=1.0, over=over, under=1, halted=True, acquitted=acquitted, levels=levels)
+    pace = after(before, 9.0, 0, nothing_moves=nothing_moves)
+    assert pace.halted != rises and pace.under == 0 and pace.pgs == 1.0
+    if rises:
+        assert pace.levels == {**levels, READS: 9.0} and pace.acquitted == 100.0
+        assert pace.over == 0 and pace.code == Code.NEW_BASELINE
+        assert pace.why.endswith(' although nothing moves, so this latency becomes the new '
+                                 'baseline')
+    else:
+        assert pace.levels == levels and pace.acquitted == acquitted
+        assert pace.over == (over + 1 if nothing_moves else 0)
+
+
+@pytest.mark.parametrize('ratio, code', [(0.99, Code.LATENCY_OK), (1.01, Code.LATENCY)])
+def test_the_limit_follows_the_new_baseline(ratio: float, code: str) -> None:
+    """Latency may exceed it by latency_factor, as an ordinary baseline."""
+    level = 3.0
+    pace = after(Pace(pgs=10.0, levels={READS: level}), ratio * OPTIONS.latency_factor * level, 10)
+    assert pace.code == code
+
+
+@pytest.mark.parametrize('ms, level', [(2.0, None), (2.01, 2.01), (3.0, 3.0), (3.5, 3.0)])
+def test_a_new_baseline_falls_to_the_ordinary_limit(ms: float, level: Optional[float]) -> None:
+    other = {'reads of pool other': 5.0}
+    pace = after(Pace(pgs=10.0, levels={READS: 3.0, **other}), ms, 10)
+    assert pace.levels == pytest.approx({**other, READS: level} if level else other)
+
+
+@pytest.mark.parametrize('ops, named, code', [
+    (999, False, Code.LATENCY_OK), (1000, False, Code.LATENCY), (999, True, Code.LATENCY)])
+def test_small_pools_use_the_new_baseline_of_all_of_them(ops: int, named: bool, code: str) -> None:
+    """All reads take twice their limit."""
+    rows = tuple(ClientOps(pool, 0, Ops(number * 4 * 10 ** 6, number), Ops())
+                 for pool, number in ((1, ops), (2, 500), (3, 500)))
+    clients = Clients(100.0, 5.0, rows, {
+        pool: PoolClients('p%d' % pool, 64, 200.0, TARGET, TARGET, named=named and pool == 1)
+        for pool in (1, 2, 3)}, IDLE_SECONDS)
+    before = Pace(pgs=10.0, levels={'reads of all small pools': 20.0})
+    pace = decide(before, clients, frozenset(), 0.0, 10, OPTIONS)
+    assert pace.code == code and (code == Code.LATENCY_OK or 'pool p1' in pace.why)
+
+
+@pytest.mark.parametrize('seconds, rate, pools, code, why', [
+    (IDLE_SECONDS, 0.0, {}, Code.NO_CLIENTS, 'clients are idle'),
+    (IDLE_SECONDS - 1, 0.0, {}, Code.NO_READINGS,
+     'client latency is not known yet: it takes %d s of measurements' % IDLE_SECONDS),
+    (IDLE_SECONDS - 1, 9.0, {}, Code.FEW_OPS, 'too few client operations to judge latency'),
+    (IDLE_SECONDS, 9.0, {}, Code.FEW_OPS, 'too few client operations to judge latency'),
+    (IDLE_SECONDS, 9.0, {'read_target_ms': None}, Code.FEW_OPS,
+     'too few client operations to judge latency'),
+    (IDLE_SECONDS, 9.0, {'read_target_ms': None, 'write_target_ms': None}, Code.NO_BASELINE,
+     'pool rbd has no baseline yet; perfguard learns it while no data moves')])
+def test_why_latency_cannot_be_judged(seconds: float, rate: float, pools: Dict[str, Any],
+                                      code: str, why: str) -> None:
+    clients = replace(exact(100.0, 1.0, rate=rate, **pools), rows=(), covered=seconds)
+    pace = decide(Pace(pgs=10.0), clients, frozenset(), 0.0, 0, OPTIONS)
+    assert (pace.code, pace.why) == (code, why)
