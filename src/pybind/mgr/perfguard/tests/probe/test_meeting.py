@@ -2,14 +2,14 @@
 """Several hosts that measure together: a model of the object at which they meet, and of time."""
 import random
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import pytest
 
 from perfguard.probe.histogram import quantiles
 from perfguard.probe.meeting import (BEAT_SECONDS, JOIN_SECONDS, SILENT_SECONDS, CannotJoin,
-                                     Meeting, MeetingPlan, merged, merged_results,
-                                     shares_of_hosts)
+                                     Go, HostEntry, Meeting, MeetingPlan, judge, merged,
+                                     merged_results, shares_of_hosts)
 from perfguard.probe.types import Direction, Quantiles, StepResult, StreamResult
 from perfguard.probe.worker.engine import SECOND_NS, Tally
 
@@ -322,6 +322,60 @@ def test_a_meeting_that_another_removes_is_not_created_again() -> None:
     assert all('has ended the probe' in player.said for player in world.players)
 
 
+# ---- What the first host decides
+
+SILENT, HEARD = SILENT_SECONDS + 0.1, SILENT_SECONDS
+THREE = ('0', '3e9', '3ea')
+
+
+def entries(*ready: int, end: str = '') -> Dict[str, HostEntry]:
+    """Of the hosts kvm0, kvm1 ...; `end`: of the last one."""
+    return {name: HostEntry('kvm%d' % number, step, 0, end if number == len(ready) - 1 else '')
+            for number, (name, step) in enumerate(zip(THREE, ready))}
+
+
+@pytest.mark.parametrize('go, hosts, silence, waited, decision', [
+    # All are ready for the first measurement, and for the next one.
+    (Go(), entries(0, 0, 0), HEARD, 0.0, Go(0, THREE)),
+    (Go(0, THREE), entries(1, 1, 1), HEARD, 999.0, Go(1, THREE)),
+    (Go(3, THREE), entries(4, 4, 4), HEARD, 999.0, Go(4, THREE)),
+    # One is not.
+    (Go(), entries(0, -1, 0), HEARD, 0.0, Go()),
+    (Go(0, THREE), entries(1, 0, 1), HEARD, 0.0, Go(0, THREE)),
+    # Too few.
+    (Go(), entries(0, 0), HEARD, JOIN_SECONDS, Go()),
+    (Go(), entries(0, 0), HEARD, JOIN_SECONDS + 0.1,
+     Go(end='2 of 3 hosts have joined within 120 s')),
+    (Go(), entries(0, 0, 0, end='interrupted'), HEARD, 0.0, Go()),
+    (Go(), entries(0, 0, 0), SILENT, 0.0, Go()),
+    # One has ended, or died.
+    (Go(1, THREE), entries(2, 2, 2, end='no memory'), SILENT, 0.0,
+     Go(1, THREE, 'kvm2 has ended: no memory')),
+    (Go(1, THREE), entries(2, 2, 2), SILENT, 0.0,
+     Go(1, THREE, 'kvm2 has not answered for 20 s')),
+    # It is over.
+    (Go(1, THREE, 'x'), entries(2, 2, 2), HEARD, 0.0, Go(1, THREE, 'x')),
+    (Go(4, THREE), entries(9, 9, 9, end='x'), SILENT, 0.0, Go(4, THREE))])
+def test_decisions(go: Go, hosts: Dict[str, HostEntry], silence: float, waited: float,
+                   decision: Go) -> None:
+    """`silence`: of the last of three hosts."""
+    assert judge(go, hosts, {**dict.fromkeys(hosts, 0.0), THREE[2]: silence}, PLAN,
+                 waited) == decision
+
+
+def test_the_first_hosts_by_name_take_part() -> None:
+    many = {name: HostEntry('kvm', 0) for name in ('0', '5', '1', '2')}
+    assert judge(Go(), many, dict.fromkeys(many, 0.0), PLAN, 0.0) == Go(0, ('0', '1', '2'))
+
+
+def test_the_tolerance_is_the_longest_delay() -> None:
+    meeting = Meeting(Pool(), PLAN, 'kvm0', 1000, 0.0)
+    assert (meeting.tolerance, meeting.first_host, meeting.leads) == (0.0, 'the first host', False)
+    for before, after in ((1.0, 1.25), (2.0, 2.75), (3.0, 3.5)):
+        meeting.began(before, after)
+    assert meeting.tolerance == 0.75
+
+
 # ---- Results
 
 @pytest.mark.parametrize('parts', [1, 2, 5])
@@ -357,6 +411,29 @@ def test_errors_and_limits_of_any_host_count() -> None:
     assert step.streams[0].first_error == 'read: EIO' and step.cpu_user == 1.0
     assert shares_of_hosts(['a', 'b'], [[good], [good]]) == [
         'a: 50 % of the operations', 'b: 50 % of the operations']
+    idle = StepResult((StreamResult('0'),))
+    assert shares_of_hosts(['a', 'b'], [[good], [idle]]) == [
+        'a: 100 % of the operations', 'b: 0 % of the operations']
+    assert shares_of_hosts(['a'], [[idle]]) == ['a: 0 % of the operations']
+
+
+def test_the_results_of_hosts_are_put_together_stream_by_stream() -> None:
+    def host(seed: int, **changes: Any) -> StepResult:
+        one, other = result(seed).streams[0], result(seed + 1).streams[0]
+        return replace(result(seed), streams=(
+            replace(one, corrupt=seed, unfinished=2 * seed),
+            replace(other, name='1', write=direction([5, 7]))), **changes)
+
+    step, = merged_results([[host(1, cpu_share=0.2, engine='python')],
+                            [host(3, cpu_share=0.4, cut_short='cancelled')]])
+    assert [stream.name for stream in step.streams] == ['0', '1']
+    assert (step.streams[0].corrupt, step.streams[0].unfinished) == (4, 8)
+    assert (step.streams[0].read.ios, step.streams[1].write.ios) == (1000, 4)
+    assert (step.cpu_user, step.cpu_system) == (1.0, 0.2)
+    assert (step.cpu_share, step.engine, step.cut_short, step.client_limited) == (
+        0.4, 'native, python', 'cancelled', False)
+    whole = merged([replace(direction([5]), runtime_ns=7), replace(direction([5]), runtime_ns=9)])
+    assert (whole.runtime_ns, whole.bytes) == (9, 2 * 4096)
 
 
 def test_no_operations_have_no_percentiles() -> None:
