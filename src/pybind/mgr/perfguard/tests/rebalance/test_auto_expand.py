@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """auto_expand: which remapped PGs are an expansion's, and that they are caught in time."""
 from dataclasses import replace
+from typing import List
 
 import pytest
 
-from perfguard.cluster.types import OsdMap, Signals
-from perfguard.rebalance.auto_expand import LastClean, StoredClean
+from perfguard.cluster.types import (NO_OSD, Document, Osd, OsdMap, OsdSet, PgCounts, Pool,
+                                     Signals)
+from perfguard.observation import Observation, Settings
+from perfguard.rebalance.auto_expand import AutoExpand, LastClean, StoredClean, look
+from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.crush_orders import CRUSH_BEFORE
 from perfguard.rebalance.risks import RISKS
+from perfguard.rebalance.types import Phase
 from perfguard.store import Store
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..test_codec import again
+from .test_orders import crush
 
 AUTO = replace(OPTIONS, auto_expand=True, auto_expand_settle=2.0)
 
@@ -269,3 +276,86 @@ def test_operators_who_begin_a_campaign_themselves_do_not_wait() -> None:
     driver.to_pinned()
     driver.ask('start')
     driver.run_to('DONE')
+
+
+# ---- one turn after the other
+
+def seen(version: int, now: float, remapped: int = 0, serving: int = 6,
+         identity: int = 0) -> Observation:
+    """Up to 32 PGs are remapped; the CRUSH map of each version differs (`identity`: as in that
+    version). Of OSDs 0 to 5, the first `serving` are up."""
+    osdmap = OsdMap(1, frozenset(), {1: Pool(1, 'p', False, 3, 2, 0, 32, 32, 32)},
+                    {osd: Osd(osd, osd < serving, 1.0) for osd in range(6)}, {}, {},
+                    {'1.%x' % pg: (0, 1, 2) for pg in range(remapped)})
+    return Observation(now, Signals(PgCounts()), Settings(osdmap, None), lambda pgid: None,
+                       crush({osd: float(identity or version) for osd in range(6)}),
+                       crush_version=version)
+
+
+def first(now: float = 1000.0, remapped: int = 0) -> LastClean:
+    clean, why = look(None, seen(1, now), NO_CAMPAIGN, 0.125)
+    assert not why and clean.changed == now
+    if remapped:
+        clean, why = look(clean, seen(1, now, remapped), NO_CAMPAIGN, 0.125)
+        assert not why
+    return clean
+
+
+@pytest.mark.parametrize('before, remapped, why', [
+    (0, 4, ''), (0, 5, 'CRUSH changed and remapped 5 of 32 PGs'), (3, 7, ''),
+    (3, 8, 'CRUSH changed and remapped 5 of 32 PGs')])
+def test_a_change_that_remaps_more_than_the_ratio(before: int, remapped: int, why: str) -> None:
+    clean = first(remapped=before)
+    after, cause = look(clean, seen(2, 2000.0, remapped), NO_CAMPAIGN, 0.125)
+    assert cause == why
+    assert (after.crush_version, after.last_version, after.changed) == (1, 2, 2000.0)
+
+
+@pytest.mark.parametrize('seconds, remapped, version', [
+    (30.0, 2, 1), (30.5, 2, 2), (30.5, 3, 1), (30.0, 0, 1), (30.5, 0, 2)])
+def test_a_change_that_remaps_nothing_for_half_a_minute_is_over(seconds: float, remapped: int,
+                                                                version: int) -> None:
+    clean, _ = look(first(remapped=2), seen(2, 2000.0, 2), NO_CAMPAIGN, 0.125)
+    after, why = look(clean, seen(2, 2000.0 + seconds, remapped), NO_CAMPAIGN, 0.125)
+    assert (after.crush_version, after.changed, why) == (version, 2000.0, '')
+
+
+@pytest.mark.parametrize('acting, counts', [
+    ((0, 1, 2), True), ((0, 1, 5), False), ((0, 1), False), ((0, 1, NO_OSD), False)])
+def test_pgs_that_lack_an_osd_are_left_to_recovery(acting: OsdSet, counts: bool) -> None:
+    observation = seen(2, 2000.0, serving=5)
+    osdmap = replace(observation.osdmap, pg_temp={'1.%x' % pg: acting for pg in range(9)})
+    _, why = look(first(), replace(observation, settings=Settings(osdmap, None)), NO_CAMPAIGN,
+                  0.125)
+    assert bool(why) == counts
+
+
+@pytest.mark.parametrize('version, serving, changed', [(1, 6, 1000.0), (2, 6, 2000.0),
+                                                       (1, 5, 2000.0)])
+def test_a_campaign_accounts_for_every_change(version: int, serving: int, changed: float) -> None:
+    clean, why = look(first(), seen(version, 2000.0, 9, serving),
+                      campaign_of(1, Phase.PINNING, 0.0), 0.125)
+    assert (clean.crush_version, clean.last_version, clean.changed, clean.serving, why) == (
+        version, version, changed, frozenset(range(serving)), '')
+
+
+def test_the_same_map_with_another_version_is_no_change() -> None:
+    clean, why = look(first(), seen(2, 2000.0, 9, identity=1), NO_CAMPAIGN, 0.125)
+    assert (clean.crush_version, clean.last_version, clean.changed, why) == (2, 2, 1000.0, '')
+    # A later change is compared with it.
+    assert look(clean, seen(3, 2001.0, 14), NO_CAMPAIGN, 0.125)[1] \
+        == 'CRUSH changed and remapped 5 of 32 PGs'
+
+
+@pytest.mark.parametrize('gap, changed', [(60.0, 1000.0), (60.5, 1060.5)])
+def test_time_in_which_the_mgr_hung_does_not_count(gap: float, changed: float) -> None:
+    documents: List[Document] = []
+    auto_expand = AutoExpand(documents.append, lambda: True)
+    assert auto_expand.osds_changed == 0.0
+    for now in (1000.0, 1000.0 + gap):
+        assert auto_expand.look(seen(1, now), NO_CAMPAIGN, 0.125, keep=True) == ''
+    assert auto_expand.osds_changed == changed and len(documents) == 1
+    auto_expand.look(seen(2, 1001.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125, keep=False)
+    assert len(documents) == 1
+    auto_expand.look(seen(2, 1002.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125, keep=True)
+    assert len(documents) == 2
