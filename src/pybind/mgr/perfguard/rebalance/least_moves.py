@@ -130,9 +130,9 @@ class _PoolMoves:
     """The moves of a pool, first without a limit of upmaps."""
 
     def __init__(self, future: Future, pool: Pool, observation: Observation, bounds: Bounds,
-                 former: Optional[CrushRules] = None) -> None:
-        """`former`: CRUSH in which the rule allows the new sets as well; None: it need not."""
-        self._future, self._pool, self._bounds, self._former = future, pool, bounds, former
+                 earlier: Optional[CrushRules] = None) -> None:
+        """`earlier`: CRUSH in which the rule allows the new sets as well; None: it need not."""
+        self._future, self._pool, self._bounds, self._earlier = future, pool, bounds, earlier
         self._osds, self._out = observation.osdmap.osds, observation.osdmap.out
         self._pgs = dict(future.all())
         self._movable = {pgid for pgid, pg in self._pgs.items()
@@ -166,7 +166,7 @@ class _PoolMoves:
             pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
             pgid in self._movable and pgid not in followers) for pgid, pg in self._pgs.items()],
             self._future.crush, self._osds, math.ceil(self._bounds.extra * self._by_crush),
-            self._bounds.deviation, new_rule=True, former=self._former)
+            self._bounds.deviation, new_rule=True, earlier=self._earlier)
 
     def _moves(self, result: Balance, ends: Mapping[str, OsdSet]) -> LeastMoves:
         """The moves to an end state. `ends`: the final sets of all PGs."""
@@ -184,8 +184,8 @@ class _PoolMoves:
             and result.deviation <= self._bounds.deviation + ROUNDING else ())
 
     def _is_allowed(self, osds: OsdSet) -> bool:
-        """Whether `former` allows a set."""
-        return self._former is None or not broken_rule(self._pool, osds, self._former, self._out)
+        """Whether `earlier` allows a set."""
+        return self._earlier is None or not broken_rule(self._pool, osds, self._earlier, self._out)
 
 
 def _limited(pools: Sequence[_PoolMoves], upmaps_max: Optional[int]) -> LeastMoves:

@@ -19,7 +19,7 @@ from typing import (AbstractSet, Collection, Dict, Iterator, List, Mapping, Name
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool, out_osds
-from .grouped_sets import FormerRule, GroupedSets
+from .grouped_sets import EarlierRule, GroupedSets
 from .levels import ShardLevel
 from .pins import broken_rule
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
@@ -88,11 +88,11 @@ def why_unbalanced(pool: Pool, crush: CrushRules) -> str:
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
             deviation: float = 1.0, room: PoolRoom = PoolRoom(),
-            new_rule: bool = False, former: Optional[CrushRules] = None) -> Balance:
+            new_rule: bool = False, earlier: Optional[CrushRules] = None) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
     `new_rule`: the rule of `pool`, for which `may_obey` is true, need not allow PGs to be where
-    they are. Those that it does not allow move first, with as few shards as possible. `former`:
+    they are. Those that it does not allow move first, with as few shards as possible. `earlier`:
     CRUSH before the change, in which that rule must allow the new sets as well, if `may_obey` is
     true in both; a PG without such a set ends where `crush` places it.
 
@@ -108,19 +108,19 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     has room.
     """
     return balanced_shards(pool, pgs, crush, osds, budget, deviation, room, new_rule,
-                           former=former).result()
+                           earlier=earlier).result()
 
 
 def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                     osds: Mapping[int, Osd], budget: Optional[int] = None,
                     deviation: float = 1.0, room: PoolRoom = PoolRoom(),
                     new_rule: bool = False, near: float = 1.0,
-                    former: Optional[CrushRules] = None) -> 'Shards':
+                    earlier: Optional[CrushRules] = None) -> 'Shards':
     """The shards that `balance` moves; they may move further. `near`: to what CRUSH's own moves
     are balanced."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
-    shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, former)
+    shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, earlier)
     # If all buckets have as many shards of a PG, these leave a bucket only together.
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
@@ -136,7 +136,7 @@ class Shards(ShardLevel):
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                  osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
                  room: PoolRoom, new_rule: bool, near: float,
-                 former: Optional[CrushRules]) -> None:
+                 earlier: Optional[CrushRules]) -> None:
         """The arguments are those of balanced_shards. With `new_rule`, the shards that the rule
         does not allow to stay are moved here already."""
         super().__init__()
@@ -157,7 +157,7 @@ class Shards(ShardLevel):
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
         self.limits = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
                        for osd in self.weights}
-        self._former = None if former is None else _former_rule(pool, former, osds)
+        self._earlier = None if earlier is None else _earlier_rule(pool, earlier, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0
         self.here = [list(members) for members in self.origin]
@@ -201,8 +201,8 @@ class Shards(ShardLevel):
         groups = self.takes[0].groups
         if groups:
             return GroupedSets(groups, self.pool, self.domain, self.weights, self.limits,
-                               self._former).place(self.origin, raws, broken)
-        return LawfulSets(self.domain, self.weights, self.limits, self._former).place(
+                               self._earlier).place(self.origin, raws, broken)
+        return LawfulSets(self.domain, self.weights, self.limits, self._earlier).place(
             self.origin, raws, broken)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
@@ -213,12 +213,12 @@ class Shards(ShardLevel):
 
     def _may_move(self, number: int, raw: Sequence[int]) -> bool:
         """Whether a PG may be balanced: its set and that of CRUSH (`raw`) are complete, each shard
-        is in its take, and the former rule allows where `_obey` has put it."""
+        is in its take, and the earlier rule allows where `_obey` has put it."""
         members = self.here[number]
         return (len(members) == len(raw) == self.pool.size == len(self.fences)
                 and all([osd in fence for osd, fence in zip(members, self.fences)])
                 and (tuple(members) == self.origin[number]
-                     or self.obeys_former(number, range(self.pool.size), members)))
+                     or self.obeys_earlier(number, range(self.pool.size), members)))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
         """How many shards, and how many PGs with a shard, each take holds."""
@@ -247,19 +247,19 @@ class Shards(ShardLevel):
     def legal(self, number: int, place: int, osd: int) -> bool:
         return super().legal(number, place, osd) and all(
             self._has_room(group, number, place, osd) for group in self._uneven[place]) \
-            and self.obeys_former(number, [place], [osd])
+            and self.obeys_earlier(number, [place], [osd])
 
     @property
     def two_rules(self) -> bool:
-        return self._former is not None
+        return self._earlier is not None
 
-    def obeys_former(self, number: int, places: Collection[int], osds: Sequence[int]) -> bool:
+    def obeys_earlier(self, number: int, places: Collection[int], osds: Sequence[int]) -> bool:
         """Whether the rule from before allows these OSDs at these places of a PG as well."""
-        if self._former is None:
+        if self._earlier is None:
             return True
         members = [osd for place, osd in enumerate(self.here[number]) if place not in places]
         for osd in osds:
-            if not self._former.beside(members)(osd):
+            if not self._earlier.beside(members)(osd):
                 return False
             members.append(osd)
         return True
@@ -301,11 +301,11 @@ class Shards(ShardLevel):
             self.refused and reached.deviation > self.deviation - ROUNDING))
 
 
-def _former_rule(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> FormerRule:
+def _earlier_rule(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> EarlierRule:
     spread = crush.spread(pool.crush_rule, pool.size)
     weights = weights_of(pool, crush, osds, spread)
-    return FormerRule(spread.takes[0].groups, pool.size, spread.domain,
-                      {osd for osd, weight in weights.items() if weight})
+    return EarlierRule(spread.takes[0].groups, pool.size, spread.domain,
+                       {osd for osd, weight in weights.items() if weight})
 
 
 class _Groups(ShardLevel):
@@ -412,12 +412,12 @@ class _Groups(ShardLevel):
         return super().legal(number, place, bucket) and (
             len(self._shards.takes) == 1
             or bucket not in map(self._group.bucket_of.get, self._shards.here[number])) and (
-                not self._shards.two_rules or self._obeys_former(number, place, bucket))
+                not self._shards.two_rules or self._obeys_earlier(number, place, bucket))
 
-    def _obeys_former(self, number: int, place: int, bucket: int) -> bool:
+    def _obeys_earlier(self, number: int, place: int, bucket: int) -> bool:
         positions = self._positions[number][place]
-        return self._shards.obeys_former(number, positions,
-                                         self._chosen(number, positions, bucket))
+        return self._shards.obeys_earlier(number, positions,
+                                          self._chosen(number, positions, bucket))
 
     def move(self, number: int, place: int, bucket: int) -> None:
         positions = self._positions[number][place]
@@ -596,11 +596,11 @@ class LawfulSets:
     """The OSDs of a rule, with the number of shards that they and their domains hold."""
 
     def __init__(self, domain: Mapping[int, int], weights: Mapping[int, float],
-                 limits: Mapping[int, int], former: Optional[FormerRule]) -> None:
+                 limits: Mapping[int, int], earlier: Optional[EarlierRule]) -> None:
         """`domain`: OSD -> failure domain; `weights`: OSD -> weight, 0.0 if it must have no
-        shards; `limits`: OSD -> shards for which it has room; `former`: another rule that the sets
+        shards; `limits`: OSD -> shards for which it has room; `earlier`: another rule that the sets
         obey as well."""
-        self._domain, self._limits, self._former = domain, limits, former
+        self._domain, self._limits, self._earlier = domain, limits, earlier
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._members: Dict[int, List[int]] = {}
         for osd in self._weights:
@@ -648,7 +648,7 @@ class LawfulSets:
         """A set that obeys the rule: `staying` at their positions, completed with new OSDs, as many
         as possible where CRUSH (`raw`) places them, which needs no upmap pair."""
         preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
-        if self._former is not None:
+        if self._earlier is not None:
             choices += self._choices(before)
         for choice in choices:
             new = self._new_osds(choice, len(before), preferred)
@@ -704,7 +704,7 @@ class LawfulSets:
 
     def _fitting(self, osds: List[int], others: Collection[int]) -> List[int]:
         """Those of `osds` that the other rule allows beside `others`."""
-        return osds if self._former is None else list(filter(self._former.beside(others), osds))
+        return osds if self._earlier is None else list(filter(self._earlier.beside(others), osds))
 
     def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most the mean number of shards for its weight, and room for another."""

@@ -45,7 +45,7 @@ class _Placing(NamedTuple):
     staying: Sequence[int]
 
 
-class FormerRule:
+class EarlierRule:
     """What the rule from before, which the new sets must obey as well, allows. It has one take, of
     which all buckets of a choice have as many shards of a PG."""
 
@@ -88,12 +88,12 @@ class GroupedSets:
 
     def __init__(self, groups: Sequence[Group], pool: Pool, domain: Mapping[int, int],
                  weights: Mapping[int, float], limits: Mapping[int, int],
-                 former: Optional[FormerRule]) -> None:
+                 earlier: Optional[EarlierRule]) -> None:
         """`groups`: of the take, from the top; `domain`: OSD -> failure domain; `weights`: OSD ->
         weight, 0.0 if it must have no shards; `limits`: OSD -> shards for which it has room;
-        `former`: another rule that the sets obey as well."""
+        `earlier`: another rule that the sets obey as well."""
         self._groups, self._size, self._by_place = groups, pool.size, pool.local_groups
-        self._domain, self._limits, self._former = domain, limits, former
+        self._domain, self._limits, self._earlier = domain, limits, earlier
         #: Failure domains that may still be tried for this PG, and for all.
         self._tries_left, self._all_tries_left = 0, _ALL_TRIES
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
@@ -153,7 +153,7 @@ class GroupedSets:
     def _choices(self, members: Sequence[int], best: _Kept) -> Iterator[_Kept]:
         """What may stay: the best, and if there are two rules, all else, the most first."""
         yield best
-        if self._former is None:
+        if self._earlier is None:
             return
         present = [(position, osd) for position, osd in enumerate(members) if osd in self._weights]
         for number in range(len(best.osds), -1, -1):
@@ -286,7 +286,7 @@ class GroupedSets:
             return
         position, *others = lacking
         wishes = [pg.raw[position]] if self._by_place else pg.raw
-        fits = None if self._former is None else self._former.beside((*pg.staying, *new.values()))
+        fits = None if self._earlier is None else self._earlier.beside((*pg.staying, *new.values()))
         for domain in self._emptiest(len(self._groups), parent, used, wishes):
             self._tries_left -= 1
             if self._tries_left < 0:
@@ -298,16 +298,16 @@ class GroupedSets:
     def _alternatives(self, osds: Sequence[int], fits: Optional[Callable[[int], bool]],
                       wishes: Sequence[int]) -> Iterable[int]:
         """The best of the OSDs `osds` of a failure domain; if there are two rules, the best that
-        `fits` in each failure domain of the former rule. `wishes`: OSDs of CRUSH."""
+        `fits` in each failure domain of the earlier rule. `wishes`: OSDs of CRUSH."""
         ordered = sorted(osds, key=lambda osd: (
             self._count[osd] >= self._limits[osd],
             not (osd in wishes and self._is_below_share(osd)),
             self._count[osd] / self._weights[osd], osd))
-        if self._former is None or fits is None:
+        if self._earlier is None or fits is None:
             return ordered[:1]
         best_by_domain: Dict[int, int] = {}
         for osd in filter(fits, ordered):
-            best_by_domain.setdefault(self._former.domain[osd], osd)
+            best_by_domain.setdefault(self._earlier.domain[osd], osd)
         return best_by_domain.values()
 
     def _emptiest(self, depth: int, parent: int, used: AbstractSet[int],

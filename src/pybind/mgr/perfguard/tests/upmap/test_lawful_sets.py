@@ -152,7 +152,7 @@ def check_two_maps(old_steps: Sequence[str], old_racks: Racks, new_steps: Sequen
     osds = {osd: Osd(osd, True, 1.0)
             for racks in (old_racks, new_racks) for osd in Map(racks).osds}
     pgs = [PlacedPg('1.%x' % i, *sets) for i, sets in enumerate(zip(here, raw))]
-    result = balance(pool, pgs, new, osds, budget=0, new_rule=True, former=old)
+    result = balance(pool, pgs, new, osds, budget=0, new_rule=True, earlier=old)
     finals = result.finals
 
     def legal(osds: Sequence[int]) -> bool:
@@ -168,7 +168,7 @@ def check_two_maps(old_steps: Sequence[str], old_racks: Racks, new_steps: Sequen
         moved = sum(a != b for a, b in zip(pg.here, final))
         assert moved == min(size - len(osds & set(pg.here)) for osds in everything) > 0
     assert 0 < len(finals) < number
-    balanced = balance(pool, pgs, new, osds, new_rule=True, former=old)
+    balanced = balance(pool, pgs, new, osds, new_rule=True, earlier=old)
     assert all(map(legal, balanced.finals.values()))
     assert balanced.deviation <= result.deviation
     if old_racks == new_racks:
