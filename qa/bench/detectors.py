@@ -70,9 +70,9 @@ class Perfguard:
         if self.failovers:
             self._store(now)
         self.hosts.update(shared.part[1] for shared in self.detector.shared())
-        self.parts.update(part.what for part in self.detector.parts())
+        self.parts.update(part.what for part in self.detector.class_parts())
         slow = {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
-        return slow.union(*(part.osds for part in self.detector.parts())) \
+        return slow.union(*(part.osds for part in self.detector.class_parts())) \
             - self.detector.chronic.standing.keys()
 
     def _store(self, now: float) -> None:

@@ -400,7 +400,7 @@ def _slow_summary(watch: WatchState) -> str:
     shared = [slow.part for slow in _shared(watch)]
     single = [verdict.osd for verdict in _single(watch)]
     many = len(shared) + len(single) > 1
-    texts = ['%s are slower than the others' % part.what for part in watch.slow.parts()]
+    texts = ['%s are slower than the others' % part.what for part in watch.slow.class_parts()]
     if shared or single:
         texts.insert(0, '%s %s slower than %s peers' % (
             _names(shared, single), 'are' if many else 'is', 'their' if many else 'its'))
@@ -424,8 +424,10 @@ def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
 
 
 def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
-    """The detail of the health check on slow OSDs."""
-    return [part.why for part in watch.slow.parts()] + [
+    """The detail of the health check on slow OSDs: groups of a device class that are too many to
+    name, then hosts, racks and devices that are slow as a whole (their OSDs share the causes), then
+    single OSDs."""
+    return [part.why for part in watch.slow.class_parts()] + [
         '%s: %s%s' % (shared.subject, shared.why,
                       _likely(watch.causes_of(shared.osds[0], context)))
         for shared in _shared(watch)] + [
@@ -540,7 +542,7 @@ class Announcer:
         in_reported_parts = {_key_of(osd) for osd in slow
                              if shared_parts_of[osd] & self._reported.keys()}
         # What was reported and is now slow as one of many of its class has not recovered.
-        in_class_parts = {_key_of(osd) for part in watch.slow.parts() for osd in part.osds}
+        in_class_parts = {_key_of(osd) for part in watch.slow.class_parts() for osd in part.osds}
         lasting = in_class_parts.union(*shared_parts_of.values()) & self._reported.keys()
         present.update({key: self._reported[key] for key in lasting - present.keys()})
         begun = {key: problem for key, problem in present.items()
@@ -591,7 +593,8 @@ def _problems(watch: WatchState, now: float, pool_names: Mapping[int, str]) -> L
     for shared in _shared(watch):
         problems.append(_Problem(SLOW, shared.subject, shared.since, shared.why))
         of_shared.update(shared.osds)
-    problems += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
+    problems += [_Problem(SLOW, part.subject, part.since, part.why)
+                 for part in watch.slow.class_parts()]
     problems += [_Problem(SLOW, 'osd.%d' % verdict.osd, verdict.since, verdict.why,
                           verdict.osd in of_shared)
                  for verdict in _slow(watch)]

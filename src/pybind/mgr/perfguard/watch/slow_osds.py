@@ -132,7 +132,8 @@ class SlowOsds:
         """The devices, hosts and racks that are slow as a whole."""
         return self._shared
 
-    def parts(self) -> Tuple[SlowPart, ...]:
+    def class_parts(self) -> Tuple[SlowPart, ...]:
+        """The slow OSDs of a root and device class that are too many to name."""
         return self._parts.parts
 
     @property

@@ -422,7 +422,7 @@ class WatchState:
                 and not self.laggy.raised
                 and len(self._newly_slow(context.now)) <= FEW_SLOW_SHARE * len(self.places)
                 and not any(context.now - part.since < ACCEPT_SECONDS
-                            for part in self.slow.parts()))
+                            for part in self.slow.class_parts()))
 
     def _newly_slow(self, now: float) -> Set[int]:
         return {osd for osd, verdict in self.slow.slow_verdicts.items()

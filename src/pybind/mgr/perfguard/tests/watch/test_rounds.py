@@ -48,7 +48,7 @@ def reading(turn: int, where: Dict[int, OsdPlace], slow: Set[int]) -> OsdReading
 
 def published(detector: SlowOsds) -> Any:
     """What others read of it."""
-    return (dict(detector.verdicts), detector.shared(), detector.parts(), detector.any_slow,
+    return (dict(detector.verdicts), detector.shared(), detector.class_parts(), detector.any_slow,
             detector.slow_replicas, dict(detector.chronic.standing), detector.stored(),
             [(detector.slowdowns(osd), detector.load_ratio(osd)) for osd in range(OSDS)])
 

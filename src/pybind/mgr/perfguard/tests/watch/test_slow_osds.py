@@ -104,14 +104,14 @@ def test_a_class_in_which_a_few_are_faster_is_not_reported() -> None:
     clock = Clock()
     assert not clock.play(2400, lambda osd: sample(osd, load=1.5) if osd in fast
                           else sample(osd, read=6.0, write=6.0))
-    assert not clock.detector.parts()
+    assert not clock.detector.class_parts()
 
 
 @pytest.mark.parametrize('number', (12, 13))
 def test_up_to_half_of_a_class_that_was_never_faster_is_the_slow_part(number: int) -> None:
     clock = Clock()
     clock.play(300, slow_ones(set(range(24 - number, 24)), read=6.0, write=6.0))
-    assert [part.what for part in clock.detector.parts()] == [
+    assert [part.what for part in clock.detector.class_parts()] == [
         '12 of 24 ssd OSDs'][:number == 12]
 
 
@@ -143,7 +143,7 @@ def test_larger_drives_of_a_small_group_are_not_slow(large: Set[int]) -> None:
     """
     clock = Clock(places(hosts=4, per_host=2))
     busy = slow_ones(large, read=2.2, write=2.2, load=3.0)
-    assert not clock.play(1200, busy) and not clock.detector.parts()
+    assert not clock.play(1200, busy) and not clock.detector.class_parts()
     assert clock.play(600, lambda osd: sample(osd, read=5.0, write=5.0) if osd == 1
                       else busy(osd)) == {1}
 
@@ -493,16 +493,16 @@ def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
         slow.add(osd)
         for _ in range(24):
             named = clock.play(BEAT, slow_ones(slow, read=30.0, write=30.0))
-            assert 1 in named.union(*(part.osds for part in clock.detector.parts()))
+            assert 1 in named.union(*(part.osds for part in clock.detector.class_parts()))
         kept = again(Dict[int, StoredSlow], clock.detector.stored())
         clock.detector = SlowOsds()
         clock.detector.load(kept, clock.now)
     clock.play(120, slow_ones(slow, read=30.0, write=30.0))
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert part.osds == tuple(range(1, 12)) and part.score > 10
     assert re.search(r'take [\d.]+ ms, [\d.]+ ms on 11 peers before they became slow too', part.why)
     clock.play(180, slow_ones({0, *slow}, read=30.0, write=30.0))
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert re.match(r'12 of 12 ssd OSDs are \d+ times as slow as before: osd.0, osd.1', part.why)
     assert not clock.play(240)
 
@@ -520,7 +520,7 @@ def test_which_part_is_slow_does_not_depend_on_the_order(number: int) -> None:
         for some in order:
             clock.play(90, slow_ones(set(some), read=30.0, write=30.0))
         assert not clock.play(150, slow_ones(set(many), read=30.0, write=30.0))
-        part, = clock.detector.parts()
+        part, = clock.detector.class_parts()
         assert part.osds == tuple(sorted(many))
 
 
@@ -654,13 +654,13 @@ def test_a_large_part_of_a_class_is_reported_as_one_in_any_order(order: Sequence
     for number in range(3) if order else ():
         some = set(order[:number + 1])
         assert clock.play(180, slow_ones(some, read=30.0, write=30.0)) == some
-        assert not clock.detector.parts()
+        assert not clock.detector.class_parts()
     make = slow_ones(many, read=30.0, write=30.0)
     for _ in range(60):
         named = clock.play(BEAT, make)
-        assert not order or named or clock.detector.parts(), 'it was reported and is slow'
+        assert not order or named or clock.detector.class_parts(), 'it was reported and is slow'
     assert not named
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert part.osds == (1, 5, 6, 11)
     assert re.match('4 of 12 ssd OSDs are (29|30) times as slow as the others: osd.1, osd.5, '
                     r'osd.6, osd.11; osd.\d+: store commits take', part.why)
@@ -669,9 +669,9 @@ def test_a_large_part_of_a_class_is_reported_as_one_in_any_order(order: Sequence
     clock.detector = SlowOsds()
     clock.detector.load(kept, clock.now)
     for _ in range(24):
-        assert not clock.play(BEAT, make) and clock.detector.parts()
+        assert not clock.play(BEAT, make) and clock.detector.class_parts()
     assert clock.play(300, slow_ones({5, 11}, read=30.0, write=30.0)) == {5, 11}
-    assert not clock.detector.parts()
+    assert not clock.detector.class_parts()
     assert not clock.play(240)
 
 
@@ -688,8 +688,8 @@ def of_third(worst: float) -> Callable[[int], OsdSample]:
 def test_a_part_that_differs_as_classes_do_is_not_reported() -> None:
     """Other drives, or less in the cache. That hides no OSD that is far slower."""
     clock = Clock()
-    assert not clock.play(900, of_third(2.2)) and not clock.detector.parts()
-    assert clock.play(120, of_third(30.0)) == {3} and not clock.detector.parts()
+    assert not clock.play(900, of_third(2.2)) and not clock.detector.class_parts()
+    assert clock.play(120, of_third(30.0)) == {3} and not clock.detector.class_parts()
 
 
 @pytest.mark.parametrize('first', [{6}, set()])
@@ -698,14 +698,14 @@ def test_a_part_that_has_become_somewhat_slower_is_reported_later(first: Set[int
     clock = Clock()
     clock.play(400)
     assert clock.play(300, slow_ones(first, read=2.2, write=2.2)) == first
-    assert clock.play(600, of_third(2.2)) == first and not clock.detector.parts()
+    assert clock.play(600, of_third(2.2)) == first and not clock.detector.class_parts()
     assert not clock.play(300, of_third(2.2))
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert re.match(r'8 of 24 ssd OSDs are 2\.\d times as slow as the others: osd.0', part.why)
     assert clock.play(120, of_third(30.0)) == {3}
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert len(part.osds) == 7
-    assert not clock.play(300) and not clock.detector.parts()
+    assert not clock.play(300) and not clock.detector.class_parts()
 
 
 def test_medians_are_taken_once_for_each_kind_of_operation(
@@ -750,7 +750,7 @@ def test_in_a_small_group_an_osd_is_compared_with_the_fastest_and_with_itself(
     assert re.search(words, verdict.why) and verdict.score is not None and verdict.score > 5
     # Others do not hide it.
     named = clock.play(300, slow_ones({0, 1}, read=8.0, write=8.0))
-    assert [part.osds for part in clock.detector.parts()] == [(0, 1)] * (count == 3)
+    assert [part.osds for part in clock.detector.class_parts()] == [(0, 1)] * (count == 3)
     assert named == ({1} if count == 2 else set())
     assert not clock.play(300)
 
@@ -759,12 +759,12 @@ def test_two_of_three_that_become_slow_at_once_are_reported() -> None:
     clock = Clock(places(3, 1))
     assert not clock.play(900)
     clock.play(300, slow_ones({0, 2}, read=8.0, write=8.0))
-    part, = clock.detector.parts()
+    part, = clock.detector.class_parts()
     assert part.why.startswith('2 of 3 ssd OSDs are ') and 'osd.0, osd.2; ' in part.why
-    assert not clock.play(300) and not clock.detector.parts()
+    assert not clock.play(300) and not clock.detector.class_parts()
     # The load.
     assert not clock.play(600, slow_ones({0, 1, 2}, read=8.0, write=8.0))
-    assert not clock.detector.parts()
+    assert not clock.detector.class_parts()
 
 
 def test_in_a_small_group_an_osd_that_always_differs_is_healthy() -> None:
