@@ -4,7 +4,8 @@ from typing import Optional
 
 import pytest
 
-from perfguard.text import bytes_text, listed, ms_text, osds_text, seconds_text, time_text
+from perfguard.text import (bytes_text, figure, interval_text, listed, ms_text, osds_text, pgs_are,
+                            plural, seconds_text, time_text, with_next)
 
 from .fakes.zones import in_zone
 
@@ -17,8 +18,9 @@ def test_bytes_text(size: int, text: str) -> None:
 
 
 @pytest.mark.parametrize('seconds, text', [
-    (None, 'not known yet'), (0, '0 s'), (119.4, '119 s'), (120, '2 min'), (7199, '120 min'),
-    (7200, '2.0 h'), (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
+    (None, 'not known yet'), (0, '0 s'), (0.5, '1 s'), (119.4, '119 s'), (120, '2 min'),
+    (150, '3 min'), (90 * 60, '90 min'), (7199, '120 min'), (7200, '2.0 h'),
+    (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
 def test_seconds_text(seconds: Optional[float], text: str) -> None:
     assert seconds_text(seconds) == text
 
@@ -28,6 +30,32 @@ def test_seconds_text(seconds: Optional[float], text: str) -> None:
     (0.0042, '0.0042 ms'), (0.0, '0.00 ms')])
 def test_ms_text(value: float, text: str) -> None:
     assert ms_text(value) == text
+
+
+@pytest.mark.parametrize('value, text', [
+    (0.0, '0'), (0.0567, '0.057'), (1.26, '1.3'), (9.94, '9.9'), (10.0, '10'), (10.4, '10'),
+    (123.6, '124')])
+def test_figure(value: float, text: str) -> None:
+    assert figure(value) == text
+
+
+@pytest.mark.parametrize('seconds, low, high, text', [
+    (1200.0, 900.0, 1860.0, '20 min (15 min to 31 min)'), (1200.0, None, None, '20 min'),
+    (1200.0, 1199.0, 1201.0, '20 min'), (1200.0, None, 1860.0, '20 min (31 min)'),
+    (1200.0, 1200.0, 1860.0, '20 min (20 min to 31 min)'), (None, None, None, 'not known yet')])
+def test_an_estimate_has_its_ends(seconds: Optional[float], low: Optional[float],
+                                  high: Optional[float], text: str) -> None:
+    assert interval_text(seconds, low, high) == text
+
+
+def test_singular_and_plural() -> None:
+    assert [plural(number, 'pin') for number in (0, 1, 2)] == ['0 pins', '1 pin', '2 pins']
+    assert [pgs_are(number) for number in (0, 1, 2)] == ['0 PGs are', '1 PG is', '2 PGs are']
+
+
+def test_the_next_step_follows_a_colon() -> None:
+    assert with_next('it waits', 'campaign resume') == 'it waits: campaign resume'
+    assert with_next('it waits', '') == 'it waits'
 
 
 def test_lists_name_the_first_ones_and_count_the_others() -> None:
