@@ -174,7 +174,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
     if target.kind == 'store':
         return dict.fromkeys(target.osds, float(budget.stored_bytes))
     led = budget.prefill_bytes / data_shards if target.osds else 0.0
-    even = SKEW * max(0.0, budget.stored_bytes - led) / len(osds)
+    even = SKEW * (budget.stored_bytes - led) / len(osds)
     shares = dict.fromkeys(osds, even)
     for osd in target.osds:
         shares[osd] = even + led / len(target.osds)

@@ -9,7 +9,8 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Refused
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.probe.controller import EFFECT_PERIODS
-from perfguard.probe.limits import LEAST_PROBE_OPS, LEAST_READINGS, AffectedClients, over_limit
+from perfguard.probe.limits import (LEAST_PROBE_OPS, LEAST_READINGS, AffectedClients, Loaded,
+                                    over_limit)
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.watch.stop_conditions import Touched
 
@@ -258,6 +259,36 @@ def test_before_a_probe_both_the_last_reading_and_the_last_minute_count(
     assert not over_limit(found, Touched(ALL, frozenset()), frozenset({1}))
     in_pool = bool(over_limit(found, Touched(frozenset(), ALL), frozenset({1})))
     assert in_pool == (found.rows[0].osd == 2), 'all of its OSDs'
+
+
+@pytest.mark.parametrize('read_ms, write_ms, texts', [
+    (2.0, 3.0, []), (2.01, 3.0, ['read latency of clients of pool p is 2.01 ms (limit 2.00 ms)']),
+    (2.0, 3.01, ['write latency of clients of pool p is 3.01 ms (limit 3.00 ms)']),
+    (4.0, 4.0, ['read latency of clients of pool p is 4.00 ms (limit 2.00 ms)',
+                'write latency of clients of pool p is 4.00 ms (limit 3.00 ms)'])])
+def test_reads_and_writes_have_limits_of_their_own(
+        read_ms: float, write_ms: float, texts: List[str]) -> None:
+    pools = {1: PoolClients('p', 8, 9.0, 2.0, 3.0, read_minute=Minute(900, 9.0),
+                            write_minute=Minute(900, 9.0))}
+    # Of two OSDs, all operations together count.
+    loaded = Touched(frozenset(), ALL)
+    rows = tuple(ClientOps(1, osd, *(Ops(int(50 * ms * MS), 50) for ms in (read_ms, write_ms)))
+                 for osd in (1, 2))
+    assert over_limit(Clients(5.0, 5.0, rows, pools), loaded, frozenset()) == texts
+    affected = AffectedClients()
+    for time in range(1, LEAST_READINGS + 1):
+        affected.take(Clients(float(time), 5.0, rows, pools), loaded, frozenset())
+        assert affected.over_limit(Clients(9.0, 5.0, (), pools)) == (
+            texts if time == LEAST_READINGS else [])
+
+
+def test_what_was_loaded_lately() -> None:
+    loaded = Loaded()
+    loaded.note(100.0, Touched(frozenset({1, 2}), frozenset({7})))
+    loaded.note(110.0, Touched(frozenset({2}), frozenset()))
+    assert loaded.lately(129.9, 30.0) == Touched({1, 2}, {7})
+    assert loaded.lately(130.0, 30.0) == Touched({2}, set())
+    assert loaded.lately(140.0, 30.0) == Touched(set(), set())
 
 
 def test_a_reading_is_taken_once_and_one_that_is_slow_is_no_reason() -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """OSDs against each other: no false alarm on healthy ones, and one slow one is found."""
+import math
 import random
 import re
 from dataclasses import replace
@@ -110,6 +111,51 @@ def test_the_slowest_comes_first_and_tells_why() -> None:
                     r'\(\d+\.\d deviations\)$', outlier_text(first))
     assert [each.deviations for each in ranks] == sorted(
         (each.deviations for each in ranks), reverse=True)
+
+
+#: Of five peers: the median of the deviations from their median is 0.2.
+SPREAD = (0.0, 0.2, -0.2, 0.4, -0.4)
+
+
+@pytest.mark.parametrize('below, is_outlier', [(0.7, False), (0.9, True), (1.0, True)])
+def test_deviations_are_those_of_the_median_of_the_peers(below: float, is_outlier: bool) -> None:
+    """1.4826 * 0.2 of five peers, with the minimum of 0.1 counting as four more of them."""
+    rates = [1e6 * math.exp(spread) for spread in (*SPREAD, -below)]
+    record = run(1, [step(LATENCY, [rate] * 9, osd) for osd, rate in enumerate(rates)])
+    first = rank(record, places(6))[0]
+    sd = math.sqrt((5 * (1.4826 * 0.2) ** 2 + 4 * 0.1 ** 2) / 9)
+    assert (first.osd, first.outlier) == (5, is_outlier)
+    assert first.deviations == pytest.approx(below / sd, rel=1e-3)
+    assert first.ratio == pytest.approx(math.exp(-below), rel=1e-4)
+
+
+@pytest.mark.parametrize('factor, is_outlier', [(1.61, True), (1.59, False)])
+def test_an_outlier_takes_at_least_1_6_times_as_long(factor: float, is_outlier: bool) -> None:
+    record = run(1, [step(LATENCY, [1e6 / factor if osd == 5 else 1e6] * 9, osd)
+                     for osd in range(6)])
+    first = rank(record, places(6))[0]
+    assert (first.osd, first.outlier) == (5, is_outlier)
+    # The spread of peers that are all alike is taken to be 10 %.
+    assert first.deviations == pytest.approx(math.log(factor) / 0.1, rel=1e-3)
+
+
+def test_the_medians_of_the_repetitions_are_ranked() -> None:
+    record = run(1, [step(LATENCY, [rate] * 9, 0, number)
+                     for number, rate in enumerate((500.0, 100.0, 800.0))])
+    row, = rank(record, {})
+    assert (row.iops, row.bytes_per_second, row.latency_ns, row.p99_ns) == (
+        500.0, 500.0 * 4096, 2e6, 6e6)
+    assert (row.job, row.direction, row.osd, row.host, row.device_class, row.peers) == (
+        'latency', 'read', 0, '', '', 0)
+
+
+def test_reads_and_writes_of_a_pool_are_judged_apart() -> None:
+    record = replace(in_pool([1.0] * 6), counted=tuple(
+        Counted(osd, 500, 500, (8 if osd == 2 else 1) * 500 * 10 ** 6, 500 * 10 ** 6)
+        for osd in range(6)))
+    assert slow_in_pool(record, places(6)) == [
+        'osd.2: client reads during the probe took 8 ms, 8.0 times the median of 5 peers '
+        '(20.8 deviations)']
 
 
 def test_peers_are_of_the_same_class() -> None:
