@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import Space, UpmapEntry
-from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, may_return,
-                                         plan_rescues, stuck)
+from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, left_of,
+                                         may_return, plan_rescues, stuck)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
 from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
@@ -368,6 +368,22 @@ def test_an_osd_that_a_pg_would_make_nearfull_is_too_full(fullness: str, used: O
     osdmap: Any = types.SimpleNamespace(osds={3: types.SimpleNamespace(fullness=fullness)})
     space = {} if used is None else {3: Space(100, used)}
     assert _too_full(3, osdmap, space, 5, 0.85) == full
+
+
+@pytest.mark.parametrize('present, vector, is_left', [
+    (((1, 2), (3, 4)), None, False),
+    # The mons have dropped the pair of an OSD that CRUSH no longer chooses.
+    (((3, 4),), None, True),
+    # Nothing of ours is left.
+    (((1, 2),), None, False), ((), None, False),
+    # Others have changed it.
+    (((3, 4), (5, 6)), None, False), (((1, 2), (3, 5)), None, False), (((3, 4),), (4, 7), False)])
+def test_what_is_left_of_an_upmap(present: Tuple[Tuple[int, int], ...],
+                                  vector: Optional[Tuple[int, int]], is_left: bool) -> None:
+    rescue = Rescue(UpmapEntry(((1, 2),)), UpmapEntry(((1, 2), (3, 4))), (3,), (4,), 1.0, True)
+    entry = UpmapEntry(present, vector)
+    assert left_of(rescue, entry) == (
+        replace(rescue, entry=entry, before=UpmapEntry()) if is_left else rescue)
 
 
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
