@@ -288,7 +288,7 @@ class RebalanceController:
         self._orders.forget_computed(observation.now)
         self._crush_orders.forget_drains(
             observation, self.campaign if self.open else NO_CAMPAIGN, self._may_write)
-        self._catch_unannounced(observation, options)
+        self._catch_unannounced_crush_change(observation, options)
         if self.plans.due(observation.now) and self._may_write():
             self._start_next_plan(observation)
         self._go_on_replacing(observation, options)
@@ -299,26 +299,33 @@ class RebalanceController:
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:
+            # The pins that it begins with: until all are stored, it does nothing else.
             if self._may_write():
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
         elif self.open:
-            restarting = observation.orchestrating.restarting(observation.osdmap)
-            if restarting:
-                observation = _with_stop(observation,
-                                         restarting + '; "campaign accept UPGRADE" continues',
-                                         Code.UPGRADE)
-            if rolling_back:
-                # The targets of its pins are being computed: no other OSD may get data meanwhile.
-                observation = _with_stop(observation, 'computing the rollback')
-            observation = replace(observation, same_drive=self.replacing.withheld)
-            observation = self._with_goals(self._inputs.with_balancer(observation), view)
-            self.release_moves.update_moves(self.pins, observation,
-                                            self.campaign.phase is Phase.PINNING)
-            observation = self._inputs.complete(self.campaign, observation, options)
-            self.unanswered_at = observation.unanswered_at
-            self._judge_and_act(observation, options)
+            self._turn_of_campaign(observation, view, options, rolling_back)
         self.campaigns.file_ended()
+
+    def _turn_of_campaign(self, observation: Observation, view: View, options: Options,
+                          rolling_back: bool) -> None:
+        """Complete the observation with what the open campaign needs, then let it decide and
+        act."""
+        restarting = observation.orchestrating.restarting(observation.osdmap)
+        if restarting:
+            observation = _with_stop(observation,
+                                     restarting + '; "campaign accept UPGRADE" continues',
+                                     Code.UPGRADE)
+        if rolling_back:
+            # The targets of its pins are being computed: no other OSD may get data meanwhile.
+            observation = _with_stop(observation, 'computing the rollback')
+        observation = replace(observation, same_drive=self.replacing.on_replaced_drive)
+        observation = self._with_goals(self._inputs.with_balancer(observation), view)
+        self.release_moves.update_moves(self.pins, observation,
+                                        pinning=self.campaign.phase is Phase.PINNING)
+        observation = self._inputs.complete(self.campaign, observation, options)
+        self.unanswered_at = observation.unanswered_at
+        self._judge_and_act(observation, options)
 
     def _start_next_plan(self, observation: Observation) -> None:
         """Begin the campaign of the plan that was approved first, or withdraw all plans."""
@@ -329,7 +336,7 @@ class RebalanceController:
         else:
             self.plans.start_next(observation)
 
-    def _catch_unannounced(self, observation: Observation, options: Options) -> None:
+    def _catch_unannounced_crush_change(self, observation: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
         why = self._auto_expand.look(observation, self.campaign, options.auto_expand_ratio,
                                      keep=options.auto_expand)

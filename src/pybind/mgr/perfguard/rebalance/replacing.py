@@ -375,8 +375,9 @@ class Replacing:
         self._space: Optional[Mapping[int, Space]] = None
         self._space_read = 0.0
         self._fill = _Fill()
-        #: OSDs to which no PG is released.
-        self.withheld: FrozenSet[int] = frozenset()
+        #: OSDs that were created again on the drive that is being replaced: no PG is released to
+        #: them until an operator accepts that.
+        self.on_replaced_drive: FrozenSet[int] = frozenset()
         #: For `status`.
         self.remarks: Tuple[str, ...] = ()
 
@@ -384,7 +385,7 @@ class Replacing:
         """Returns texts on what cannot be read."""
         self._records, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._in_use_since, self._stopped_since, self._removals = {}, {}, {}
-        self.withheld, self.remarks = frozenset(), ()
+        self.on_replaced_drive, self.remarks = frozenset(), ()
         self._records, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         self._records = no_later_than(Dict[int, Replacement], self._records, now)
         return ['the replacements of OSDs (%s)' % error for error in errors]
@@ -404,7 +405,7 @@ class Replacing:
     def _end(self, osds: Iterable[int], why: str) -> None:
         """Forget replacements, and report that."""
         osds = sorted(osds)
-        self.withheld -= {*osds}
+        self.on_replaced_drive -= {*osds}
         self._put({osd: row for osd, row in self._records.items() if osd not in osds})
         for osd in osds:
             self._phases.pop(osd, None)
@@ -560,8 +561,8 @@ class Replacing:
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._records.items()}
         self._note_phases(phases, facts)
         self._remove(phases, observation, campaign, remove)
-        self.withheld = frozenset(osd for osd, record in self._records.items()
-                                  if is_withheld(osd, record, facts))
+        self.on_replaced_drive = frozenset(osd for osd, record in self._records.items()
+                                           if is_withheld(osd, record, facts))
         if not facts.active and not campaign.held:
             self._fill_new_devices(observation, facts, phases, settle, fill, catch)
 
@@ -618,7 +619,7 @@ class Replacing:
     def _order_facts(self, observation: Observation) -> OrderFacts:
         """The facts with the space of the OSDs, which is read at intervals: less often while all
         replacements wait for operators."""
-        idle = bool(self._phases) and all(phase in BY_OPERATOR or osd in self.withheld
+        idle = bool(self._phases) and all(phase in BY_OPERATOR or osd in self.on_replaced_drive
                                           for osd, phase in self._phases.items())
         wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS
         if self._space is not None and observation.now - self._space_read < wait:
