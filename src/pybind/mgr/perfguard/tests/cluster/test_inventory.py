@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the inventory reads from the statistics of pools."""
-from typing import Dict, Tuple
+"""What the inventory reads from the statistics of pools, metadata of OSDs and the configuration."""
+from typing import Dict, FrozenSet, List, Optional, Tuple
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.inventory import (failure_domains, pool_space, shared_bytes,
-                                         shared_ratios)
-from perfguard.cluster.types import Pool
+from perfguard.cluster.inventory import (ConfigTarget, client_releases, db_drives, device_ids,
+                                         devices_of, drive_id, drive_model, failure_domains,
+                                         in_force, pool_space, shared_bytes, shared_ratios,
+                                         store_layout)
+from perfguard.cluster.types import ConfigEntry, Pool
 
 from .test_crush import DUMP
 
@@ -67,3 +69,82 @@ def test_space_of_one_copy(space: Dict[str, int], found: int) -> None:
 def test_failure_domains_that_a_pool_needs_and_has(rule: int, size: int,
                                                    domains: Tuple[str, int, int]) -> None:
     assert failure_domains(rule, size, CrushRules.from_dump(DUMP)) == domains
+
+
+# ---- the configuration database
+
+OSD_3 = ConfigTarget(3, 'hdd', (('host', 'h1'), ('rack', 'r0'), ('root', 'default')))
+
+
+@pytest.mark.parametrize('places, place', [
+    # The section precedes the mask.
+    ([('global', ''), ('osd', '')], ('osd', '')),
+    ([('osd.3', ''), ('osd', 'host:h1'), ('osd', '')], ('osd.3', '')),
+    ([('global', 'host:h1'), ('osd', '')], ('osd', '')),
+    # A lower bucket precedes a higher one, and any of them a device class.
+    ([('osd', 'rack:r0'), ('osd', 'host:h1'), ('osd', 'root:default')], ('osd', 'host:h1')),
+    ([('osd', 'class:hdd'), ('osd', 'root:default')], ('osd', 'root:default')),
+    ([('osd', ''), ('osd', 'class:hdd')], ('osd', 'class:hdd')),
+    ([('osd', 'class:hdd/rack:r0'), ('osd', 'root:default')], ('osd', 'class:hdd/rack:r0')),
+    # They are not for this OSD.
+    ([('osd.4', ''), ('mgr', ''), ('osd', 'host:h2'), ('osd', 'class:ssd'), ('osd', 'rack:h1'),
+      ('osd', 'class:ssd/host:h1')], None),
+    ([('osd', 'host:h1/class:ssd'), ('global', '')], ('global', '')), ([], None)])
+def test_the_entry_that_is_in_force(places: List[Tuple[str, str]],
+                                    place: Optional[Tuple[str, str]]) -> None:
+    entries = [ConfigEntry(section, mask, 'osd_max_backfills', '1') for section, mask in places]
+    for given in (entries, entries[::-1]):
+        entry = in_force(given, OSD_3)
+        assert (entry and (entry.section, entry.mask)) == place
+
+
+# ---- devices of OSDs
+
+DRIVES = {'hostname': 'h1', 'bluestore_bdev_devices': 'sda', 'bluefs_dedicated_db': '1',
+          'bluefs_db_devices': 'nvme0n1', 'bluefs_dedicated_wal': '1',
+          'bluefs_wal_devices': 'nvme1n1',
+          'device_ids': 'nvme0n1=ACME_DB_S2,sda=ACME_HD_10_S1,nvme1n1=ACME_WAL_S3'}
+
+
+@pytest.mark.parametrize('change, model, drives', [
+    ({}, 'ACME_HD_10', {'nvme0n1', 'nvme1n1'}),
+    # One drive is not that of the DB or the WAL.
+    ({'bluestore_bdev_devices': ''}, 'ACME_HD_10', {'nvme0n1', 'nvme1n1'}),
+    ({'bluestore_bdev_devices': '', 'bluefs_dedicated_wal': '0'}, '', {'nvme0n1'}),
+    # It has no id.
+    ({'device_ids': 'nvme0n1=ACME_DB_S2,sda='}, '', {'nvme0n1', 'nvme1n1'}),
+    ({'device_ids': 'nvme0n1=ACME_DB_S2,sda'}, '', {'nvme0n1', 'nvme1n1'}),
+    ({'bluefs_dedicated_db': '0', 'bluefs_dedicated_wal': '0', 'device_ids': 'sdb=ACME_HD_S1'},
+     'ACME_HD', set())])
+def test_the_model_of_an_osd_is_that_of_its_main_drive(change: Dict[str, str], model: str,
+                                                       drives: FrozenSet[str]) -> None:
+    metadata = {**DRIVES, **change}
+    assert (drive_model(metadata), db_drives(metadata)) == (model, drives)
+
+
+def test_the_devices_of_an_osd() -> None:
+    assert drive_id(DRIVES) == 'ACME_HD_10_S1' and drive_id({}) == ''
+    assert devices_of(DRIVES) == ('h1:sda', 'h1:nvme0n1', 'h1:nvme1n1')
+    assert device_ids(DRIVES) == {'h1:sda': 'ACME_HD_10_S1', 'h1:nvme0n1': 'ACME_DB_S2',
+                                  'h1:nvme1n1': 'ACME_WAL_S3'}
+    shared = {**DRIVES, 'bluestore_bdev_devices': 'sda,sdb', 'bluefs_db_devices': 'sdb,,nvme1n1',
+              'device_ids': 'nvme1n1=ACME_WAL_S3'}
+    assert devices_of(shared) == ('h1:sda', 'h1:sdb', 'h1:nvme1n1')
+    assert device_ids(shared) == {'h1:nvme1n1': 'ACME_WAL_S3'}
+    assert devices_of({}) == () and device_ids({}) == {}
+
+
+@pytest.mark.parametrize('metadata, layout', [
+    ({}, ''), ({'osd_objectstore': 'bluestore', 'bluefs_dedicated_db': '0'}, 'bluestore'),
+    ({'osd_objectstore': 'bluestore', 'bluefs_dedicated_db': '1', 'bluefs_db_rotational': '0',
+      'bluefs_dedicated_wal': '1', 'bluefs_wal_rotational': '1'},
+     'bluestore, DB on flash, WAL on disk')])
+def test_the_layout_of_a_store(metadata: Dict[str, str], layout: str) -> None:
+    assert store_layout(metadata) == layout
+
+
+def test_clients_by_release() -> None:
+    assert client_releases('') == {} and client_releases('{"osd": []}') == {}
+    assert client_releases('{"client": [{"release": "luminous", "num": 3},'
+                           ' {"release": "reef", "num": 1}, {"release": "luminous", "num": 2}]}') \
+        == {'luminous': 5, 'reef': 1}
