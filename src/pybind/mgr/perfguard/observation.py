@@ -174,7 +174,7 @@ class Observation:
     #: mon_max_pg_per_osd; 0: none.
     pg_limit: int = 0
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
-    osds_changed: float = 0.0
+    osds_or_crush_changed: float = 0.0
     #: Configuration of the balancer. perfguard balances only pools that the balancer would balance.
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not computed now.

@@ -134,7 +134,7 @@ class AutoExpand:
         self._stored_version = self._clean.crush_version if self._clean else -1
 
     @property
-    def osds_changed(self) -> float:
+    def osds_or_crush_changed(self) -> float:
         """When CRUSH or the set of OSDs that are up and in last changed; 0: not known."""
         return self._clean.changed if self._clean else 0.0
 

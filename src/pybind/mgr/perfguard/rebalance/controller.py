@@ -294,8 +294,9 @@ class RebalanceController:
         self._go_on_replacing(observation, options)
         self._go_on_awaiting(observation, options)
         commit_seconds = statistics.median(self._commit_seconds or [0.0])
-        observation = replace(observation, osds_changed=self._auto_expand.osds_changed,
-                              commit_seconds=commit_seconds)
+        observation = replace(
+            observation, osds_or_crush_changed=self._auto_expand.osds_or_crush_changed,
+            commit_seconds=commit_seconds)
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:

@@ -87,7 +87,8 @@ def _step(draft: Draft) -> Draft:
     why_impossible = change.impossible(draft.seen)
     if not why_impossible:
         return _STEPS[phase](draft)
-    if change.impossible_for_good or draft.now - draft.seen.osds_changed >= OVERTAKEN_SECONDS:
+    unchanged_seconds = draft.now - draft.seen.osds_or_crush_changed
+    if change.impossible_for_good or unchanged_seconds >= OVERTAKEN_SECONDS:
         return draft.enter(Phase.ABORTING, why_impossible)
     return _STEPS[phase](replace(draft, seen=replace(draft.seen, stops=(
         *draft.seen.stops, Reason(Code.OVERTAKEN, why_impossible)))))
@@ -125,7 +126,7 @@ def _account(before: Campaign, draft: Draft) -> Draft:
         now=draft.now, started=before.origin.started, seconds=seconds, phase=before.phase,
         clients=clients, osds=flight_osds(campaign) | flight_osds(before),
         troubled=draft.now if _has_other_trouble(draft)
-        else max(observation.osds_changed, clients.silent),
+        else max(observation.osds_or_crush_changed, clients.silent),
         slow=observation.slow_osds, erasure=any(
             pool.erasure and not clients.idle(pool) for pool in clients.pools.values())))
     draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, seconds))
@@ -438,7 +439,7 @@ def _osds_arriving(draft: Draft) -> List[Reason]:
     """Why an automatic expansion does not release PGs yet; []: it may. The OSDs of a new host start
     one by one, and the first would receive the PGs of all."""
     settle = draft.options.auto_expand_settle
-    quiet = draft.now - draft.seen.osds_changed
+    quiet = draft.now - draft.seen.osds_or_crush_changed
     if draft.campaign.origin.trigger != 'auto' or quiet >= settle:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '

@@ -103,18 +103,18 @@ def unsteady(stalls: Stalls, clients: Clients) -> FrozenSet[int]:
                      for osd in change.primaries)
 
 
-def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
+def measure(stalls: Stalls, clients: Clients, osds_or_crush_changed: float) -> Stalls:
     """The measurement of how long a released PG stalls its clients, with one more reading.
 
-    `osds_changed`: when an OSD last went down or came back, or CRUSH changed. The reading does not
-    count soon after that, nor after an OSD was silent: its latency has other causes.
+    `osds_or_crush_changed`: when an OSD last went down or came back, or CRUSH changed. The reading
+    does not count soon after that, nor after an OSD was silent: its latency has other causes.
     """
     if not clients.time or clients.time == stalls.measured:
         return stalls
     begin = clients.time - clients.seconds
     # PGs peer that were not released, and operations wait for the OSD. They also wait for one that
     # hangs and stays up; its report is late before these operations end.
-    if begin - AFTERMATH_SECONDS <= max(osds_changed, clients.silent):
+    if begin - AFTERMATH_SECONDS <= max(osds_or_crush_changed, clients.silent):
         return replace(stalls, measured=clients.time)
     excess = rates = plausible = 0.0
     covered = clients.seconds + AFTERMATH_SECONDS

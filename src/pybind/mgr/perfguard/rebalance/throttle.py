@@ -314,7 +314,7 @@ AFTERWARDS_SECONDS = 600.0
 def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
-    stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
+    stalls = measure(campaign.stalls, clients, draft.seen.osds_or_crush_changed)
     # Whether the mons have the shorter proposal interval, so that stalls are short.
     interval = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = interval is not None and interval.seen

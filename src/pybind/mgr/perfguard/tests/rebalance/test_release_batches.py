@@ -192,9 +192,9 @@ def test_no_stall_is_measured_while_an_osd_goes_down_or_comes_back() -> None:
     seen = machine.observe()
     stalls = Stalls((IntervalChange(seen.clients.time - 1.0, 1, (0,)),))
 
-    def measured(osds_changed: float) -> bool:
+    def measured(changed: float) -> bool:
         draft = Draft.of(replace(machine.campaign, stalls=stalls), {}, {},
-                         replace(seen, osds_changed=osds_changed), machine.options)
+                         replace(seen, osds_or_crush_changed=changed), machine.options)
         return set_pace(draft).campaign.stalls.rates > 0.0
 
     assert measured(seen.clients.time - 60.0) and not measured(seen.clients.time - 3.0)

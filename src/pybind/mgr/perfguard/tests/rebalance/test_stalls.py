@@ -28,7 +28,7 @@ class Model:
         #: (begin of the stall, PG)
         self.stalling: List[Tuple[float, int]] = []
         self.late: List[Tuple[float, int, float]] = []
-        self.osds_changed = self.silent = -60.0
+        self.osds_or_crush_changed = self.silent = -60.0
 
     def hang(self, osd: int, seconds: float) -> None:
         """An OSD hangs, and all its operations with it, while one of its PGs peers."""
@@ -55,7 +55,7 @@ class Model:
         clients = Clients(self.now, PERIOD, rows, {
             1: PoolClients('rbd', PG_NUM, self.rate, read_baseline_ms=self.usual_ms)},
             silent=self.silent)
-        self.stalls = measure(self.stalls, clients, self.osds_changed)
+        self.stalls = measure(self.stalls, clients, self.osds_or_crush_changed)
         return clients
 
     def _operations(self, begin: float) -> List[Tuple[float, int, float]]:
@@ -101,7 +101,7 @@ def test_what_was_measured_stays_known_when_releases_rest() -> None:
     assert model.stalls.seconds == pytest.approx(1.0, rel=0.4)
 
 
-@pytest.mark.parametrize('notice', ['osds_changed', 'silent'])
+@pytest.mark.parametrize('notice', ['osds_or_crush_changed', 'silent'])
 def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release(notice: str) -> None:
     """It goes down, or it hangs and stays up: then its reports stop before its operations end."""
     model = Model(800.0, 0.3)
