@@ -272,8 +272,8 @@ def test_reads_and_writes_have_limits_of_their_own(
                             write_minute=Minute(900, 9.0))}
     # Of two OSDs, all operations together count.
     loaded = Touched(frozenset(), ALL)
-    rows = tuple(ClientOps(1, osd, *(Ops(int(50 * ms * MS), 50) for ms in (read_ms, write_ms)))
-                 for osd in (1, 2))
+    reads, writes = (Ops(int(50 * ms * MS), 50) for ms in (read_ms, write_ms))
+    rows = tuple(ClientOps(1, osd, reads, writes) for osd in (1, 2))
     assert over_limit(Clients(5.0, 5.0, rows, pools), loaded, frozenset()) == texts
     affected = AffectedClients()
     for time in range(1, LEAST_READINGS + 1):
