@@ -104,7 +104,7 @@ class LaggySignals:
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSD -> heartbeat time, in ms.
     ping_ms: Mapping[int, float] = field(default_factory=dict)
-    #: OSD -> how busy it is, of those that were asked.
+    #: OSD -> how busy its threads are, of those that were asked.
     pressures: Mapping[int, Pressure] = field(default_factory=dict)
 
 
@@ -197,8 +197,11 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
 
 
 def _mechanism(signals: LaggySignals, osd: int, wedged: bool, slow_ping: bool) -> str:
-    """Why the PGs of a suspected OSD are laggy. `wedged`: it is the primary of nearly all of them;
-    `slow_ping`: its heartbeats are slow."""
+    """Why the PGs of a suspected OSD are laggy.
+
+    `wedged`: it is the primary of nearly all laggy PGs of the cluster, and all their OSDs respond
+    and are not busy, so only its renewals can have been lost; `slow_ping`: its heartbeats are slow.
+    """
     pressure = signals.pressures.get(osd)
     if osd in signals.silent:
         return HANGS
