@@ -131,7 +131,8 @@ def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str]
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
               own_pgids: FrozenSet[str] = frozenset(), unbalanced: bool = False,
               raws: Raws = NO_RAWS) -> Adoption:
-    """The upmaps that can become pins, pool by pool, and why others cannot.
+    """The upmaps that keep data from where CRUSH and the balance place it become pins; those that
+    are part of a balanced state are only counted; unclear ones are left out, with the reason.
 
     `pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
     `unbalanced`: take over upmaps of pools that the balancer does not cover as well, where
@@ -140,7 +141,7 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
     """
     pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
-    left_out: Dict[str, str] = {}
+    left: Dict[str, str] = {}
     balanced = 0
     for pool_id, pgids in _with_upmaps(osdmap, own_pgids).items():
         pool = osdmap.pools[pool_id]
@@ -153,8 +154,8 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
             elif judgement == BALANCED:
                 balanced += 1
             else:
-                left_out[pgid] = judgement
-    return Adoption(pins, left_out, balanced)
+                left[pgid] = judgement
+    return Adoption(pins=pins, left=left, balancing=balanced)
 
 
 def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
