@@ -410,7 +410,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
         actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
                                 prime=prime))
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
-               for move in moves for _ in range(1 if _is_primed(draft, move) else 2)]
+               for move in moves for _ in range(1 if _takes_pg_temp(draft, move) else 2)]
     return draft.send(*actions).set(
         flights=replace(draft.campaign.flights, in_flight=flights),
         progress=replace(draft.campaign.progress, progressed=draft.now), stalls=replace(
@@ -471,12 +471,13 @@ def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
-    """The acting set to send along with a release, in force until the PG's data has moved; (): the
-    OSDs determine it."""
+    """The acting set to send along with a release, in force until the PG's data has moved. Without
+    it the OSDs ask for this set, which costs another interval. (): not sent, since the PG is moving
+    already, or where the mon would misread it (EC_OPTIMIZATIONS)."""
     osdmap = draft.seen.osdmap
     pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.seen.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets
-            or not _is_primed(draft, move)):
+            or not _takes_pg_temp(draft, move)):
         return ()
     new_osds = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
     # With a primary affinity, another OSD than the first one of the new set may lead it.
@@ -502,8 +503,8 @@ def _has_affinity(osdmap: OsdMap, osds: OsdSet) -> bool:
     return any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0 for osd in osds)
 
 
-def _is_primed(draft: Draft, move: Move) -> bool:
-    """Whether the PG's acting set is sent along with its release (see EC_OPTIMIZATIONS)."""
+def _takes_pg_temp(draft: Draft, move: Move) -> bool:
+    """Whether the mon takes the PG's acting set along with its release (see EC_OPTIMIZATIONS)."""
     pool = draft.seen.osdmap.pools.get(pool_of(move.pgid))
     return pool is None or EC_OPTIMIZATIONS not in pool.flags
 
@@ -516,7 +517,7 @@ def _afforded(draft: Draft, stalls: Stalls,
     for move in moves:
         if affords(stalls, pool_of(move.pgid)):
             affordable.append(move)
-            stalls = spend(stalls, pool_of(move.pgid), _is_primed(draft, move))
+            stalls = spend(stalls, pool_of(move.pgid), _takes_pg_temp(draft, move))
     return affordable, stalls
 
 
