@@ -334,7 +334,7 @@ def test_a_shard_in_each_rack_is_not_kept_to_hosts() -> None:
     # Steps of MSR rules choose further buckets for OSDs that are out.
     (5, 4, range(8), 4), (5, 4, {0, 1}, 1), (5, 3, range(8), 3),
     # The take is an OSD.
-    (7, 1, set(), 1), (99, 3, range(8), 0)])
+    (7, 3, set(), 1), (99, 3, range(8), 0)])
 def test_the_least_number_of_osds_that_a_rule_finds(crush, rule_id, size, osds, number):
     assert crush.places(rule_id, size, set(osds)) == number
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How often ceph-mgr goes through all PGs."""
-from typing import Any, Dict, FrozenSet, Mapping
+"""How often ceph-mgr goes through all PGs, and what is read from the JSON of Ceph."""
+from dataclasses import replace
+from typing import Any, Dict, FrozenSet, List, Mapping
 
 import pytest
 
-from perfguard.cluster.dumps import KnownItems, PgSummary, count_states, osdmap_from_dump
-from perfguard.cluster.types import NO_OSD, PgCounts
+from perfguard.cluster.dumps import (CLEAN, KnownItems, PgSummary, WrongDump, config_entries,
+                                     count_states, health_checks, keep_remapped, keep_sets,
+                                     osdmap_from_dump, pg_rows)
+from perfguard.cluster.types import (NO_OSD, ConfigEntry, Osd, OsdMap, PgCounts, PgSets, Pool)
 
 PERIOD = 5.0
 
@@ -106,6 +109,103 @@ def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
     counts = count_states([('active+undersized+degraded+remapped+backfill_wait+'
                             'backfill_toofull', 2)])
     assert (counts.degraded, counts.backfill_toofull, counts.degraded_waiting) == (2, 2, 0)
+
+
+@pytest.mark.parametrize('state, counts', [
+    ('active+clean', PgCounts(active_clean=1)),
+    ('active+clean+scrubbing', PgCounts(active_clean=1)),
+    ('active+clean+scrubbing+deep', PgCounts(active_clean=1, deep_scrubbing=1)),
+    ('active+clean+snaptrim', PgCounts(active_clean=1, snaptrim=1)),
+    ('active+clean+remapped', PgCounts(active_clean=1, remapped=1, remapped_clean=1)),
+    ('active+remapped+backfilling', PgCounts(remapped=1, backfilling=1)),
+    ('active+clean+wait', PgCounts(active_clean=1, wait=1)),
+    ('active+clean+laggy', PgCounts(active_clean=1, laggy=1)),
+    ('active+recovery_wait', PgCounts(recovery_wait=1)), ('active+recovering', PgCounts(
+        recovering=1)),
+    ('active+recovering+degraded', PgCounts(recovering=1, degraded=1, degraded_recovering=1)),
+    ('active+undersized+degraded+remapped+backfilling', PgCounts(
+        degraded=1, remapped=1, backfilling=1, degraded_recovering=1)),
+    ('active+undersized+remapped+backfilling', PgCounts(
+        remapped=1, backfilling=1, undersized_empty=1)),
+    ('stale+active+clean', PgCounts(active_clean=1, inactive=1)),
+    ('peering', PgCounts(inactive=1, in_transition=1)),
+    ('activating', PgCounts(inactive=1, in_transition=1)),
+    ('creating+peering', PgCounts(inactive=1, in_transition=1)),
+    ('unknown', PgCounts(inactive=1, in_transition=1, unreported=1)),
+    ('down', PgCounts(inactive=1))])
+def test_the_conditions_of_a_state(state: str, counts: PgCounts) -> None:
+    assert count_states([(state, 1)]) == replace(counts, total=1)
+    # Of ten PGs, seven are not reported.
+    assert count_states([(state, 2), (state, 1)], 10) == PgCounts(**{
+        name: 3 * number + 7 * (name in ('total', 'inactive', 'in_transition', 'unreported'))
+        for name, number in vars(replace(counts, total=1)).items()})
+
+
+def test_an_osdmap() -> None:
+    dump: Dict[str, Any] = {
+        'epoch': 7, 'flags': 'noout,,sortbitwise', 'fsid': 'f', 'crush_version': 9,
+        'require_min_compat_client': 'luminous', 'nearfull_ratio': 0.8, 'full_ratio': 0.9,
+        'osds': [{'osd': 0, 'up': 1, 'weight': 0.5, 'state': ['exists', 'full', 'nearfull'],
+                  'primary_affinity': 0.25, 'up_thru': 5, 'uuid': 'u'},
+                 {'osd': 1, 'up': 0, 'weight': 0, 'state': ['destroyed', 'backfillfull']}],
+        'pools': [
+            {'pool': 1, 'pool_name': 'rep', 'type': 1, 'size': 3, 'min_size': 2, 'crush_rule': 4,
+             'pg_num': 32, 'pg_num_target': 64, 'pg_num_pending': 31, 'pg_autoscale_mode': 'on',
+             'flags_names': 'hashpspool,full_quota', 'quota_max_bytes': 5, 'quota_max_objects': 6,
+             'object_hash': 1, 'pg_placement_num': 30, 'pg_placement_num_target': 64,
+             'options': {'pg_num_min': 8, 'pg_num_max': 128}, 'read_tier': 2, 'tier_of': -1},
+            {'pool': 2, 'pool_name': 'ec', 'type': 3, 'size': 6, 'min_size': 5, 'crush_rule': 5,
+             'pg_num': 8, 'erasure_code_profile': 'gone', 'tier_of': 0}],
+        'pg_upmap_items': [{'pgid': '1.a', 'mappings': [{'from': 0, 'to': 1}]}],
+        'pg_upmap': [{'pgid': '1.b', 'osds': [1, 0]}],
+        'pg_temp': [{'pgid': '2.0', 'osds': [0, NO_OSD]}],
+        'pg_upmap_primaries': [{'pgid': '1.c', 'primary_osd': 1}]}
+    assert osdmap_from_dump(dump) == OsdMap(
+        7, frozenset({'noout', 'sortbitwise'}),
+        {1: Pool(1, 'rep', False, 3, 2, 4, 32, 64, 31, 'on', 1,
+                 frozenset({'hashpspool', 'full_quota'}), 5, 6, 1, 30, 64, 8, 128, cached=True),
+         2: Pool(2, 'ec', True, 6, 5, 5, 8, 8, 8, caches=True, local_groups=True)},
+        {0: Osd(0, True, 0.5, fullness='full', primary_affinity=0.25),
+         1: Osd(1, False, 0.0, destroyed=True, fullness='backfillfull')},
+        {'1.a': ((0, 1),)}, {'1.b': (1, 0)}, {'2.0': (0, NO_OSD)}, 'f', 'luminous', 0.8, 0.9, 9,
+        {'1.c': 1})
+    osds = osdmap_from_dump(dump).osds
+    assert [(osd.up_thru, osd.uuid) for osd in osds.values()] == [(5, 'u'), (0, '')]
+    del dump['epoch']
+    with pytest.raises(WrongDump) as raised:
+        osdmap_from_dump(dump)
+    assert str(raised.value) == 'not the output of "ceph osd dump -f json" (no \'epoch\')'
+
+
+def test_health_checks_and_options() -> None:
+    assert health_checks({'checks': {
+        'OSD_DOWN': {'summary': {'message': '1 osds down'}, 'muted': False},
+        'SLOW_OPS': {'muted': True}, 'PG_DEGRADED': {}}}) == (
+            {'OSD_DOWN': '1 osds down', 'PG_DEGRADED': ''}, {'SLOW_OPS'})
+    assert health_checks({}) == ({}, frozenset())
+    assert config_entries([{'section': 'osd', 'mask': 'class:ssd', 'name': 'a', 'value': 1},
+                           {'section': 'global', 'name': 'b', 'value': 'x'}]) == (
+        ConfigEntry('osd', 'class:ssd', 'a', '1'), ConfigEntry('global', '', 'b', 'x'))
+
+
+def test_rows_of_a_pg_dump() -> None:
+    rows = [{'pgid': '1.0'}]
+    dumps: List[Any] = [rows, {'pg_stats': rows}, {'pg_map': {'pg_stats': rows}}, {'pg_map': rows}]
+    assert [pg_rows(dump) for dump in dumps] == [rows] * 4
+    wrong_dumps: List[Any] = [{}, {'pg_map': {}}, 'x', {'pg_stats': {}}]
+    for dump in wrong_dumps:
+        with pytest.raises(WrongDump):
+            pg_rows(dump)
+    moving = {'pgid': '1.0', 'up': [1, 2], 'acting': [1, 3], 'state': 'active+remapped', 'x': 1}
+    assert keep_remapped(moving) == keep_sets(moving) == PgSets(
+        '1.0', (1, 2), (1, 3), 'active+remapped')
+    settled = {'pgid': '1.0', 'up': [1, 3], 'acting': [1, 3]}
+    assert keep_remapped(settled) is CLEAN
+    assert keep_sets(settled) == PgSets('1.0', (1, 3), (1, 3), '')
+    others: List[Dict[str, Any]] = [
+        {'up': [1], 'acting': [1]}, {'pgid': '1.0', 'up': [1]}, {'pg_stats': []}]
+    for other in others:
+        assert keep_remapped(other) is other
 
 
 def test_upmap_items_are_known_from_one_osdmap_to_the_next() -> None:
