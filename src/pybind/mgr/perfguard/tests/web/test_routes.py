@@ -88,6 +88,54 @@ def test_what_cannot_be_taken_is_named(handler: str, given: Dict[str, Any], name
         arguments(route(handler).fields, given)
 
 
+@pytest.mark.parametrize('handler, given, text', [
+    ('campaign_prepare', {'farce': True},
+     "unknown field 'farce'; must be one of: accept, dry_run"),
+    ('status', {'farce': True}, "unknown field 'farce'; must be one of: none"),
+    ('drain', {}, "field 'what' is missing"),
+    ('drain', {'what': [None]}, "field 'what' must be a string or a number, not None"),
+    ('drain', {'what': ''}, "field 'what' must be a list of names or IDs, not ''"),
+    ('campaign_show', {'campaign': 'x' * 50},
+     "field 'campaign' must be an integer of at least 0, not '%s" % ('x' * 39)),
+    ('campaign_show', {'campaign': '1' * 16},
+     "field 'campaign' must be an integer of at least 0, not '1111111111111111'"),
+    ('campaign_show', {'campaign': -1},
+     "field 'campaign' must be an integer of at least 0, not -1"),
+    ('campaign_show', {'campaign': 1.0},
+     "field 'campaign' must be an integer of at least 0, not 1.0"),
+    ('probe_run', {'pool': 3}, "field 'pool' must be a text, not 3"),
+    ('campaign_start', {'dry_run': 'yes'}, "field 'dry_run' must be true or false, not 'yes'"),
+    ('campaign_start', {'dry_run': 1}, "field 'dry_run' must be true or false, not 1")])
+def test_why_a_field_is_refused(handler: str, given: Dict[str, Any], text: str) -> None:
+    with pytest.raises(BadField) as refused:
+        arguments(route(handler).fields, given)
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize('value, taken', [
+    ('0', 0), (0, 0), ('9' * 15, 10 ** 15 - 1), (1 << 70, 1 << 70)])
+def test_integers_are_taken(value: Any, taken: int) -> None:
+    assert arguments(route('campaign_show').fields, {'campaign': value}) == {'campaign': taken}
+
+
+@pytest.mark.parametrize('value, taken', [
+    ('true', True), ('false', False), (True, True), (False, False)])
+def test_switches_are_taken(value: Any, taken: bool) -> None:
+    assert arguments(route('campaign_start').fields, {'dry_run': value}) == {'dry_run': taken}
+
+
+@pytest.mark.parametrize('value, is_valid', [
+    (0, True), ('0', True), (0.5, True), (999999999999999.0, True), (1e15, False), (-0.1, False),
+    (False, False), ({}, False)])
+def test_numbers_are_from_0_to_10_to_the_15th(value: Any, is_valid: bool) -> None:
+    if is_valid:
+        assert arguments(OVERVIEW_FIELDS, {'since': value}) == {'since': float(value)}
+    else:
+        with pytest.raises(BadField) as refused:
+            arguments(OVERVIEW_FIELDS, {'since': value})
+        assert str(refused.value) == "field 'since' must be a number of at least 0, not %r" % value
+
+
 @pytest.mark.parametrize('since', ['x', 'nan', 'inf', '-1', True, None, [], '1e999'])
 def test_times_that_are_none(since: Any) -> None:
     if since is None:
