@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from dataclasses import replace
 from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.codec import encode
 from perfguard.observation import Minute
+from perfguard.options import DEFAULTS
 from perfguard.watch.load import Rates
-from perfguard.watch.pools import (BASELINE_POINTS, PoolPerformance, PoolSettings, PoolWatch,
-                                   RaisedAlarm, STORED_POINTS, StoredPool, ops_by_pool)
+from perfguard.watch.pools import (BASELINE_POINTS, OpSpread, PoolPerformance, PoolSettings,
+                                   PoolWatch, RaisedAlarm, STORED_POINTS, StoredPool, ops_by_pool,
+                                   target_ms)
 from perfguard.watch.series import HistoryPoint, mean_flow
 from perfguard.watch.types import Flow
 
@@ -317,6 +320,103 @@ def test_without_a_baseline_nothing_is_slow() -> None:
     clients = Clients()
     clients.feel(600, read_ms=500.0, quiet=False)
     assert clients.slow == [] and clients.latency.read.ms == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize('usual_ms, limit_ms', [(0.5, 2.5), (1.0, 3.0), (1.1, 3.3)])
+def test_the_limit_of_an_alarm(usual_ms: float, limit_ms: float) -> None:
+    """Three times the baseline, and 2 ms more than it."""
+    assert SETTINGS.alarm_ms(usual_ms) == pytest.approx(limit_ms)
+
+
+@pytest.mark.parametrize('number, reads', [(3, ['reads']), (2, [])])
+def test_the_last_minute_needs_thirty_operations(number: int, reads: List[str]) -> None:
+    """Of twelve readings."""
+    clients = Clients()
+    clients.feel(300, read_ms=1.0)
+    clients.feel(180, read_ms=9.0, number=number)
+    assert clients.slow == reads
+
+
+def test_baselines_of_reads_are_those_of_pools_that_are_not_slow() -> None:
+    clients = Clients()
+    clients.feel(300, read_ms=2.0, write_ms=1.0)
+    assert clients.watch.read_baselines() == {POOL: 2.0}
+    clients.feel(100, read_ms=2.0, write_ms=9.0)
+    assert clients.watch.read_baselines() == {POOL: 2.0}
+    clients.feel(60, read_ms=9.0)
+    assert clients.watch.read_baselines() == {}
+    clients.pools = (POOL, 8)
+    clients.rows(300, [ClientOps(8, 1, Ops(), ops(100, 1.0))])
+    assert 8 not in clients.watch.read_baselines()
+
+
+def test_the_busiest_pool_comes_first() -> None:
+    clients = Clients()
+    clients.pools = (9, 1, POOL, 3)
+    clients.rows(60, [ClientOps(POOL, 1, ops(30, 1.0), Ops()),
+                      ClientOps(3, 1, ops(5, 1.0), ops(30, 1.0))])
+    assert clients.watch.busiest() == [3, POOL, 1, 9]
+
+
+# ---- the variation of latency
+
+@pytest.mark.parametrize('pairs, value', [(11, None), (12, 2.0), (200, 2.0)])
+def test_the_spread_of_single_operations(pairs: int, value: Optional[float]) -> None:
+    """The means of 50 operations are 0.8 and 1.2 ms in turn: 0.4 ** 2 / (2 / 50) = 2 ** 2."""
+    spread = OpSpread()
+    for number in range(pairs + 1):
+        spread.add(50.0, 50.0 * (0.8 + 0.4 * (number % 2)) * MS)
+    assert spread.value == (None if value is None else pytest.approx(value))
+    # Each pair counts a little less with each one after it.
+    assert spread.pairs == pytest.approx((1.0 - 0.98 ** pairs) / 0.02)
+
+
+def test_the_spread_of_readings_of_different_size() -> None:
+    spread = OpSpread()
+    spread.add(20.0, 20.0 * MS)
+    spread.add(80.0, 160.0 * MS)
+    # A difference of 1 ms, and a mean of 1.8 ms.
+    assert spread.squares == pytest.approx(1.0 / (1 / 20 + 1 / 80) / 1.8 ** 2)
+    assert spread.pairs == 1.0
+
+
+@pytest.mark.parametrize('ops_now, total_ns', [(19.0, 19.0 * MS), (50.0, 0.0), (50.0, -1.0)])
+def test_readings_that_say_nothing_of_the_spread(ops_now: float, total_ns: float) -> None:
+    spread = OpSpread()
+    for number, sums in ((50.0, 50.0 * MS), (ops_now, total_ns), (50.0, 60.0 * MS)):
+        spread.add(number, sums)
+    assert spread == OpSpread()
+    spread.add(50.0, 70.0 * MS)
+    spread.skip()
+    spread.add(50.0, 90.0 * MS)
+    assert spread.pairs == 1.0
+
+
+def test_one_stall_does_not_hide_later_increases() -> None:
+    """Of its square, nine times the mean counts."""
+    spread, mean = OpSpread(20.0, 40.0, (1.0 * MS, 50.0)), 2.0
+    spread.add(50.0, 50.0 * 100.0 * MS)
+    assert spread.squares == pytest.approx(0.98 * 40.0 + 9.0 * mean)
+    early = OpSpread(9.9, 19.8, (1.0 * MS, 50.0))
+    early.add(50.0, 50.0 * 100.0 * MS)
+    assert early.squares == pytest.approx(0.98 * 19.8 + 25.0 * 99.0 ** 2 / 50.5 ** 2)
+
+
+# ---- limits
+
+@pytest.mark.parametrize('baseline_ms, named, floor_ms, disk, limit_ms', [
+    (None, None, 0.0, False, None), (None, 7.0, 0.0, False, 7.0), (1.0, 7.0, 0.0, False, 7.0),
+    # 1.5 times the baseline, and 0.5 ms more or as much again, on flash.
+    (4.0, None, 0.0, False, 6.0), (0.8, None, 0.0, False, 1.3), (0.3, None, 0.0, False, 0.6),
+    # 2 ms more on disks, unless they are as fast as flash.
+    (2.0, None, 0.0, True, 4.0), (3.0, None, 0.0, True, 5.0), (1.9, None, 0.0, True, 2.85),
+    (8.0, None, 0.0, True, 12.0),
+    (0.3, None, 1.0, False, 1.3), (3.0, None, 1.0, True, 4.5)])
+def test_the_limit_of_latency(baseline_ms: Optional[float], named: Optional[float],
+                              floor_ms: float, disk: bool, limit_ms: Optional[float]) -> None:
+    options = replace(DEFAULTS, latency_factor=1.5, latency_floor_ms=floor_ms)
+    limit = target_ms(baseline_ms, named, options, disk)
+    assert limit == (None if limit_ms is None else pytest.approx(limit_ms))
 
 
 def test_noise_raises_nothing() -> None:

@@ -16,12 +16,13 @@ from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
 from perfguard.text import time_text
 from perfguard.watch import report, state
-from perfguard.watch.laggy import LOAD, NO_MECHANISM
+from perfguard.watch.laggy import LOAD, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
                                     health_checks)
+from perfguard.watch.series import HistoryPoint
 from perfguard.watch.state import Reported, StoredWatch, WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
-from perfguard.watch.types import Chronic, OsdVerdict
+from perfguard.watch.types import Chronic, Flow, OsdVerdict
 
 from ..test_codec import again
 
@@ -888,3 +889,75 @@ def test_one_slow_osd_of_many_prevents_no_baseline(number: int, learned: bool) -
     osds.run(120)
     assert (1 in osds.watch.pools.read_baselines()) == learned
     assert 3 not in osds.watch.norms.norms(), 'its latency is not usual'
+
+
+# ---- Figures in the data of commands
+
+def point(end: float, seconds: float, *sums: float) -> HistoryPoint:
+    return HistoryPoint(end, seconds, sums)
+
+
+def test_a_history_is_rounded_and_summed_up_to_few_rows() -> None:
+    points = [point(100.04, 5.04, 7.0, 7.0004 * MS, 0.0, 0.0),
+              point(105.06, 5.04, 21.0, 42.0 * MS, 10.0, 5.0 * MS),
+              point(110.0, 5.0, 0.0, 0.0, 0.0, 0.0)]
+    rows = report.history_json('osd.3', points)
+    assert rows['of'] == 'osd.3' and rows['points'] == [
+        {'time': 100.0, 'seconds': 5.0, 'read_ms': 1.0, 'read_rate': 1.4, 'write_ms': None,
+         'write_rate': 0.0},
+        {'time': 105.1, 'seconds': 5.0, 'read_ms': 2.0, 'read_rate': 4.2, 'write_ms': 0.5,
+         'write_rate': 2.0},
+        {'time': 110.0, 'seconds': 5.0, 'read_ms': None, 'read_rate': 0.0, 'write_ms': None,
+         'write_rate': 0.0}]
+    # The newest rows are whole: here of two points.
+    assert report.history_json('osd.3', points, 2)['points'] == [
+        rows['points'][0],
+        {'time': 110.0, 'seconds': 10.0, 'read_ms': 2.0, 'read_rate': 2.1, 'read_max_ms': 2.0,
+         'write_ms': 0.5, 'write_rate': 1.0, 'write_max_ms': 0.5}]
+    one, = report.history_json('osd.3', points, 1)['points']
+    assert (one['seconds'], one['read_ms'], one['read_max_ms']) == (15.1, 1.75, 2.0)
+    assert report.history_json('osd.3', points, 3)['points'] == rows['points']
+    assert report.history_json('osd.3', [], 3)['points'] == []
+
+
+def test_an_export_has_a_row_for_each_kind_of_operation() -> None:
+    row = report.OsdRow(3, 'h1', 'ssd', 'M')
+    points = [point(100.06, 3.0, 10.0, 12.34567 * MS, 0.0, 0.0, 7.0, 3.5 * MS)]
+    assert report.exported_json('osd.3', [(row, points)]) == {
+        'of': 'osd.3',
+        'columns': ['time', 'drive', 'host', 'class', 'model', 'kind', 'throughput', 'latency'],
+        'rows': [[100.1, 'osd.3', 'h1', 'ssd', 'M', 'reads', 3.33, 1.2346],
+                 [100.1, 'osd.3', 'h1', 'ssd', 'M', 'commits', 2.33, 0.5]]}
+
+
+def test_a_standing_finding_is_rounded() -> None:
+    assert report.chronic(Chronic(3, 1.26, 2.24, 3.25001, 0.123456, 4, 5.678, 'why')) == {
+        'since': 1.3, 'raised': 2.2, 'last': 3.3, 'slow_time_ratio': 0.1235, 'episodes': 4,
+        'slowdown': 5.68, 'why': 'why'}
+
+
+@pytest.mark.parametrize('flow, ms', [
+    (Flow(1.0, 1.23456), 1.235), (Flow(0.0, 1.0), None), (Flow(0.1, 0.0), 0.0)])
+def test_the_latency_of_a_flow(flow: Flow, ms: Optional[float]) -> None:
+    assert report.ms(flow) == ms
+
+
+def test_conditions_without_pgs_are_left_out() -> None:
+    assert report.trouble(PgCounts(total=9, active_clean=4, laggy=2, recovering=1)) == {
+        'laggy': 2, 'recovering': 1}
+    assert report.trouble(PgCounts(total=9, active_clean=9)) == {}
+
+
+def test_the_json_of_laggy_pgs() -> None:
+    status = report.LaggyStatus(
+        3, 1, 1e9, (LaggyPg('1.a', 2, (2, 3), 1e9 - 0.12345),), (Suspect(3, 0.6, 'in all'),),
+        LaggyEpisode(1e9, 0.0, 3, LOAD, 'busy', 1e9 + 5.0))
+    assert report.laggy_json(status) == {
+        'laggy_pgs': 3, 'wait_pgs': 1, 'since': 1e9,
+        'pgs': [{'pgid': '1.a', 'acting': [2, 3], 'since': 999999999.877, 'primary': 2}],
+        'suspects': [{'osd': 3, 'score': 0.6, 'why': 'in all', 'advice': '',
+                      'mechanism': 'unknown'}],
+        'last': {'since': 1e9, 'until': 0.0, 'osd': 3, 'mechanism': LOAD, 'why': 'busy',
+                 'time': 1e9 + 5.0, 'text': 'main suspect osd.3 (mechanism: its messenger threads '
+                                            'are too busy for lease renewals): busy'}}
+    assert report.laggy_json(report.LaggyStatus())['last'] is None
