@@ -368,6 +368,17 @@ def with_rule(*steps):
     return CrushRules.from_dump({**DUMP, 'rules': [rule(0, *steps)]})
 
 
+@pytest.mark.parametrize('osd', [0, 8])
+@pytest.mark.parametrize('steps', [[], [step('chooseleaf_firstn', 0, 'host')]])
+def test_a_rule_that_takes_an_osd(osd, steps):
+    """The mon does not check it; an edited map may even choose below it."""
+    crush = with_rule(take(osd), *steps, EMIT)
+    assert [crush.weight_of(0, number) for number in (osd, 1)] == [1.0, 0.0]
+    assert crush.violation(0, 1, (osd,)) is crush.crowding(0, 1, (osd,)) is None
+    assert crush.separation(0, 1) == 'osd' and crush.places(0, 3, set()) == 1
+    assert not crush.balances(0, 1)
+
+
 @pytest.mark.parametrize('steps, size, kept', [
     ([take(-1), step('chooseleaf_firstn', 0, 'host'), EMIT], 3, True),
     ([take(-1), step('choose_indep', 2, 'rack'), step('chooseleaf_indep', 2, 'host'), EMIT], 4,
@@ -399,6 +410,18 @@ def test_buckets_that_separate_the_osds_of_a_pg(crush):
     single = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 1, 'osd'),
                        EMIT)
     assert single.separation(0, 2) == 'rack'
+
+
+def test_failure_domains_are_those_of_the_last_choice(crush):
+    several = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 2, 'osd'),
+                        EMIT)
+    assert several.failure_domain(0) == 'rack' and several.fences(0) == [('rack', 2)]
+    assert [several.domains_needed(0, size) for size in (2, 3, 4)] == [1, 2, 2]
+    assert crush.fences(1) == [('rack', 2)] and crush.domains_needed(1, 4) == 4
+    assert (crush.fences(99), crush.domains_needed(99, 3), crush.domains_needed(3, 3)) == ((), 3, 3)
+    mixed = with_rule(take(-1), step('chooseleaf_firstn', 1, 'rack'), EMIT,
+                      take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT)
+    assert mixed.failure_domain(0) == 'host'
 
 
 def test_how_takes_share_the_shards_of_a_pg(crush):
