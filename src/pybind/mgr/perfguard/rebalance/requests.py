@@ -295,8 +295,9 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
     if request.verb == 'abort' and not campaign.active:
         return ['OSDs would not be awaited any longer: those that boot later get data at once']
     if request.verb == 'set':
+        now = getattr(options, request.option)
         lines = ['%s is %s now and would be %s' % (
-            request.option, getattr(options, request.option) or 'empty',
+            request.option, 'empty' if now == '' else now,
             request.value or 'the value of the module option')]
     elif request.verb == 'abort':
         lines = _abort(campaign, rebalanced, arriving)
