@@ -134,6 +134,7 @@ def test_accepted_undersized_pgs_are_listed_up_to_a_limit(number: int, listed: i
 
 @pytest.mark.parametrize('phase, change, rollback, rolls_back, keeps_pins', [
     (Phase.RELEASING, LANDED, Rollback(), False, False),
+    (Phase.RELEASING, None, Rollback(), False, False),
     (Phase.RELEASING, LANDED, Rollback(wanted=WANTED), True, False),
     (Phase.PINNING, WANTED, Rollback(begun=True), True, False),
     # Aborted before all of it was in force.
@@ -147,7 +148,8 @@ def test_a_campaign_that_rolls_back(phase: Phase, change: Optional[WeightChange]
                                     keeps_pins: bool) -> None:
     campaign = replace(campaign_of(1, phase, 0.0), change=change, rollback=rollback)
     assert (campaign.rolls_back, campaign.keeps_pins) == (rolls_back, keeps_pins)
-    assert campaign.removes_upmaps == rollback.begun
+    assert campaign.removes_upmaps == rollback.begun and not campaign.moving_first
+    assert campaign.way_back(seen(1, 0.0).osdmap) == ('' if rolls_back else 'campaign rollback')
 
 
 def test_a_rollback_undoes_the_change_from_before_it() -> None:

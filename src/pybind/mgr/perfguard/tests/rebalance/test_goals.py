@@ -7,17 +7,28 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard import tables
-from perfguard.cluster.types import UpmapEntry, pool_of
+from perfguard.cluster.types import (Balancing, Osd, OsdMap, PgCounts, Pool, Signals, UpmapEntry,
+                                     pool_of)
+from perfguard.events import Event
 from perfguard.options import Options
-from perfguard.rebalance.campaign import GoalsMark
 from perfguard.rebalance import release_moves
+from perfguard.rebalance.campaign import Basis, GoalsMark
+from perfguard.rebalance.goals import Balanced, Goals, basis, event, needed, settled, unsettled
+from perfguard.rebalance.pin_index import PinIndex
 from perfguard.rebalance.tables import rebalance_status
+from perfguard.rebalance.types import Bounds, Flight, Phase, PinRecord, Sent
 from perfguard.text import pgs
+from perfguard.upmap.balance import Balance
+from perfguard.upmap.pins import INCOMPLETE
+from perfguard.upmap.shares import Targets
 
+from ..fakes.campaigns import campaign_of, changed
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.instants import instants
 from ..loop.test_loop import Story, whats
+from .test_auto_expand import seen
+from .test_orders import crush
 
 BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
 ITEMS = UpmapEntry(((1, 2),))
@@ -338,3 +349,127 @@ def test_a_crash_at_any_point_changes_nothing_in_the_end() -> None:
 @pytest.mark.parametrize('phase', ['PINNED', 'RELEASING'])
 def test_a_crash_at_any_point_of_an_aborted_campaign(phase: str) -> None:
     assert faults(abort_in=phase) == {}
+
+
+# ---- what goals depend on, and when they are computed
+
+OSDS = {osd: Osd(osd, True, 1.0) for osd in range(3)}
+POOL = Pool(1, 'p', False, 3, 2, 0, 32, 32, 32)
+OSDMAP = OsdMap(1, frozenset(), {1: POOL, 2: replace(POOL, id=2)}, OSDS, {}, {}, {})
+CRUSH = crush(dict.fromkeys(range(3), 1.0))
+
+
+def with_osd(**changes: Any) -> OsdMap:
+    return replace(OSDMAP, osds={**OSDS, 2: replace(OSDS[2], **changes)})
+
+
+def with_pool(**changes: Any) -> OsdMap:
+    return replace(OSDMAP, pools={**OSDMAP.pools, 2: replace(OSDMAP.pools[2], **changes)})
+
+
+@pytest.mark.parametrize('osdmap, change', [
+    (replace(OSDMAP, epoch=2), ''), (with_osd(up=False), ''), (with_osd(reweight=0.5), 'common'),
+    (with_osd(exists=False), 'common'), (with_pool(name='q'), ''),
+    (with_pool(pg_num=64, pg_num_target=64, pg_num_pending=64), 'pool'),
+    (with_pool(pg_num_pending=16), 'merging'), (with_pool(pg_num_target=16), 'merging'),
+    (with_pool(size=2), 'pool'), (with_pool(crush_rule=1), 'pool')])
+def test_the_basis_of_goals(osdmap: OsdMap, change: str) -> None:
+    before, now = basis(OSDMAP, CRUSH, [2, 9]), basis(osdmap, CRUSH, [2, 9])
+    assert before.pools.keys() == now.pools.keys() == {2}
+    assert (now.common != before.common) == (change == 'common')
+    assert (now.pools != before.pools) == (change in ('pool', 'merging'))
+    assert (now.pools[2] == 'merging') == (change == 'merging')
+    assert (len(now.common), len(before.pools[2])) == (16, 8)
+
+
+def test_the_options_of_the_balance_are_in_the_basis() -> None:
+    commons = [basis(OSDMAP, CRUSH, [], balancing, deviation).common
+               for balancing, deviation in (
+                   (Balancing(), 1.0), (Balancing(upmap=False), 1.0),
+                   (Balancing(pools=frozenset({1})), 1.0), (Balancing(), 2.0))]
+    assert len(set(commons)) == 4
+    assert basis(OSDMAP, crush({0: 2.0}), []).common not in commons
+    assert commons[0] == basis(OSDMAP, CRUSH, [], Balancing(deviation=5.0)).common
+
+
+PIN = PinRecord(UpmapEntry(), ITEMS)
+MARK = GoalsMark(1, Basis('x', {1: 'a'}, frozenset({1})))
+#: OSD 1, without which some PGs could not be placed, is still down.
+ABSENT = replace(OSDMAP, osds={**OSDS, 1: replace(OSDS[1], up=False)})
+
+
+@pytest.mark.parametrize('changes, pin, now, osdmap, expected', [
+    ({}, replace(PIN, goal=ITEMS), 'x', ABSENT, False), ({}, PIN, 'x', ABSENT, True),
+    ({}, replace(PIN, goal=ITEMS), 'y', ABSENT, True),
+    ({}, replace(PIN, goal=ITEMS), 'x', OSDMAP, True),
+    ({}, PIN, 'x', replace(ABSENT, pg_temp={'1.0': (0, 1, 2)}), False),
+    ({'in_flight': {'1.0': Flight(0.0, ITEMS)}}, PIN, 'x', ABSENT, False),
+    ({'goals': GoalsMark()}, replace(PIN, goal=ITEMS), 'x', ABSENT, True),
+    ({'target': 'crush'}, PIN, 'x', ABSENT, False),
+    ({'phase': Phase.FINISHING}, PIN, 'x', ABSENT, False),
+    ({'phase': Phase.HOLDING}, PIN, 'x', ABSENT, True)])
+def test_goals_are_computed_for_pins_without_a_valid_one(
+        changes: Dict[str, Any], pin: PinRecord, now: str, osdmap: OsdMap,
+        expected: bool) -> None:
+    campaign = changed(campaign_of(1, Phase.PINNED, 0.0, target='balanced', goals=MARK), **changes)
+    assert needed(campaign, PinIndex({'1.0': pin}), Basis(now, {1: 'a'}), osdmap) == expected
+    assert not needed(campaign, PinIndex(), Basis(now, {1: 'a'}), osdmap)
+
+
+@pytest.mark.parametrize('in_transition, ratio, quiet, number', [
+    (5, 0.0, 60.0, 5), (5, 0.0, 60.5, 0), (8, 0.0, 60.5, 0), (9, 0.0, 60.5, 9),
+    (10, 0.01, 60.5, 0), (11, 0.01, 60.5, 11)])
+def test_a_few_pgs_without_a_change_for_long_are_stuck(in_transition: int, ratio: float,
+                                                       quiet: float, number: int) -> None:
+    campaign = campaign_of(1, Phase.PINNED, 0.0, progressed=1000.0 - quiet)
+    counts = {1: PgCounts(in_transition=in_transition), 2: PgCounts(in_transition=7)}
+    signals = Signals(PgCounts(total=1000, in_transition=99), counts)
+    observation = replace(seen(1, 1000.0), signals=signals)
+    assert unsettled(campaign, {'1.0': PIN}, observation, ratio) == number
+    assert settled(campaign, {'1.0': PIN}, observation, ratio) == (number == 0)
+
+
+def test_all_pgs_count_while_those_of_a_pool_are_not_known() -> None:
+    campaign = campaign_of(1, Phase.PINNED, 0.0)
+    unknown = replace(seen(1, 1000.0), signals=Signals(PgCounts(total=1000, in_transition=99)))
+    assert unsettled(campaign, {'1.0': PIN}, unknown, 0.0) == 99
+    known = replace(unknown, signals=replace(unknown.signals, pool_counts={1: PgCounts()}))
+    assert unsettled(campaign, {'1.0': PIN}, known, 0.0) == 0
+    assert unsettled(campaign, {}, known, 0.0) == 99
+
+
+@pytest.mark.parametrize('changes, expected', [
+    ({}, False), ({'in_flight': {'1.0': Flight(0.0, ITEMS)}}, True),
+    ({'unpinnable': {'1.0': INCOMPLETE}}, True),
+    ({'in_flight': {'1.0': Flight(0.0, ITEMS)}, 'sent': {'1.1': Sent(0.0)}}, False)])
+def test_a_remapped_pg_that_is_not_released_may_still_move(changes: Dict[str, Any],
+                                                           expected: bool) -> None:
+    remapped = replace(seen(1, 1000.0, remapped=1), signals=Signals(PgCounts(), {1: PgCounts()}))
+    campaign = campaign_of(1, Phase.PINNED, 0.0, **changes)
+    assert settled(campaign, {'1.0': PIN}, remapped, 0.0) == expected
+    leaving = replace(remapped, evacuation={'1.0': (1,)})
+    assert settled(campaign, {}, leaving, 0.0) == ('sent' not in changes)
+
+
+# ---- texts and sums
+
+def test_the_event_on_new_goals() -> None:
+    def balance_of(after: int) -> Balance:
+        return Balance({}, Targets({0: 2.5}, {0: 3}, {0: 2}), {0: 2}, {0: after})
+
+    pins = {'1.0': replace(PIN, goal=ITEMS), '1.1': replace(PIN, goal=UpmapEntry()), '1.2': PIN}
+    several = event(Goals(balances={1: balance_of(4), 2: balance_of(3)}), pins)
+    assert several == Event('plan', '1 PG will move, 1 pin will stay as upmaps',
+                            'then every OSD has its share of 2 pools to within 1.50 PGs')
+    assert event(Goals(), {}).why == 'then every OSD has its share of 0 pools to within 0.00 PGs'
+
+
+def test_the_sums_of_several_pools() -> None:
+    first = Balanced(extra=1, limit=10, kept=2, deviation=0.5, bounds=Bounds(1.0, 0.2))
+    both = first.plus(Balanced(extra=2, limit=20, kept=3, deviation=1.5, limited=True))
+    assert both == Balanced((), 3, 30, 5, 1.5, True, Bounds(1.0, 0.2))
+    assert both.plus(Balanced()) == both == Balanced(bounds=Bounds(1.0, 0.2)).plus(both)
+    assert both.as_json() == {
+        'pgs': 0, 'shards': 0, 'bytes': 0, 'primaries_moving': 0, 'extra_shards': 3,
+        'limit_shards': 30, 'kept': 5, 'deviation': 1.5, 'target_deviation': 1.0,
+        'max_extra_movement': 0.2, 'limited': True}
