@@ -337,7 +337,7 @@ def _by_pool(pgs: Iterable[PgLatency],
     return values
 
 
-def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
+def faster_of_two(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
     """The faster of two consecutive readings, by OSD.
 
     A reading is a mean over half a minute: one stall of 2 s would look like 30 s of slowness.

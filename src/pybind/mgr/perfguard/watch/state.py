@@ -22,8 +22,8 @@ from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
-from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, replica_flows,
-                   steady, without_erasure)
+from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, faster_of_two,
+                   replica_flows, without_erasure)
 from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
 from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, newer
@@ -162,10 +162,11 @@ class WatchState:
         self.devices: Mapping[int, Sequence[str]] = {}
         #: OSD -> the last known uuid, which differs once its device was replaced.
         self._uuids: Dict[int, str] = {}
-        #: OSD -> writes that it replicates: the steady value, and the last reading.
+        #: OSD -> writes that it replicates: the faster of the last two readings, and the last one.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
-        self._partners = PgPartners()
+        #: The OSDs with which slow replicas share PGs.
+        self._partners_of_slow = PgPartners()
         self._sizes = OpSizes()
         #: The judgement of the OSDs, and what has been seen since the last one began.
         self.rounds = Rounds()
@@ -316,12 +317,7 @@ class WatchState:
         """Add the readings to those since the last round, and continue the present round or begin
         the next one."""
         self._probed |= context.probed.osds
-        if readings.pg_writes is not None:
-            latest = replica_flows([row for row in readings.pg_writes
-                                    if self._probed.isdisjoint(row.acting)], readings.pg_seconds,
-                                   {osd: place.kind for osd, place in readings.places.items()})
-            self._replicas = steady(self._last_replicas, latest)
-            self._last_replicas, self._probed = latest, set()
+        self._update_replicas(readings)
         self._since_round.add(context, readings, busy(self.osd_counts, readings.counters),
                               self._settled(context), options)
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
@@ -331,15 +327,28 @@ class WatchState:
                                self._sizes.by_osd())
             self.rounds.begin(context.now, work, len(readings.places))
         self.rounds.advance(context.now)
-        self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
+        self._partners_of_slow.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor
+
+    def _update_replicas(self, readings: Readings) -> None:
+        """Update the latency of replicated writes by OSD, without PGs that a probe has loaded since
+        the last such reading. It is that of the faster of two readings, so that one stall is no
+        slowness."""
+        if readings.pg_writes is None:
+            return
+        flows = replica_flows([row for row in readings.pg_writes
+                               if self._probed.isdisjoint(row.acting)], readings.pg_seconds,
+                              {osd: place.kind for osd, place in readings.places.items()})
+        self._replicas = faster_of_two(self._last_replicas, flows)
+        self._last_replicas, self._probed = flows, set()
 
     def _round(self, context: WatchContext, counters: Mapping[int, OsdCounters],
                places: Mapping[int, OsdPlace], options: Options, since_round: '_SinceRound',
                sizes: Mapping[int, Sizes]) -> Work[None]:
         """Judge all OSDs. `since_round`: what was read in the turns since the last round began."""
         samples: List[OsdSample] = []
-        replicas, partners, counts_read = self._replicas, self._partners.known, self._counts_read
+        replicas, counts_read = self._replicas, self._counts_read
+        partners = self._partners_of_slow.known
         with self._lock:
             self.osds.forget_others(counters)
         for osds in chunks(counters):

@@ -16,7 +16,7 @@ from perfguard.cluster.types import (OSD_ANSWER_SECONDS, PROBE_NAMESPACE, Client
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, PgReads, PgWrites, Placement, Pool,
                                      Pressure, Readings, Signals)
-from perfguard.watch.osds import replica_flows, steady
+from perfguard.watch.osds import faster_of_two, replica_flows
 from perfguard.watch.types import Flow
 
 from ..fakes.cluster import FakeView
@@ -514,7 +514,7 @@ def test_there_is_evidence_of_lossy_replicas_on_large_clusters(osds: int, parts:
             assert seconds == 30.0
             assert len(rows) == pytest.approx(4 * osds, rel=0.05)
             latest = replica_flows(rows, seconds, {})
-            both, before = steady(before, latest), latest
+            both, before = faster_of_two(before, latest), latest
             evidence.append(len(both) / osds)
             named |= {osd for osd, flow in both.items() if flow.ms > 20.0}
     assert min(evidence[1:]) > 0.88

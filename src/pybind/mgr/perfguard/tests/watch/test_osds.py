@@ -8,8 +8,8 @@ import pytest
 from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
                                      PgWrites)
 from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdNorms, PgLatency,
-                                  StoredNorm, Unexplained, busy, flow, replica_flows, sample,
-                                  steady)
+                                  StoredNorm, Unexplained, busy, faster_of_two, flow,
+                                  replica_flows, sample)
 from perfguard.watch.pools import MEMORY
 from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow
 
@@ -345,6 +345,6 @@ def test_nonsense() -> None:
 def test_one_reading_of_half_a_minute_makes_no_suspect() -> None:
     """A stall of 2 s makes its mean 60 ms."""
     usual, stalled = {1: Flow(9.0, 2.0), 2: Flow(9.0, 2.0)}, {1: Flow(9.0, 62.0), 2: Flow(9.0, 2.1)}
-    assert steady({}, stalled) == {}
-    assert steady(usual, stalled) == steady(stalled, usual) == usual
-    assert steady(stalled, stalled) == stalled
+    assert faster_of_two({}, stalled) == {}
+    assert faster_of_two(usual, stalled) == faster_of_two(stalled, usual) == usual
+    assert faster_of_two(stalled, stalled) == stalled
