@@ -449,8 +449,8 @@ class CrushRules:
 
     @cached_property
     def _types_below(self) -> Mapping[int, FrozenSet[int]]:
-        """Type -> the types below it in the trees. Their ids have no order: custom types may have
-        any."""
+        """Type -> the types below it in the trees, for type_rank and encloses. Their ids have no
+        order: custom types may have any."""
         direct: Dict[int, Set[int]] = {}
         for bucket in self._buckets.values():
             direct.setdefault(bucket.type_id, set()).update(

@@ -224,8 +224,9 @@ def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
 
 
 def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
-    """Sorted logarithms of latencies, of pairs of latency and load. Without those far above the
-    fast part if most of them are, unless the fast part may be fast because it has less to do."""
+    """Sorted logarithms of latencies, of pairs of latency and load, both logarithms. Without those
+    far above the fast part if most of them are, unless the fast part may be fast because it has
+    less to do."""
     ordered = sorted([level for level, _ in levels])
     fast_count = min(len(ordered), max(MIN_PEERS, math.ceil(FAST_PART * len(ordered))))
     bound = APART + ordered[fast_count - 1]
