@@ -138,6 +138,15 @@ def test_the_shares_of_a_pool_are_of_reads_and_of_writes() -> None:
         2 + 2 * 22.5 / 60, 2 + 2 * (0.99 * 75 - 15) / 60, 35 / 40, 2 + 2 * (0.99 * 70 - 40) / 30))
 
 
+def test_a_pool_without_writes_has_no_share_of_them() -> None:
+    percentiles = sampled(sample(0, read=(60, 0, 0, 0), write=(0, 0, 40, 0)),
+                          clients=[client(7, 0, reads=10)])
+    assert percentiles.levels_of_pool(100.0, 7) == Levels(0.5, 0.99, None, None)
+    percentiles = sampled(sample(0, read=(60, 0, 0, 0), write=(40, 0, 0, 0)),
+                          clients=[client(7, 0, writes=10)])
+    assert percentiles.levels_of_pool(100.0, 7) == Levels(None, None, 0.5, 0.99)
+
+
 @pytest.mark.parametrize('now, is_recent', [(220.0, True), (220.1, False)])
 def test_samples_of_two_minutes_are_recent(now: float, is_recent: bool) -> None:
     percentiles = sampled(sample(0, read=(9, 0, 0, 0)), clients=[])

@@ -71,6 +71,13 @@ def test_the_last_minute_counts() -> None:
     assert after[0] < 0.2 * MIB and after[11] > 0.7 * MIB and after[23] > 0.9 * MIB
 
 
+def test_writes_of_a_removed_pool_do_not_count() -> None:
+    sizes = OpSizes()
+    by_pg = [writes('1.0', 90, 0, 2, 3), writes('2.0', 10, 0, 2, 3)]
+    found = updated(sizes, [client(1, 0, 90, 4096)], by_pg, {1: POOLS[1]})
+    assert found[0].write == 4096.0
+
+
 def test_an_eighth_of_each_reading_counts() -> None:
     """First 100 reads of 4 KiB, then 300 of 8 KiB."""
     sizes = OpSizes()

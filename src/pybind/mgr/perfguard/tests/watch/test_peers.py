@@ -6,13 +6,16 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
+from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                                         WindowLatency)
 from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, MIN_SPREAD, Excused, LoadPoint,
                                    OsdExpectation, Partners, PeerComparison, PeerFinding, Peers,
                                    Rise, ScoreBaseline, _choose, compare, compare_with_few,
-                                   excuse_waiting, fitted_utilisation, groups_of, growth, loads_of,
-                                   median, queue_allowance, score_of, weighted_quantile, worst)
+                                   excuse_waiting, fitted_utilisation, groups_of, growth, judge,
+                                   loads_of, median, queue_allowance, score_of, weighted_quantile,
+                                   worst)
+from perfguard.watch.rounds import whole
+from perfguard.watch.types import Flow, OsdSample
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
@@ -453,7 +456,8 @@ def test_the_weight_of_the_evidence(score: float, allowance: float, weight: floa
 
 
 @pytest.mark.parametrize('ms, expected_ms, score', [
-    (1.2, 1.0, 1.2), (0.4, 0.2, 2.0), (0.3, 0.2, 1.25), (0.22, 0.2, 1.05), (0.1, 0.2, 0.5)])
+    (1.2, 1.0, 1.2), (0.4, 0.2, 2.0), (0.3, 0.2, 1.25), (0.22, 0.2, 1.05), (0.1, 0.2, 0.5),
+    (0.5, 2.0, 0.25)])
 def test_a_score_is_below_the_ratio_while_the_excess_does_not_matter(
         ms: float, expected_ms: float, score: float) -> None:
     """Less than 0.2 ms."""
@@ -466,6 +470,21 @@ def test_the_most_significant_finding() -> None:
     assert worst([certain, high, found_of(3.0)], RATIO) == (found_of(3.0), 3.0)
     assert worst([found_of(1.5, deviations=1.0), high], RATIO) == (high, 9.0)
     assert worst([], RATIO) == (None, -1.0)
+
+
+@pytest.mark.parametrize('device_class, least_ms', [
+    ('ssd', 0.05), ('nvme', 0.05), ('hdd', 0.2), ('', 0.2)])
+def test_a_smaller_excess_matters_on_flash(device_class: str, least_ms: float) -> None:
+    where = {osd: OsdPlace(osd, 'h', 'default', device_class) for osd in range(5)}
+    windows = {osd: OsdWindow() for osd in where}
+    for osd, window in windows.items():
+        for number in range(4):
+            window.add(100.0 + 5 * number, OsdSample(osd, 5.0, Flow(
+                20.0, 9.0 if osd == 4 else 1.0)), 60.0)
+    findings = whole(judge(windows, where, {}))
+    assert {osd: [(row.channel, row.least_ms, row.score) for row in rows]
+            for osd, rows in findings.items()} == {
+        osd: [(READS, least_ms, 9.0 if osd == 4 else 1.0)] for osd in where}
 
 
 def test_what_a_baseline_learns() -> None:

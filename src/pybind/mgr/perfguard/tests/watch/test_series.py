@@ -55,6 +55,10 @@ def test_the_recent_past_is_a_minute() -> None:
     assert [point.end for point in recent(series, 245.0, 5.0)] == [
         190.0 + 5 * number for number in range(12)]
     assert recent_total(series, 245.0, 5.0) == [(245.0, 60.0, (sum(range(18, 30)),))]
+    shorter = Series(1, 99)
+    for number in range(30):
+        shorter.add(100.0 + 4.5 * number, 4.5, (1.0,))
+    assert len(recent(shorter, 230.5, 5.0)) == 14
     # Of points every second, no more are read than fill it.
     assert len(recent(series, 245.0, 0.5)) == 12
     assert recent(series, 305.0, 5.0) == recent_total(series, 305.0, 5.0) == []
