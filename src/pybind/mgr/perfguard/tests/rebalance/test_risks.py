@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Refusals for risks that are not accepted."""
+import errno
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, List, Tuple
 
 import pytest
 
-from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
+from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Reason, Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.change import Details
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.preview import Effects, OsdEffect, Preview
 from perfguard.rebalance.progress import Eta
-from perfguard.rebalance.risks import RISKS, Risk, refuse, risks_json
+from perfguard.rebalance.risks import RISKS, Risk, accepted, of_health, refuse, risks_json
 
 from ..fakes.cluster import FakeCluster
 
@@ -67,3 +68,47 @@ def test_all_codes_are_named_where_the_command_is_too_long(command: str) -> None
     text = refused(command, 300, *RISKS)
     assert text.endswith('; to accept: add' + WORDS)
     assert all('(%s)' % code in text for code in RISKS)
+
+
+@pytest.mark.parametrize('codes, expected', [
+    ([], ()), (['degraded'], ('DEGRADED',)), (['Degraded, target-full', 'MON_DOWN'],
+                                              ('DEGRADED', 'TARGET_FULL', 'MON_DOWN'))])
+def test_codes_in_any_spelling(codes: List[str], expected: Tuple[str, ...]) -> None:
+    assert accepted(codes) == expected
+
+
+def test_codes_that_are_no_risks() -> None:
+    with pytest.raises(Refused) as caught:
+        accepted(['DEGRADED,rain'])
+    assert caught.value.errno == errno.EINVAL
+    assert str(caught.value) == "cannot accept 'RAIN'; must be one of " + ', '.join(RISKS)
+    with pytest.raises(Refused) as caught:
+        accepted(['UNTRIMMED_CEILING'])
+    assert caught.value.errno == errno.EINVAL
+    assert str(caught.value) == (
+        'UNTRIMMED_CEILING stops releases, but not the beginning of a change: "campaign accept '
+        'UNTRIMMED_CEILING" ignores it once the campaign has begun (omit --accept '
+        'UNTRIMMED_CEILING)')
+
+
+@pytest.mark.parametrize('length, is_spelled_out', [(567, True), (568, False)])
+def test_a_command_is_spelled_out_up_to_600_characters(length: int, is_spelled_out: bool) -> None:
+    """With the codes that were accepted before."""
+    with pytest.raises(Refused) as caught:
+        refuse([Risk('DEGRADED', 'why')], ('LAGGY',), 'c' * length)
+    words = ' --accept LAGGY --accept DEGRADED'
+    assert str(caught.value) == 'why (DEGRADED); to accept: ' + (
+        '"%s%s"' % ('c' * length, words) if is_spelled_out else 'add' + words)
+
+
+def test_a_refusal_is_that_of_its_first_risk() -> None:
+    risks = [Risk('PIN_LIMIT', 'one', errno.E2BIG), Risk('DEGRADED', 'two', of_cluster=True)]
+    with pytest.raises(Refused) as caught:
+        refuse(risks, (), 'c')
+    assert (caught.value.errno, caught.value.not_fit) == (errno.E2BIG, True)
+    with pytest.raises(Refused) as caught:
+        refuse(risks, ('DEGRADED',), 'c')
+    assert not caught.value.not_fit
+    refuse(risks, ('PIN_LIMIT', 'DEGRADED'), 'c')
+    assert risks_json(risks, ('DEGRADED',)) == [{'code': 'PIN_LIMIT', 'text': 'one'}]
+    assert of_health([Reason('DEGRADED', 'two')]) == [Risk('DEGRADED', 'two', of_cluster=True)]
