@@ -74,7 +74,7 @@ class Copying:
     faster_used: float = field(default=0.0, compare=False)
 
     @property
-    def seconds(self) -> float:
+    def sleep_seconds(self) -> float:
         return STEPS[self.step]
 
     def lasting(self) -> 'Copying':
@@ -128,11 +128,12 @@ def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float)
     """What the options to borrow depend on, as text; '' if nothing is to be borrowed. `mode`:
     pace_copying."""
     recovering = copying.degraded and now - copying.degraded < RECOVERED_SECONDS
+    # Step 0: full speed.
     if mode == OFF or recovering or copying.idle or not copying.step:
         return ''
     if not schedulers:
         return copying.basis  # not known yet, as after a failover
-    return ' '.join([mode, *sorted(schedulers), '%g' % copying.seconds])
+    return ' '.join([mode, *sorted(schedulers), '%g' % copying.sleep_seconds])
 
 
 def follow(copying: Copying, now_basis: str) -> Copying:
@@ -155,8 +156,8 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     if WPQ in schedulers and number(set_by_others.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
             seconds = number(set_by_others[name]) if name in set_by_others else default
-            if (mode == ON or name not in set_by_others) and seconds < copying.seconds:
-                values[name] = '%g' % copying.seconds
+            if (mode == ON or name not in set_by_others) and seconds < copying.sleep_seconds:
+                values[name] = '%g' % copying.sleep_seconds
     profile = set_by_others.get(PROFILE)
     if MCLOCK in schedulers and (profile is None or (
             mode == ON and profile not in (PATIENT_PROFILE, CUSTOM_PROFILE))):
