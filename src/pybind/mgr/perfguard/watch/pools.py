@@ -190,11 +190,11 @@ class _Pool:
         if usual_ms is None:
             usual_ms = self.provisional.get(kind)
             if usual_ms is not None:
-                # See interrupt().
+                # See skip_disturbed().
                 usual_ms = min(usual_ms, self._lowest.get(kind, usual_ms))
         return usual_ms
 
-    def interrupt(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+    def skip_disturbed(self, now: float, seconds: float, sums: Sequence[float]) -> None:
         """Skip a reading that is not quiet. Movement and problems do not make operations faster:
         lower latency shows that a provisional baseline is from a moment of high latency."""
         for spread in self.spreads.values():
@@ -268,7 +268,8 @@ class PoolWatch:
     def update(self, now: float, seconds: float, ops: Mapping[int, PoolOps],
                pools: Collection[int], quiet: bool, settings: PoolSettings,
                probed: Collection[int] = (), settled: bool = False) -> None:
-        """Update the latencies of all pools, their baselines and their alarms.
+        """Update the latencies of all pools, their baselines and their alarms, and look for steps
+        (latency that has risen from one minute to the next and stays so).
 
         `ops`: by pool, without pools that served none. `pools`: all that exist. `quiet`: nothing
         moves and no problem exists, so baselines learn from the readings. `probed`: pools in which
@@ -293,7 +294,7 @@ class PoolWatch:
             if self._judge(now, seconds, pool, quiet, settings):
                 self._unsaved[pool_id] = None
             if not quiet or not pool.normal:
-                pool.interrupt(now, seconds, sums)
+                pool.skip_disturbed(now, seconds, sums)
             elif pool.observe(now, seconds, sums):
                 pool.learn()
                 self._unsaved[pool_id] = None
