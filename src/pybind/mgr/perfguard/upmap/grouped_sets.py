@@ -151,18 +151,19 @@ class GroupedSets:
         return self._best_kept(0, present, range(self._size))
 
     def _choices(self, members: Sequence[int], best: _Kept) -> Iterator[_Kept]:
-        """What may stay: the best, and if there are two rules, all else, the most first."""
+        """What may stay, the best first. The earlier rule may allow no set with that, so with two
+        rules every other part that may stay follows, the largest first."""
         yield best
         if self._earlier is None:
             return
         present = [(position, osd) for position, osd in enumerate(members) if osd in self._weights]
         for number in range(len(best.osds), -1, -1):
-            for rows in combinations(present, number):
+            for kept_rows in combinations(present, number):
                 self._tries_left -= 1
                 if self._tries_left < 0:
                     return
-                kept = self._best_kept(0, dict(rows), range(self._size))
-                if len(kept.osds) == number:
+                kept = self._best_kept(0, dict(kept_rows), range(self._size))
+                if len(kept.osds) == number:  # all of them may stay together
                     yield kept
 
     def _best_kept(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
