@@ -499,8 +499,9 @@ def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Fut
     """
     present, pin = draft.seen.osdmap.entry(pgid), draft.pin_of(pgid)
     sent = bridging_entry(draft, pgid, entry, future)
+    # None: forgotten since the plan.
     if pin is not None and hides_raw(draft, pgid, sent, future):
-        # `_unpin` cannot see then where CRUSH places the PG.
+        # `_unpin` cannot see then where CRUSH places the PG, and takes the goal.
         draft = draft.note_pins({pgid: replace(pin, goal=entry)})
     return draft if sent == present else draft.send(SetEntry(pgid, sent, present))
 
