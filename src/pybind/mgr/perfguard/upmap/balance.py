@@ -116,8 +116,9 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                     deviation: float = 1.0, room: PoolRoom = PoolRoom(),
                     new_rule: bool = False, near: float = 1.0,
                     earlier: Optional[CrushRules] = None) -> 'Shards':
-    """The shards that `balance` moves; they may move further. `near`: to what CRUSH's own moves
-    are balanced."""
+    """The shards of a pool, balanced; upmap/evening.py moves them further. Arguments as in
+    `balance`; `near`: PGs that an OSD may be from its ideal after the moves that CRUSH makes anyway
+    (`deviation`: after all others)."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
     shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, earlier)
