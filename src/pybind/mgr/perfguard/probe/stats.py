@@ -122,6 +122,7 @@ def resamples(value: float, seconds: Sequence[Second],
     Horowitz and Jing, Biometrika 82, 1995).
     """
     count = len(seconds)
+    # A second without operations is a halt: blocks in it may have no value (a logarithm of 0).
     if count < MIN_SECONDS or not all(second.ios for second in seconds):
         return [value]
     length = math.ceil(count ** (1 / 3))
