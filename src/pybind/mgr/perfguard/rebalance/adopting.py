@@ -458,7 +458,8 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
         goal = _goal(observation, pgid, up, pg_pairs, raw, absent, out)
         if isinstance(goal, UpmapEntry) and pool is not None and up is not None:
             present = observation.osdmap.entry(pgid)
-            pins[pgid] = PinRecord(present, present, raw, goal)
+            # The PG stays where it is until it is released.
+            pins[pgid] = PinRecord(before=present, entry=present, raw=raw, goal=goal)
             moves.append(move_between(pgid, pool, up, _with(up, pg_pairs),
                                       observation.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
