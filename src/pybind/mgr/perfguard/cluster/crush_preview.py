@@ -487,8 +487,8 @@ class _Tools:
 
     def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
               limit: int) -> int:
-        """Wait for a tool, which is killed if it takes too long or the module stops. Returns the
-        status."""
+        """Wait for a tool. Returns its status. Raises ToolFailed if it takes too long or prints too
+        much, or if the module stops; then `run` kills it."""
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
