@@ -156,11 +156,12 @@ class LaggyPgs:
 def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
     """OSDs that may be the cause, the most likely first.
 
-    The score adds up: 0.5 for the share of the laggy PGs with the OSD in their acting set, 0.1 for
-    the share of its PGs that are laggy, 0.1 if it is the primary of none of the known ones, 0.3 if
-    it does not report, 0.2 if its heartbeats are slow, 0.2 if its messenger threads are busy, and
-    0.2 if it is the primary of nearly all and responds. The weights only order the suspects: in a
-    small cluster, every OSD shares PGs with the cause.
+    The score adds up: 0.5 for the share of the laggy PGs with the OSD in their acting set; 0.1 for
+    the share of its PGs that are laggy; up to 0.1, scaled by the first share, for the share of the
+    known ones of which it is not the primary; 0.3 if it does not report, else 0.2 if its heartbeats
+    are slow; 0.2 if its messenger threads are busy, or if it is the primary of nearly all and
+    responds. The weights only order the suspects: in a small cluster, every OSD shares PGs with the
+    cause.
     """
     usual_ping = usual_ping_ms(signals.ping_ms)
     rated = []
