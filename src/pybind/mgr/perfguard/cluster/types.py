@@ -288,6 +288,7 @@ class Signals:
     #: Misplaced object copies / all object copies, 0 to 1, and their number.
     misplaced_ratio: float = 0.0
     misplaced_objects: int = 0
+    #: Number of slow operations, the sum of `slow_daemons` if these are known.
     slow_ops: int = 0
     #: Daemon ("osd.3") -> number of slow operations, if any.
     slow_daemons: Mapping[str, int] = field(default_factory=dict)

@@ -102,7 +102,8 @@ def stop_conditions(signals: Signals,
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
     stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
     stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own_pgs)
-    # If it is known which daemons report slow operations, _slow_ops says more than the check.
+    # If it is known which daemons report slow operations (slow_ops is their sum), _slow_ops says
+    # more than the check.
     stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
               if reason.code != Code.SLOW_OPS or not signals.slow_daemons]
     if signals.slow_ops:
