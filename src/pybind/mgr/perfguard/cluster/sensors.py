@@ -599,6 +599,7 @@ class _Parts:
                             Ops(*row['c'][0]))
 
         self.writes += _parsed(rows, parsed)
+        # Each part has its own seconds; pg_writes takes their mean.
         self.seconds += seconds
         self.readings += 1
 
