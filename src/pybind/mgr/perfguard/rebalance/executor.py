@@ -75,6 +75,7 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]
+    # A SetEntry.
     return entry_commands(action.pgid, action.now, action.entry) + prime_commands(
         action.pgid, action.prime)
 
