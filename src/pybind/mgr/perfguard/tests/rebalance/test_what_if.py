@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.ports import FuturePg
-from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Pool
+from perfguard.cluster.ports import Future, FuturePg
+from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Pool, Space
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
-from perfguard.rebalance.what_if import pg_loss, shape
+from perfguard.rebalance.orders import Order, OrderFacts
+from perfguard.rebalance.what_if import MOST_NEW_OSDS, OsdLoss, loss_of, pg_loss, shape
 from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
 from perfguard.tests.fakes.straw_cluster import StrawCluster
+
+from .test_phases import Machine
 
 BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
 TIB = 1 << 40
@@ -321,3 +324,79 @@ def test_an_osd_that_is_down_does_not_serve() -> None:
     found = pg_loss('1.0', FuturePg((0, 2, 4), (6, 2, 4)), REP, frozenset({0}), frozenset({0}),
                     crush, osdmap)
     assert found.left == 1 and found.placed
+
+
+# ---- The sums of a loss, to the digit
+
+#: Two new places are needed for 1.1, and one copy moves besides; 2.0 finds too few OSDs.
+PGS = {'1.0': FuturePg((0, 2, 4), (2, 4, 6)), '1.1': FuturePg((0, 2, 4), (2, 8, 6)),
+       '1.2': FuturePg((2, 4, 6), (2, 4, 6)), '1.3': FuturePg((0, 2), (2, 4, 6)),
+       '1.4': FuturePg((0,), (2, 4, 6)), '2.0': FuturePg((0, 2, 4), (NO_OSD, 2, 8))}
+
+
+def loss_sums(*lost: int, used: Dict[int, int] = {}, rates: Any = (), flags: Any = frozenset(),
+              **changes: Any) -> OsdLoss:
+    """A shard has 100 bytes, an OSD 1000, of which 500 are used; `used`: by those that differ."""
+    crush, osdmap = model(TOYS)
+    osdmap = replace(osdmap, flags=flags, **changes)
+    seen = Machine().observe()
+    seen = replace(seen, crush=crush, settings=replace(seen.settings, osdmap=osdmap),
+                   signals=replace(seen.signals, pool_bytes={1: 800, 2: 1600}))
+    space = {osd: Space(1000, used.get(osd, 500)) for osd in TOYS}
+    facts = OrderFacts(osdmap, crush, space, rates=rates)
+    return loss_of(Order('lose', names=('osd.0',)), frozenset(lost), Future(PGS, crush), seen,
+                   facts)
+
+
+def test_what_the_loss_of_an_osd_costs() -> None:
+    found = loss_sums(0, rates=(10.0,))
+    assert (found.osds, found.names, found.space) == ((0,), ('osd.0',), Space(1000, 500))
+    # A copy of 1.0 to 1.4 that are on osd.0, and a shard of 2.0; the rest only moves.
+    assert (found.shards, found.bytes, found.moved_bytes) == (5, 500, 400)
+    assert found.eta is not None and found.eta.seconds == 50.0
+    assert [tuple(row) for row in found.pools] == [('rep', 2, 4, 2, 1, 0), ('ec', 2, 1, 0, 0, 1)]
+    before, after = found.capacity.classes['']
+    assert (before.osds, before.used_bytes, before.pgs_max) == (12, 6000, 5)
+    # osd.6 gets four copies, and osd.2 stays in each PG.
+    assert (after.osds, after.used_bytes, after.pgs_max) == (11, 6300, 6)
+    assert (after.fullest, after.fullest_fill) == (6, 0.9)
+    assert loss_sums(0).eta is None
+
+
+@pytest.mark.parametrize('used, nearfull, full', [
+    ({6: 450}, (), ()), ({6: 451}, (6,), ()), ({6: 550}, (6,), ()), ({6: 551}, (6,), (6,)),
+    # The fullest first; those that are as full by id.
+    ({6: 500, 7: 960, 8: 700, 9: 960}, (7, 9, 6, 8), (7, 9))])
+def test_osds_that_end_nearfull_or_full(used: Dict[int, int], nearfull: Tuple[int, ...],
+                                        full: Tuple[int, ...]) -> None:
+    found = loss_sums(0, used=used)
+    assert (found.nearfull, found.full) == (nearfull, full)
+
+
+@pytest.mark.parametrize('lost, reweights, warns', [
+    ((0, 2, 4), {}, False), ((0, 2, 4, 6), {}, True), ((0, 2, 4), {6: 0.0}, True),
+    ((0, 2, 4), {0: 0.0}, False)])
+def test_the_mons_keep_three_quarters_of_the_osds_in(lost: Tuple[int, ...],
+                                                     reweights: Dict[int, float],
+                                                     warns: bool) -> None:
+    """Of twelve, nine."""
+    osds = {osd: Osd(osd, True, reweights.get(osd, 1.0)) for osd in TOYS}
+    assert ('by default the mons mark no further OSD out once fewer than 75 % are in '
+            '(mon_osd_min_in_ratio)' in loss_sums(*lost, osds=osds).warnings) == warns
+
+
+@pytest.mark.parametrize('down, text', [
+    ((0,), None), ((0, 3), 'osd.3 is down: its PGs count as if it returned with its data'),
+    ((3, 5), 'osd.3, osd.5 are down: its PGs count as if it returned with its data')])
+def test_other_osds_that_are_down(down: Tuple[int, ...], text: Any) -> None:
+    osds = {osd: Osd(osd, osd not in down, 1.0) for osd in TOYS}
+    assert loss_sums(0, osds=osds).warnings == (() if text is None else (text,))
+
+
+@pytest.mark.parametrize('text, osds', [('1x500x1T', MOST_NEW_OSDS), ('500x1x1T', MOST_NEW_OSDS)])
+def test_as_many_osds_as_may_be_supposed(text: str, osds: int) -> None:
+    hosts, per_host, _ = shape(text)
+    assert hosts * per_host == osds
+    with pytest.raises(Refused) as refused:
+        shape('3x167x1T')
+    assert str(refused.value) == '--what-if 3x167x1T adds 501 OSDs (at most 500)'
