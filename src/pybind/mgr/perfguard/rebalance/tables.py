@@ -157,9 +157,11 @@ def history(data: Json) -> str:
 
 
 def campaign(data: Json) -> str:
-    """A campaign that has ended, as text."""
+    """A campaign that has ended, as text. `data`: a row of report.summary, with its bill (what it
+    has moved and cost)."""
+    # The number of unpinnable PGs is for other formats only.
     rows = [(key.replace('_', ' '), data[key]) for key in data
-            if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'reasons', 'bill')]
+            if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'bill')]
     rows += [('started', time_text(data['started'])), ('ended', time_text(data['ended'])),
              ('bytes done', bytes_text(data['bytes_done']))]
     if data.get('bill'):  # campaigns of earlier versions have none

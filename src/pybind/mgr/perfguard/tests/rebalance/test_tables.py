@@ -9,7 +9,7 @@ import pytest
 from perfguard.errors import Code, Reason, Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.orders import AWAIT
-from perfguard.rebalance.report import CampaignStatus
+from perfguard.rebalance.report import CampaignStatus, summary
 from perfguard.rebalance.tables import MISSED, REACHED, followed
 from perfguard.rebalance.types import Phase
 from perfguard.why.causes import campaign_causes
@@ -92,8 +92,8 @@ def test_history_and_one_campaign(moving: Driver) -> None:
     assert tables.history({'campaigns': []}) == 'no campaigns'
     text = tables.history({'campaigns': [moving.status]})
     assert text.splitlines()[1].split()[:2] == ['1', 'RELEASING']
-    one = tables.campaign(moving.status)
-    assert 'in flight' in one and 'bytes done' in one and 'reasons' not in one
+    one = tables.campaign(summary(moving.loop.rebalance.campaign))
+    assert 'released' in one and 'bytes done' in one and 'unpinnable' not in one
 
 
 ANSWER: Dict[str, Any] = {
@@ -283,7 +283,7 @@ def test_what_a_bill_does_not_know(changes: Dict[str, Any], row: List[str]) -> N
 
 def test_every_line_of_a_campaign_that_has_ended() -> None:
     data = {'id': 7, 'phase': 'DONE', 'started': BEGUN, 'ended': BEGUN + 60, 'moving_seconds': 2.5,
-            'bytes_done': 1024, 'unpinnable': 0, 'reasons': [], 'bill': BILL}
+            'bytes_done': 1024, 'unpinnable': 0, 'bill': BILL}
     rows = cells(tables.campaign(data))
     assert rows[:6] == [
         ['id', '7'], ['phase', 'DONE'], ['moving seconds', '2.5'],
