@@ -368,6 +368,15 @@ def with_rule(*steps):
     return CrushRules.from_dump({**DUMP, 'rules': [rule(0, *steps)]})
 
 
+@pytest.mark.parametrize('osds, like, ordered', [
+    ((0, 4), (), (4, 0)), ((0, 4), (0, 4), (4, 0)), ((4, 0), (4, 0), (4, 0)),
+    ((0, 2), (), (0, 2)), ((0, 2), (2, 0), (2, 0)), ((4, 5), (), (4, 5))])
+def test_an_osd_gives_its_position_up_for_one_that_can_have_no_other(osds, like, ordered):
+    crush = with_rule(take(-1), step('choose_firstn', 1, 'osd'), EMIT,
+                      take(-10), step('choose_firstn', 1, 'osd'), EMIT)
+    assert crush.in_order(0, 2, osds, like) == ordered
+
+
 @pytest.mark.parametrize('osd', [0, 8])
 @pytest.mark.parametrize('steps', [[], [step('chooseleaf_firstn', 0, 'host')]])
 def test_a_rule_that_takes_an_osd(osd, steps):
@@ -422,6 +431,14 @@ def test_failure_domains_are_those_of_the_last_choice(crush):
     mixed = with_rule(take(-1), step('chooseleaf_firstn', 1, 'rack'), EMIT,
                       take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT)
     assert mixed.failure_domain(0) == 'host'
+
+
+@pytest.mark.parametrize('size, shards, places', [(2, [0, 2], 1), (3, [0, 3], 1), (4, [1, 3], 2)])
+def test_a_step_may_choose_nothing_in_small_pools(size, shards, places):
+    crush = with_rule(take(-1), step('chooseleaf_firstn', -3, 'host'), EMIT,
+                      take(-2), step('chooseleaf_firstn', 0, 'host'), EMIT)
+    assert [part.shards for part in crush.spread(0, size).takes] == shards
+    assert crush.places(0, size, set(range(10))) == places
 
 
 def test_how_takes_share_the_shards_of_a_pg(crush):
