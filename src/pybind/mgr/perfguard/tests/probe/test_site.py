@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from perfguard.cluster.types import ConfigEntry
+from perfguard.cluster.types import ConfigEntry, Pool
 from perfguard.codec import Malformed, decode, encode
 from perfguard.ledger import config_command
 from perfguard.probe import resources as resources
@@ -17,6 +17,8 @@ from perfguard.probe.records import CLEANING
 from perfguard.probe.resources import RunResources
 from perfguard.probe.schedules import Schedule, schedule_of
 from perfguard.probe.types import BadJob
+
+from ..fakes.probe_cluster import ProbeCluster, ProbeDriver
 
 RESOURCES = RunResources(
     7, 'perfguard-probe-7', True, CLEANING, True,
@@ -50,6 +52,21 @@ def test_names() -> None:
                                           (1000, 1024)])
 def test_pgs_of_an_own_pool(osds: int, wanted: int) -> None:
     assert resources.pg_num_for(osds) == wanted
+
+
+def test_a_pool_that_no_probe_has_created_is_not_the_runs_own() -> None:
+    """Nothing that cleans up may remove it."""
+    cluster = ProbeCluster()
+    cluster.made['perfguard-probe-1'] = Pool(9, 'perfguard-probe-1', False, 3, 2, 0, 8, 8, 8)
+    _, view = ProbeDriver(cluster).loop._observing.observe()
+    manager = resources.ResourceManager(cluster, lambda _: True,
+                                        RunResources(1, 'perfguard-probe-1', True))
+    with pytest.raises(resources.CannotMake) as refused:
+        manager.make(view, 3, 32)
+    assert str(refused.value) == (
+        'pool perfguard-probe-1 already exists, but no probe created it')
+    assert not manager.resources.own and not manager.resources.user
+    assert 'perfguard-probe-1' in cluster.made
 
 
 def test_one_replica_is_asked_for_again() -> None:
