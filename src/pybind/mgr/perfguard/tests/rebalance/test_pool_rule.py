@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The stages of another CRUSH rule for a pool, and its texts. The movement: test_rule_change.py."""
+import errno
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg
+from perfguard.cluster.types import OsdMap, PoolRule
+from perfguard.errors import Refused
+from perfguard.rebalance.change import ChangeStage, LeftSetting
+from perfguard.rebalance.pool_change import refuse_incomplete
+from perfguard.rebalance.pool_rule import RuleChange, rule_ordered
+from perfguard.rebalance.types import Bounds
+from perfguard.upmap.pins import Unpinnable
+
+from ..fakes.ruled_cluster import RuledCluster
+from .test_phases import Machine
+
+LEAST = Bounds(1.0, 0.0)
+CHANGE = RuleChange(rule=PoolRule(1, 0), rule_name='racks', found_rule='hosts', via='any')
+
+
+def crush() -> CrushRules:
+    return RuledCluster().crush(0)
+
+
+def osdmap() -> OsdMap:
+    """With the pool "rep" of id 1."""
+    return RuledCluster().map_view().osdmap
+
+
+DELETED = replace(CHANGE, rule=PoolRule(99, 0), moves_first=True)
+
+
+@pytest.mark.parametrize('moves_first, least, whole', [
+    (True, LEAST, True), (True, None, False), (False, LEAST, False)])
+def test_upmaps_keep_pgs_under_the_new_rule_once_they_move_first(moves_first: bool, least: Any,
+                                                                 whole: bool) -> None:
+    change = replace(CHANGE, moves_first=moves_first, least=least)
+    assert change.whole == whole
+    assert change.settled_pools == (frozenset({1}) if whole else frozenset())
+
+
+@pytest.mark.parametrize('changes, intermediate', [
+    ({'moves_first': True}, True), ({'moves_first': True, 'via': ''}, False), ({}, False),
+    ({'stage': ChangeStage.SENT}, True), ({'times': 1}, True),
+    ({'moves_first': True, 'stage': ChangeStage.LANDED}, False)])
+def test_a_pool_may_have_the_intermediate_rule(changes: Any, intermediate: bool) -> None:
+    change = replace(CHANGE, **changes)
+    assert change.intermediate == intermediate
+    assert change.way_back(osdmap()) == ('rule rep hosts' if intermediate else '')
+    assert change.left_setting(osdmap()) == (LeftSetting(
+        'crush_rule of pool rep', 'hosts', change.via, 'ceph osd pool set rep crush_rule hosts: '
+        'all PGs that have moved return at once') if intermediate else None)
+    assert change.left_intermediate(osdmap(), 'keeps') == (
+        'pool rep keeps the intermediate CRUSH rule any, under which recovery may place PGs where '
+        'neither hosts nor racks allows them' if intermediate else '')
+
+
+def test_nothing_is_left_of_a_pool_that_was_deleted() -> None:
+    assert DELETED.left_setting(osdmap()) is None and DELETED.left_intermediate(osdmap()) == ''
+    assert DELETED.impossible(Machine().observe()) == 'the pool no longer exists'
+
+
+@pytest.mark.parametrize('changes, begun', [
+    ({'moves_first': True}, True), ({'moves_first': True, 'via': '', 'passes': 1}, True),
+    ({'moves_first': True, 'via': ''}, False), ({'passes': 1}, False),
+    ({'moves_first': True, 'stage': ChangeStage.SENT}, False),
+    ({'moves_first': True, 'rule': PoolRule(99, 0)}, False)])
+def test_pools_whose_pgs_have_begun_to_move(changes: Any, begun: bool) -> None:
+    pools = replace(CHANGE, **changes).begun_pools(osdmap())
+    assert pools == (frozenset({1}) if begun else frozenset())
+
+
+def test_the_change_to_the_final_rule_follows_the_intermediate_one() -> None:
+    seen = Machine().observe()
+    first = replace(CHANGE, then=4, least=LEAST, upmaps_max=7)
+    part = first.next_part(seen, 1)
+    assert part is not None and part[0] == RuleChange(
+        rule=PoolRule(1, 4), moves_first=True, rule_name='racks', found_rule='hosts', via='any',
+        least=LEAST, upmaps_max=7, since=seen.now)
+    assert part[1] == 'the intermediate CRUSH rule is in force, 1 PG is pinned'
+    assert CHANGE.next_part(seen, 1) is None
+    assert first.why_no_rollback(3) == (
+        'campaign 3 changes the CRUSH rule of a pool: "campaign abort" first, then "rule <pool> '
+        '<rule>" with the rule from before')
+
+
+@pytest.mark.parametrize('names, code, text', [
+    (('gone', 'racks'), errno.ENOENT, "pool 'gone' does not exist"),
+    (('rep', 'gone'), errno.ENOENT, "CRUSH rule 'gone' does not exist"),
+    (('rep', 'hosts'), errno.EALREADY, 'pool rep already has the CRUSH rule hosts')])
+def test_a_rule_that_a_pool_cannot_get(names: Any, code: int, text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        rule_ordered(names, osdmap(), crush())
+    assert (refused.value.errno, str(refused.value)) == (code, text)
+
+
+def test_a_rule_that_a_pool_may_get() -> None:
+    assert rule_ordered(('rep', 'racks'), osdmap(), crush()) == PoolRule(1, 1)
+
+
+def test_a_rule_that_finds_too_few_osds() -> None:
+    pool = osdmap().pools[1]
+    whole, short = FuturePg((0, 1, 2), (3, 4, 5)), FuturePg((0, 1, 2), (3, 4))
+    refuse_incomplete(pool, Future({'1.0': whole}, crush()), 'racks')
+    with pytest.raises(Refused) as refused:
+        refuse_incomplete(pool, Future({'1.b': short, '1.a': short, '1.0': whole}, crush()),
+                          'racks')
+    assert (refused.value.errno, str(refused.value)) == (
+        errno.EINVAL, 'CRUSH rule racks finds fewer than 3 OSDs for 2 PGs of pool rep, such as PG '
+        '1.a')
+
+
+@pytest.mark.parametrize('pg_num, number, harmful', [(200, 1, False), (199, 1, True),
+                                                     (400, 2, False), (400, 3, True)])
+def test_few_pgs_may_be_remapped_by_the_new_rule(pg_num: int, number: int, harmful: bool) -> None:
+    """At most one of 200."""
+    seen = Machine().observe()
+    pools = {1: replace(seen.osdmap.pools[1], pg_num=pg_num)}
+    seen = replace(seen, settings=replace(seen.settings, osdmap=replace(seen.osdmap, pools=pools)))
+    unpinnable = {'1.%x' % seed: Unpinnable('a hole') for seed in range(number)}
+    assert CHANGE.harmful(seen, unpinnable) == (
+        '%s of pool rep would be remapped by the new CRUSH rule, such as PG 1.0: a hole'
+        % ('1 PG' if number == 1 else '%d PGs' % number) if harmful else '')
