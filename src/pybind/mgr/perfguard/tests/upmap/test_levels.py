@@ -33,7 +33,8 @@ class Items(ShardLevel):
         self.weights = {item: 0.0 if item in drained else 1.0 for item in share}
         self.count = {item: sum(row.count(item) for row in self.here) for item in share}
         self.near = self.wide = Targets(
-            ideal or {item: float(number) for item, number in share.items()}, low or share, share)
+            ideal or {item: float(number) for item, number in share.items()},
+            dict(low or share), dict(share))
         self.filled, self.limits = self.near.low, limits or share
 
     def move(self, number: int, place: int, item: int) -> None:
@@ -80,6 +81,11 @@ def test_shards_move_first_where_crush_places_them_and_primaries_last() -> None:
     assert Items([[0, 1]], {0: 0, 1: 2, 2: 1}, raw=[[1, 1]]).evened_out() == [[2, 1]]
     assert Items([[0, 1]], share, raw=[[3, 1]],
                  domain={0: 0, 1: 1, 2: 2, 3: 1}).evened_out() == [[2, 1]]
+
+
+def test_a_shard_does_not_leave_its_take() -> None:
+    assert Items([[0, 1]], {0: 0, 1: 1, 2: 0, 3: 1}, takes=[[0, 2], [1, 3]],
+                 raw=[[3, 1]]).evened_out() == [[0, 1]]
 
 
 def test_of_a_replicated_pg_the_last_osd_that_crush_has_left_is_replaced_first() -> None:
@@ -173,6 +179,11 @@ def test_a_drained_item_keeps_nothing(raw: Sets, limits: Dict[int, int], last: i
     here = [[0, 1], [2, 1], [3, 1]]
     assert Items(here, {0: 0, 1: 3, 2: 1, 3: 1}, raw=raw, drained=[0],
                  limits={0: 0, 1: 3, **limits}).evened_out() == [[last, 1], [2, 1], [3, 1]]
+
+
+def test_no_drained_item_takes_what_another_one_gives() -> None:
+    assert Items([[0, 1], [9, 1], [2, 1]], {0: 0, 1: 3, 2: 1, 9: 0},
+                 drained=[0, 9]).evened_out() == [[2, 1], [2, 1], [2, 1]]
 
 
 def test_a_drained_item_is_emptied_by_a_chain() -> None:
