@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.epochs import (Epoch, epoch_of, fast_proposals, pin_limit,
-                                        release_interval, too_many)
+from perfguard.rebalance.epochs import (Epoch, epoch_of, fast_proposals, peering_forecast,
+                                        pin_limit, release_interval, too_many)
 from perfguard.rebalance.types import Phase
 
 from ..fakes.campaigns import campaign_of
@@ -25,6 +25,7 @@ def test_the_size_of_an_epoch() -> None:
                     {'1.%x' % seed: (0, 1, 2) for seed in range(4)})
     assert epoch_of(osdmap) == Epoch(64, 3, 3 * 450 + 2 * 400 + (3 + 4) * 30, 3, 2.5)
     assert epoch_of(OsdMap(1, frozenset(), {}, {}, {}, {}, {})) == Epoch(0, 0, 0, 0, 0.0)
+    assert epoch_of(osdmap_of(3, 1)).size == 3.0
 
 
 def test_the_costs_of_an_epoch() -> None:
@@ -36,6 +37,15 @@ def test_the_costs_of_an_epoch() -> None:
     assert epoch.text() == (
         'an OSDMap epoch costs a mon about 15 ms of CPU (1000 PGs, 400 upmaps) and each OSD a '
         'write of about 4.9 KiB (100 OSDs)')
+
+
+@pytest.mark.parametrize('pgs, text, cpu_ms', [
+    (70, '0.8', 0.8), (800, '9.6', 9.6), (880, '11', 10.6), (100000, '1200', 1200.0)])
+def test_the_cpu_time_of_an_epoch_has_a_digit_below_10_ms(pgs: int, text: str,
+                                                          cpu_ms: float) -> None:
+    shown = peering_forecast(osdmap_of(3, pgs), 'auto')
+    assert 'about %s ms of CPU (%d PGs' % (text, pgs) in str(shown['text'])
+    assert shown['mon_cpu_ms'] == cpu_ms
 
 
 @pytest.mark.parametrize('pgs, stored_bytes, upmaps, seconds', [
@@ -78,3 +88,6 @@ def test_more_pins_than_the_limit_are_refused() -> None:
     assert too_many(25579, DEFAULTS, osdmap, 4000) == (
         '25579 pins and 6000 other upmaps would take the mons about 0.3 s in each OSDMap epoch '
         '(limit 25578 pins, max_pins)')
+    assert too_many(40000, DEFAULTS, osdmap, 20000) == (
+        '40000 pins and 0 other upmaps would take the mons about 0.38 s in each OSDMap epoch '
+        '(limit 31578 pins, max_pins)')

@@ -10,13 +10,17 @@ from perfguard import tables
 from perfguard.cluster.types import (Balancing, Osd, OsdMap, PgCounts, Pool, Signals, UpmapEntry,
                                      pool_of)
 from perfguard.events import Event
+from perfguard.observation import Settings
 from perfguard.options import Options
 from perfguard.rebalance import release_moves
-from perfguard.rebalance.campaign import Basis, GoalsMark
-from perfguard.rebalance.goals import Balanced, Goals, basis, event, needed, settled, unsettled
+from perfguard.rebalance.campaign import Basis, GoalsMark, Rollback
+from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.goals import (Balanced, Goals, awaits_tranches, basis, event, ground,
+                                       needed, settled, unsettled)
 from perfguard.rebalance.pin_index import PinIndex
 from perfguard.rebalance.tables import rebalance_status
 from perfguard.rebalance.types import Bounds, Flight, Phase, PinRecord, Sent
+from perfguard.rebalance.weights import WeightChange
 from perfguard.text import pgs
 from perfguard.upmap.balance import Balance
 from perfguard.upmap.pins import INCOMPLETE
@@ -414,6 +418,37 @@ def test_goals_are_computed_for_pins_without_a_valid_one(
     campaign = changed(campaign_of(1, Phase.PINNED, 0.0, target='balanced', goals=MARK), **changes)
     assert needed(campaign, PinIndex({'1.0': pin}), Basis(now, {1: 'a'}), osdmap) == expected
     assert not needed(campaign, PinIndex(), Basis(now, {1: 'a'}), osdmap)
+
+
+FIRST_OF_TWO = WeightChange(weights={1: 0.0}, stage=ChangeStage.LANDED, share=0.5)
+
+
+@pytest.mark.parametrize('change, rollback, expected', [
+    (None, Rollback(), False), (FIRST_OF_TWO, Rollback(), True),
+    (replace(FIRST_OF_TWO, share=1.0), Rollback(), False),
+    (replace(FIRST_OF_TWO, stage=ChangeStage.SENT), Rollback(), False),
+    (FIRST_OF_TWO, Rollback(begun=True), False)])
+def test_goals_are_those_of_the_last_tranche(change: Optional[WeightChange], rollback: Rollback,
+                                             expected: bool) -> None:
+    campaign = replace(campaign_of(1, Phase.PINNED, 0.0), change=change, rollback=rollback)
+    assert awaits_tranches(campaign) == expected
+    assert needed(campaign, PinIndex({'1.0': PIN}), Basis('x', {}), OSDMAP) == expected
+
+
+def test_goals_are_based_on_the_pools_with_pins() -> None:
+    osdmap = replace(
+        OSDMAP, upmap_items={'1.3': ((0, 1),), '2.3': ((0, 1),)},
+        upmap_vectors={'1.4': (2, 1, 0), '2.4': (2, 1, 0)},
+        pg_temp={'1.0': (0, 1, 2), '1.1': (1, 0, 2), '2.0': (0, 1, 2)})
+    observation = replace(seen(1, 1000.0), settings=Settings(osdmap, None),
+                          evacuation={'1.1': (1,)})
+    based_on = ground(campaign_of(1, Phase.PINNED, 0.0, turned=5.0), {'1.0': PIN}, observation,
+                      Basis('x', {}))
+    assert based_on.entries == {'1.3': UpmapEntry(((0, 1),)), '1.4': UpmapEntry(vector=(2, 1, 0))}
+    assert based_on.remapped == {'1.0': (0, 1, 2)}
+    # The times of a campaign change in every turn.
+    later = campaign_of(1, Phase.PINNED, 0.0, turned=6.0)
+    assert ground(later, {'1.0': PIN}, observation, Basis('x', {})) == based_on
 
 
 @pytest.mark.parametrize('in_transition, ratio, quiet, number', [
