@@ -197,6 +197,53 @@ def slow(rows: Sequence[PgWrites], factor: float = 1.5) -> List[int]:
     return sorted(osd for osd, flow in flows.items() if flow.ms > factor * usual)
 
 
+def pg_writes(primary: int, ms: float, *replicas: int, number: int = 10,
+              pool: int = 1) -> PgWrites:
+    return PgWrites('%d.0' % pool, (primary, *replicas), Ops(round(number * ms * MS), number))
+
+
+def with_replica(ms: float) -> List[PgWrites]:
+    """Four primaries with six PGs each: writes take 2 ms, and those that osd.1 replicates `ms`."""
+    return [pg_writes(primary, ms if 1 in replicas else 2.0, *replicas)
+            for primary in (10, 11, 12, 13)
+            for replicas in ((1, 2), (2, 3), (2, 3), (3, 4), (3, 4), (1, 4))]
+
+
+@pytest.mark.parametrize('ms, latency_ms', [(5.0, 5.0), (2.5, 2.5), (2.3, 2.0), (2.0, 2.0)])
+def test_the_latency_that_a_replica_adds(ms: float, latency_ms: float) -> None:
+    """From a fifth of what its PGs take without it."""
+    flows = replica_flows(with_replica(ms), 20.0, {})
+    assert flows == {1: Flow(4.0, latency_ms), 2: Flow(6.0, 2.0), 3: Flow(8.0, 2.0),
+                     4: Flow(6.0, 2.0)}
+
+
+@pytest.mark.parametrize('ms, latency_ms', [(2.4, 2.4), (2.5, 2.5), (3.0, 2.5)])
+def test_what_slow_primaries_take_is_not_the_latency_of_their_replica(
+        ms: float, latency_ms: float) -> None:
+    rows = [*with_replica(2.0), *(pg_writes(14, ms, 5) for _ in range(4))]
+    assert replica_flows(rows, 20.0, {})[5].ms == pytest.approx(latency_ms)
+
+
+def test_which_pgs_are_evidence() -> None:
+    rows = with_replica(2.0)
+    few = [pg_writes(14, 9.0, 5) for _ in range(3)]
+    assert 5 not in replica_flows([*rows, *few], 20.0, {})
+    for row in (pg_writes(14, 9.0, 5, number=2), pg_writes(NO_OSD, 9.0, 5), PgWrites(
+            '1.0', (), Ops(9 * MS, 9)), pg_writes(14, 9.0, NO_OSD)):
+        assert 5 not in replica_flows([*rows, *few, row], 20.0, {})
+        assert NO_OSD not in replica_flows([*rows, row, row, row, row], 20.0, {})
+    assert 5 in replica_flows([*rows, *few, pg_writes(14, 9.0, 5, number=3)], 20.0, {})
+
+
+def test_a_typical_latency_is_that_of_the_kind_of_an_osd() -> None:
+    """Two pools, of which one is on flash; osd.5 replicates PGs of both."""
+    rows = [*with_replica(2.0), *(pg_writes(14, 0.5, 5, pool=2) for _ in range(5)),
+            *(pg_writes(10, 2.0, 5) for _ in range(4))]
+    kinds = {osd: 'ssd' if osd == 5 else 'hdd' for osd in range(15)}
+    assert replica_flows(rows, 20.0, kinds)[5] == Flow(4.5, 0.5)
+    assert replica_flows(rows, 20.0, {})[5] == Flow(4.5, 2.0)
+
+
 @pytest.mark.parametrize('osds, hosts, pgs', [(6, 3, 64), (8, 4, 64), (60, 10, 1024)])
 @pytest.mark.parametrize('seed', range(5))
 def test_one_slow_replica_is_found(osds: int, hosts: int, pgs: int, seed: int) -> None:
