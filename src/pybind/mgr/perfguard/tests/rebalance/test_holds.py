@@ -2,21 +2,29 @@
 """What a campaign holds and gives back, and what it leaves to others."""
 import itertools
 from dataclasses import replace
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfguard.cluster.types import OsdMap, Pool
+from perfguard.cluster.types import OsdMap, PgCounts, Pool, UpmapEntry
+from perfguard.events import Event
 from perfguard.ledger import Held
 from perfguard.observation import BALANCER, Settings
-from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
-from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Holds, SetPool,
-                                       SetBalancer, SetFlag)
+from perfguard.options import DEFAULTS
+from perfguard.rebalance.holds import (NOREBALANCE, blocked_since, foreign_movement_flags,
+                                       gives_way, needs_stored_options, option_name, reconcile,
+                                       set_option, settled, waiting_text, without_refused)
+from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Flight, Holds, Phase,
+                                       SetBalancer, SetFlag, SetOption, SetPool)
 
+from ..fakes.campaigns import campaign_of
 
 SEEN = Held(None, NOREBALANCE, True)
+PREPARED = Holds(prepared=True)
+BORROWED = Holds({'paxos_propose_interval': Held(None, '0.1', True)}, prepared=True)
+QUIET = Holds({BALANCER: Held('true', 'false', True)}, prepared=True)
 
 
 class World:
@@ -249,3 +257,78 @@ def test_inputs_stay_as_they_were() -> None:
         for wanted in (True, False):
             reconcile(holds, world.settings(), wanted, wanted, True)
     assert holds == copy
+
+
+# ---- norebalance gives way to PGs without objects
+
+@pytest.mark.parametrize('before, seconds, gives', [
+    (1000.0, 14.5, False), (1000.0, 15.0, True), (1000.0, 59.5, True), (1000.0, 60.0, False),
+    (1000.0, 614.5, False), (1000.0, 615.0, True), (1000.0, 659.5, True), (1000.0, 660.0, False),
+    (0.0, 15.0, False)])
+def test_norebalance_gives_way_after_a_while_and_again(before: float, seconds: float,
+                                                       gives: bool) -> None:
+    now = before + seconds
+    assert gives_way(before, now) == gives
+    # While it gives way, the PGs that waited are recovering.
+    counts = PgCounts(undersized_empty=1)
+    assert blocked_since(before, counts, now) == (before if gives else 0.0)
+
+
+@pytest.mark.parametrize('before, waiting, empty, since', [
+    (0.0, 1, 1, 5000.0), (4990.0, 1, 1, 4990.0), (4990.0, 0, 1, 0.0), (4990.0, 1, 0, 0.0)])
+def test_since_when_pgs_without_objects_may_block_recovery(before: float, waiting: int, empty: int,
+                                                           since: float) -> None:
+    counts = PgCounts(degraded_waiting=waiting, undersized_empty=empty)
+    assert blocked_since(before, counts, 5000.0) == since
+
+
+# ---- options that the mons refuse, and texts
+
+def test_an_option_that_is_refused_while_it_is_given_back_stays_on_record() -> None:
+    holds = Holds({'osd/osd_max_scrubs': Held(None, '0'), 'paxos_min_wait': Held(None, '0.005'),
+                   'paxos_propose_interval': Held(None, '0.1', returning=True), BALANCER: SEEN})
+    refused = {'osd/osd_max_scrubs': 'EINVAL', 'paxos_propose_interval': 'EPERM'}
+    after, events = without_refused(holds, refused)
+    assert after.refused == {'osd/osd_max_scrubs'} and after.held == holds.held
+    assert events == [Event('settings', 'the campaign continues without osd_max_scrubs of the OSDs',
+                            'the mons did not accept it: EINVAL')]
+    assert without_refused(after, refused) == (after, [])
+    _, events = without_refused(holds, {'paxos_min_wait': 'EINVAL'})
+    assert [event.what for event in events] == [
+        'the campaign continues without paxos_min_wait of the mons']
+
+
+def test_why_a_campaign_waits_for_its_settings() -> None:
+    settings = World().settings()
+    assert waiting_text(settings, 'norebalance is set') == 'waiting until norebalance is set'
+    assert waiting_text(replace(settings, balancer_busy=True), 'norebalance is set') == (
+        'waiting until the balancer has carried out its last plan; if its module has failed '
+        '("ceph health detail"), run "ceph mgr fail"')
+
+
+@pytest.mark.parametrize('name, action', [
+    ('osd/osd_max_scrubs', SetOption('osd', 'osd_max_scrubs', '0')),
+    ('paxos_min_wait', SetOption('mon', 'paxos_min_wait', '0'))])
+def test_options_of_the_osds_and_of_the_mons(name: str, action: SetOption) -> None:
+    assert set_option(name, '0') == action
+    assert option_name(action.who, action.name) == name
+
+
+@pytest.mark.parametrize('phase, changes, needed', [
+    (Phase.PREPARED, {}, True), (Phase.DONE, {}, False), (Phase.PINNED, {'holds': PREPARED}, False),
+    (Phase.RELEASING, {'holds': PREPARED}, True), (Phase.PINNED, {'holds': BORROWED}, True),
+    (Phase.ABORTED, {'holds': BORROWED}, False), (Phase.ABORTED, {'holds': QUIET}, False),
+    (Phase.ABORTED, {'holds': BORROWED, 'held': True}, True),
+    (Phase.ABORTED, {'holds': PREPARED, 'held': True}, False),
+    (Phase.ABORTING, {'holds': QUIET}, True), (Phase.ABORTING, {'holds': PREPARED}, False),
+    (Phase.FINISHING, {'holds': QUIET}, True),
+    (Phase.FINISHING, {'holds': QUIET, 'in_flight': {'1.0': Flight(0.0, UpmapEntry())}}, False)])
+def test_the_configuration_database_is_read_before_settings_change(
+        phase: Phase, changes: Dict[str, Any], needed: bool) -> None:
+    campaign = campaign_of(1, phase, 0.0, **changes)
+    osdmap = World().settings().osdmap
+    options = replace(DEFAULTS, fast_peering='auto')
+    assert needs_stored_options(campaign, False, osdmap, options, False) == needed
+    if campaign.held:  # pins of the campaign are left
+        assert not needs_stored_options(campaign, True, osdmap, options, False)
+    assert needs_stored_options(campaign, False, osdmap, options, True)
