@@ -15,7 +15,7 @@ from ..cluster.types import ConfigEntry, Document, Json, Signals, Space, UpmapEn
 from ..errors import Code
 from ..observation import Observation
 from ..options import Options
-from ..text import pgs, plural
+from ..text import pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
@@ -422,9 +422,9 @@ class Preview:
             if self.details.upmaps == pins else
             'apply the change in several steps')
         return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
-                     'the same epoch: %s; otherwise %s are pinned one epoch later: they peer '
-                     'twice, and client I/O to them stalls' % (
-                         what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)),
+                     'the same epoch: %s; otherwise %s pinned one epoch later, after a second '
+                     'peering that stalls client I/O' % (
+                         what, pins, MAX_BURST_PINS, instead, pgs_are(pins - MAX_BURST_PINS)),
                      errno.EFBIG)]
 
     def _pins_risk(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
