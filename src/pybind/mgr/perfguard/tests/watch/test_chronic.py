@@ -11,11 +11,12 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.codec import Malformed, decode, encode
-from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count
+from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count, percent
+from perfguard.watch.peers import PeerComparison, PeerFinding
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
                                       SlowSettings)
-from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
+from perfguard.watch.types import SCRUB, Chronic, Flow, OsdReading, OsdSample
 
 from ..fakes.zones import in_zone
 from ..test_codec import again
@@ -423,9 +424,159 @@ def test_a_quarter_of_the_way_is_kept(field: str, least: float, share: float, ke
     assert (3 in counted.stored({})) is kept
 
 
+def slow_reads(score: float, channel: int = 0) -> PeerFinding:
+    return PeerFinding(channel, PeerComparison(score, score, 1.0, 0.1, 9.0, 0.1, 1.0, 9), 1.0)
+
+
+def counted(*intervals: float, seconds: float = 5.0, scale: float = 1.0) -> _Count:
+    """By the score of each interval; 1.0: it is not slow."""
+    count = _Count()
+    for number, score in enumerate(intervals, 1):
+        count.take(1000.0 + seconds * number, seconds,
+                   slow_reads(score, 2) if score > 1.0 else None, scale)
+    return count
+
+
+def test_what_is_counted_of_an_interval() -> None:
+    count = counted(1.0, 4.0, 4.0, 9.0, 1.0)
+    decay, recent = math.exp(-5.0 / 43200.0), math.exp(-5.0 / 1800.0)
+    assert count.evidence == pytest.approx(5.0 * sum(decay ** back for back in range(5)))
+    assert count.slow == pytest.approx(5.0 * (decay + decay ** 2 + decay ** 3))
+    assert count.recent_evidence == pytest.approx(5.0 * sum(recent ** back for back in range(5)))
+    assert count.recent_slow == pytest.approx(5.0 * (recent + recent ** 2 + recent ** 3))
+    assert count.share() == pytest.approx(0.6, abs=1e-3)
+    assert count.share(True) == pytest.approx(0.6, abs=1e-2)
+    assert (count.quiet, count.episode, count.gap, count.since, count.last, count.seen) == (
+        0.0, 15.0, 5.0, 1005.0, 1020.0, 1025.0)
+    assert (count.seconds, count.slow_seconds, count.channel, count.all_episodes) == (
+        20.0, 15.0, 2, 1)
+    assert math.exp(count.logs / 15.0) == pytest.approx((4.0 * 4.0 * 9.0) ** (1 / 3))
+    # A shorter memory.
+    assert counted(4.0, 1.0, scale=0.01).slow == pytest.approx(5.0 * math.exp(-5.0 / 432.0))
+
+
+@pytest.mark.parametrize('scores, episodes, quiet', [
+    ([4.0] * 2 + [1.0] * 11, 1, 0.0), ([4.0] * 2 + [1.0] * 12, 1, 60.0),
+    # An episode has ten seconds; one spike is none.
+    ([4.0] + [1.0] * 12, 0, 60.0), ([1.0] * 3 + [4.0] + [1.0] * 12, 0, 75.0),
+    # A gap of less than a minute is part of it.
+    ([4.0] * 2 + [1.0] * 11 + [4.0] * 2 + [1.0] * 12, 1, 60.0),
+    ([4.0] * 2 + [1.0] * 12 + [4.0] * 2 + [1.0] * 12, 2, 60.0),
+    ([4.0] + [1.0] * 11 + [4.0], 1, 0.0), ([4.0] + [1.0] * 12 + [4.0], 0, 60.0)])
+def test_the_episodes_of_slow_operations(
+        scores: Sequence[float], episodes: int, quiet: float) -> None:
+    count = counted(*scores)
+    assert (count.all_episodes, count.quiet) == (episodes, quiet)
+
+
+@pytest.mark.parametrize('scale, gap', [(0.5, 30.0), (0.1, 10.0), (3.0, 60.0)])
+def test_the_gap_after_which_an_episode_ends(scale: float, gap: float) -> None:
+    count = counted(4.0, 4.0, scale=scale)
+    for number in range(1, 13):
+        count.take(2000.0 + 5.0 * number, 5.0, None, scale)
+        if not count.episode:
+            break
+    assert 5.0 * number == gap
+
+
+@pytest.mark.parametrize('count, scale, recent, is_chronic', [
+    (_Count(evidence=43200.0, slow=1080.0, episodes=3), 1.0, False, True),
+    (_Count(evidence=43200.0, slow=1079.9, episodes=3), 1.0, False, False),
+    (_Count(evidence=43200.0, slow=1080.0, episodes=2), 1.0, False, False),
+    (_Count(evidence=43200.0, slow=1080.0, episodes=2, episode=10.0), 1.0, False, True),
+    (_Count(evidence=43200.0, slow=1080.0, episodes=2, episode=9.9), 1.0, False, False),
+    (_Count(evidence=43201.0, slow=1080.0, episodes=3), 1.0, False, False),
+    (_Count(evidence=4320.0, slow=540.0, episodes=3), 0.5, False, True),
+    # Slow for so long that its episodes do not matter.
+    (_Count(evidence=1e6, slow=1320.0, episodes=1), 1.0, False, True),
+    (_Count(evidence=1e6, slow=1319.9, episodes=1), 1.0, False, False),
+    (_Count(evidence=1e6, slow=1320.0), 1.0, False, False),
+    (_Count(evidence=1e6, slow=240.0, episodes=1), 0.1, False, True),
+    (_Count(evidence=1e6, slow=239.9, episodes=1), 0.1, False, False),
+    # The recent past.
+    (_Count(recent_slow=240.0, episodes=3), 1.0, True, True),
+    (_Count(recent_slow=239.9, episodes=3), 1.0, True, False),
+    (_Count(recent_slow=240.0, episodes=2), 1.0, True, False),
+    (_Count(recent_slow=120.0, episodes=3), 0.5, True, True)])
+def test_how_much_slow_time_is_chronic(
+        count: _Count, scale: float, recent: bool, is_chronic: bool) -> None:
+    assert count.is_chronic(scale, recent) is is_chronic
+
+
+#: Raised after three episodes, healthy for a day.
+HEALTHY = _Count(quiet=21600.0, episodes=3, last=START - DAY, seen=START, raised=1.0)
+
+
+@pytest.mark.parametrize('count, scale, replicas_only, is_cleared, without_evidence', [
+    (HEALTHY, 1.0, False, True, False),
+    (replace(HEALTHY, last=START - DAY + 1.0), 1.0, False, False, False),
+    (replace(HEALTHY, quiet=21599.0), 1.0, False, False, False),
+    (replace(HEALTHY, last=START - DAY / 2, quiet=10800.0), 0.5, False, True, False),
+    # After fewer episodes, of less than an hour, six hours are enough.
+    (replace(HEALTHY, episodes=2, last=START - 21600.0), 1.0, False, True, False),
+    (replace(HEALTHY, episodes=2, last=START - 21599.0), 1.0, False, False, False),
+    (replace(HEALTHY, episodes=2, last=START - 21600.0, slow_seconds=3600.0), 1.0, False, False,
+     False),
+    (replace(HEALTHY, episodes=2, last=START - 21600.0, slow_seconds=3599.0), 1.0, False, True,
+     False),
+    (replace(HEALTHY, episodes=2, last=START - 21600.0, raised=0.0), 1.0, False, False, False),
+    # Without operations for two weeks; for a day where it leads no PGs.
+    (replace(HEALTHY, quiet=0.0, seen=START - 14 * DAY), 1.0, False, True, True),
+    (replace(HEALTHY, quiet=0.0, seen=START - 14 * DAY + 1.0), 1.0, False, False, False),
+    (replace(HEALTHY, quiet=0.0, seen=START - DAY), 1.0, True, True, True),
+    (replace(HEALTHY, quiet=0.0, seen=START - DAY + 1.0), 1.0, True, False, False),
+    (replace(HEALTHY, quiet=0.0, seen=START - DAY, raised=0.0), 1.0, True, False, False),
+    (replace(HEALTHY, quiet=0.0, seen=START - 14 * DAY, raised=0.0), 1.0, False, True, False)])
+def test_when_a_finding_is_cleared(count: _Count, scale: float, replicas_only: bool,
+                                   is_cleared: bool, without_evidence: bool) -> None:
+    settled = replace(count)
+    assert settled.settle(START, scale, replicas_only) is without_evidence
+    assert (settled.episodes == 0 and not settled.raised) is is_cleared
+    assert is_cleared or settled == count
+
+
+def test_the_text_of_a_standing_finding() -> None:
+    count = _Count(since=1e9, raised=1e9 + 60.0, last=1e9 + 90.0, episodes=1, seconds=1000.0,
+                   slow_seconds=99.4, logs=99.4 * math.log(3.04), channel=2)
+    with in_zone('CET-1'):
+        assert count.verdict(3) == pytest.approx(Chronic(
+            3, 1e9, 1e9 + 60.0, 1e9 + 90.0, 0.0994, 1, 3.04,
+            'slow 9.9 % of the time since 2001-09-09 02:46:40 CET, 1 episode, slowdown 3.0 while '
+            'slow, last in store commits'))
+    # Nothing is divided by zero.
+    assert _Count(slow_seconds=0.5).verdict(3)[4:7] == (0.5, 0, 1.0)
+
+
+@pytest.mark.parametrize('share, text', [
+    (0.0994, '9.9 %'), (0.0995, '10 %'), (0.5, '50 %'), (0.004, '0.4 %'), (1.0, '100 %')])
+def test_shares_as_text(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_the_osds_of_which_most_is_known_are_stored() -> None:
+    chronic = ChronicOsds()
+    uuids = chronic.load({1: _Count(slow=900.0, uuid='a'), 2: _Count(slow=1.0),
+                          3: _Count(slow=300.0, raised=5.0, uuid='b'), 4: _Count(slow=600.0)})
+    assert uuids == {1: 'a', 3: 'b'} and list(chronic.standing) == [3]
+    assert list(chronic.stored({})) == [3, 1, 4] and chronic.has_candidates
+    assert chronic.stored({4: 'd'})[4].uuid == 'd'
+    chronic.forget({3, 4})
+    assert chronic.unjudged == {3: 'osd.3 was replaced'} and not chronic.standing
+    assert list(chronic.stored({})) == [1]
+
+
+@pytest.mark.parametrize('counts, is_so', [
+    ({}, False), ({3: _Count(slow=900.0)}, True), ({3: _Count(slow=900.0, raised=1.0)}, False),
+    ({3: _Count(slow=1.0)}, False)])
+def test_whether_an_osd_may_soon_be_raised(counts: Dict[int, _Count], is_so: bool) -> None:
+    chronic = ChronicOsds()
+    chronic.load(counts)
+    assert chronic.has_candidates is is_so
+
+
 @pytest.mark.parametrize('wrong', [
     {'slow': 'x'}, {'slow': -1}, {'slow': 1e300}, {'evidence': math.nan}, {'logs': 1e11},
-    {'channel': 99}, {'channel': -1}, {'uuid': 5}])
+    {'channel': 5}, {'channel': -1}, {'uuid': 5}])
 def test_what_is_no_count_is_refused(wrong: Any) -> None:
     with pytest.raises(Malformed):
         decode(StoredCounts, {'3': wrong})

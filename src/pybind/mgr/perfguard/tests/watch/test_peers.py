@@ -472,6 +472,48 @@ def test_the_most_significant_finding() -> None:
     assert worst([], RATIO) == (None, -1.0)
 
 
+def judged(latencies: Sequence[float], busy: Dict[int, str] = {}, models: str = '',
+           rate: float = 20.0) -> Dict[int, List[PeerFinding]]:
+    """The findings on OSDs with reads of these latencies in ms, alike but for their models."""
+    where = {osd: OsdPlace(osd, 'h', 'default', 'hdd', models[osd:osd + 1])
+             for osd in range(len(latencies))}
+    windows = {osd: OsdWindow() for osd in where}
+    for osd, window in windows.items():
+        for number in range(4):
+            window.add(100.0 + 5 * number, OsdSample(
+                osd, 5.0, Flow(rate, latencies[osd]), store_read=Flow(rate, latencies[osd])), 60.0)
+    return whole(judge(windows, where, busy))
+
+
+@pytest.mark.parametrize('latencies, busy, models, allowance, score', [
+    ([1.0] * 4 + [9.0], {}, '', 1.0, 9.0),
+    # It scrubs, and so do its peers.
+    ([1.0] * 4 + [9.0], {4: 'scrub'}, '', 1.75 ** 2, 9.0),
+    ([1.0] * 4 + [9.0], dict.fromkeys(range(5), 'scrub'), '', 2.0, 9.0),
+    # Its model is a minority.
+    ([1.0] * 6 + [1.0] * 3 + [9.0], {}, 'aaaaaabbbb', 2.0, 9.0),
+    ([1.0] * 6 + [1.0] * 3 + [9.0], {9: 'scrub'}, 'aaaaaabbbb', 2.0 * 1.75 ** 2, 9.0),
+    ([1.0] * 5 + [1.0] * 4 + [9.0], {}, 'aaaaabbbbb', 1.0, 9.0),
+    # The queues of two or three OSDs are not known: 0.5 / (1 - 0.5 * 1.2) of their latency.
+    ([1.0] * 2 + [9.0], {}, '', 1.25, 9.0), ([1.0] + [9.0], {}, '', 1.25, 9.0),
+    ([1.0] * 2 + [1.11], {}, '', 1.25, 1.11), ([1.0] * 2 + [1.09], {}, '', 1.0, 1.09),
+    ([1.0] * 2 + [9.0], {2: 'scrub'}, '', math.inf, 9.0)])
+def test_what_an_osd_is_allowed(latencies: Sequence[float], busy: Dict[int, str], models: str,
+                                allowance: float, score: float) -> None:
+    last = len(latencies) - 1
+    findings = {finding.channel: finding for finding in judged(latencies, busy, models)[last]}
+    assert findings[READS].allowance == pytest.approx(allowance)
+    assert findings[READS].score == pytest.approx(score)
+    # Scrubs read more at a time than clients do.
+    assert (STORE_READS in findings) is (last not in busy)
+
+
+def test_a_single_osd_has_no_peers() -> None:
+    assert judged([9.0]) == {}
+    assert judged([1.0, 9.0])[1][0].fastest_ms == pytest.approx(1.0)
+    assert judged([1.0] * 4 + [9.0])[4][0].fastest_ms == 0.0
+
+
 @pytest.mark.parametrize('device_class, least_ms', [
     ('ssd', 0.05), ('nvme', 0.05), ('hdd', 0.2), ('', 0.2)])
 def test_a_smaller_excess_matters_on_flash(device_class: str, least_ms: float) -> None:
