@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfguard.cluster.types import UpmapEntry
+from perfguard.cluster.types import INPUT, UpmapEntry
 from perfguard.rebalance.executor import Outcome, commands_of, describe, execute
-from perfguard.rebalance.types import SetPool, SetBalancer, SetEntry, SetFlag
+from perfguard.rebalance.types import (SetBalancer, SetCrushMap, SetEntry, SetFlag, SetOption,
+                                       SetPool, SetWeight)
 
 from ..fakes.cluster import FakeCluster, FakeReply
 
@@ -16,15 +17,16 @@ BALANCER = 'mgr/balancer/active'
 
 
 class Recorder:
-    """Notes the commands, and fails those that the test names."""
+    """Notes the commands; fails those that the test names, and does not answer others."""
 
-    def __init__(self, fails: Sequence[str] = ()) -> None:
+    def __init__(self, fails: Sequence[str] = (), unanswered: Sequence[str] = ()) -> None:
         self.log: List[Any] = []
-        self.fails = fails
+        self.fails, self.unanswered = fails, unanswered
 
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[FakeReply]:
         self.log.append(list(commands))
-        return [FakeReply(-22, 'no') if command['prefix'] in self.fails else FakeReply(0)
+        return [FakeReply(-22, 'no') if command['prefix'] in self.fails else
+                FakeReply(None if command['prefix'] in self.unanswered else 0)
                 for command in commands]
 
     def switch_balancer(self, active: bool) -> FakeReply:
@@ -41,6 +43,18 @@ def test_flags_pools_and_balancer() -> None:
         {'prefix': 'osd pool set', 'pool': 'rbd', 'var': 'pg_autoscale_mode', 'val': 'off'}]
     assert commands_of(SetBalancer(True)) == [
         {'prefix': 'config set', 'who': 'mgr', 'name': BALANCER, 'value': 'true'}]
+
+
+def test_options_weights_and_crush_maps() -> None:
+    assert commands_of(SetOption('osd', 'osd_max_scrubs', '0')) == [
+        {'prefix': 'config set', 'who': 'osd', 'name': 'osd_max_scrubs', 'value': '0'}]
+    assert commands_of(SetOption('mon', 'paxos_min_wait', None)) == [
+        {'prefix': 'config rm', 'who': 'mon', 'name': 'paxos_min_wait'}]
+    assert commands_of(SetWeight(3, 0.5)) == [
+        {'prefix': 'osd crush reweight', 'name': 'osd.3', 'weight': 0.5}]
+    command, = commands_of(SetCrushMap(b'map', 7))
+    assert command == {'prefix': 'osd setcrushmap', 'prior_version': 7, INPUT: b'map'}
+    assert describe(command) == 'osd setcrushmap 7'
 
 
 ITEMS = UpmapEntry(((1, 2), (3, 4)))
@@ -120,6 +134,26 @@ def test_failures_are_reported_and_the_rest_is_done() -> None:
     assert outcome.failures == ('balancer False: no answer', 'osd set norebalance: no')
     assert not outcome.unanswered
     assert len(cluster.log[1]) == 3
+
+
+def test_options_that_the_mons_refuse_are_noted_unless_they_are_given_back() -> None:
+    cluster = Recorder(fails=['config set', 'config rm', 'osd set'])
+    outcome = execute(cluster, [
+        SetOption('osd', 'osd_max_scrubs', '0'), SetOption('mon', 'paxos_min_wait', '0.005'),
+        SetOption('osd', 'osd_recovery_sleep_ssd', None), SetFlag('norebalance', True)])
+    assert outcome.refused == {'osd/osd_max_scrubs': 'no', 'paxos_min_wait': 'no'}
+    assert outcome.failures == (
+        'config set osd osd_max_scrubs 0: no', 'config set mon paxos_min_wait 0.005: no',
+        'config rm osd osd_recovery_sleep_ssd: no', 'osd set norebalance: no')
+
+
+def test_pgs_whose_command_was_not_answered_are_noted() -> None:
+    cluster = Recorder(unanswered=['osd pg-upmap-items', 'osd set'])
+    outcome = execute(cluster, [SetEntry('1.0', ITEMS, UpmapEntry()), SetFlag('noout', True),
+                                SetEntry('1.1', UpmapEntry(), ITEMS)])
+    assert outcome.unanswered == {'1.0'} and not outcome.refused
+    assert outcome.failures == ('osd pg-upmap-items 1.0 [1, 2, 3, 4]: no answer',
+                                'osd set noout: no answer')
 
 
 def test_describe() -> None:
