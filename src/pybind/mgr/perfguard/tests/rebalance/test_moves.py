@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from hypothesis import given
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.types import (NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry, mask_of,
                                      stable_mod)
-from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
-                                       RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, MoveSums,
-                                       choose, load_of, move_between, movement_of, release_move,
-                                       serving_until_moved)
+from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND, MOVE_PATIENCE_SECONDS,
+                                       RELEASE_OVERHEAD_SECONDS, SCAN, Caps, Load, Move, MoveIndex,
+                                       MoveSums, choose, load_of, move_between, movement_of,
+                                       release_move, serving_until_moved, window)
 from perfguard.rebalance.types import Flight, PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -201,3 +201,120 @@ def test_what_an_index_adds_up_to_is_the_plan_of_its_moves() -> None:
     index.clear()
     assert index.sums(without=()).movement(8, 2) == movement_of((), 8, 2)
     assert not index.targets()
+
+
+def test_no_osd_leads_a_pg_without_osds() -> None:
+    assert move_between('2.0', EC, (NO_OSD, NO_OSD, NO_OSD), (1, 2, 3), SIZE).primary == -1
+    assert move_between('1.0', REP, (), None, SIZE).primary == -1
+
+
+# ---- Caps, exactly reached and just missed
+
+ROUTE = Move('1.9', (1,), (2,), 3, 100, readers=(4,))
+CAPS = Caps(pgs=9, bytes=1000, source=3, primary=3, target=3, host=3, device=3, domain=3)
+
+
+def loaded(number: int, **changes: Any) -> Load:
+    """With so many other PGs on one role of the route of ROUTE; OSDs 0 to 4 are in the host h0."""
+    load = Load(lambda osd: 'h0' if osd < 5 else 'h%d' % osd,
+                lambda pgid, osd: 'rack r0' if osd < 5 else None, {2: ('nvme0',), 7: ('nvme0',)})
+    for seed in range(number):
+        load.add('1.%d' % seed, replace(Move('', (10,), (11,), 12, 10), **changes))
+    return load
+
+
+@pytest.mark.parametrize('changes, caps, at, obstacles', [
+    ({}, {}, 9, [('CAP_PGS', 'max_pgs_in_flight', '', 9, 9)]),
+    ({'bytes': 300}, {'bytes': 1000}, 4, [('CAP_BYTES', 'max_bytes_in_flight', '', 1300, 1000)]),
+    ({'sources': (1,)}, {'host': 9, 'domain': 9}, 3,
+     [('CAP_BACKFILLS', 'max_backfills_source', 'osd.1', 3, 3)]),
+    # An OSD that helps to rebuild a shard is read as well.
+    ({'sources': (4,)}, {'host': 9, 'domain': 9}, 3,
+     [('CAP_BACKFILLS', 'max_backfills_source', 'osd.4', 3, 3)]),
+    ({'targets': (2,)}, {'host': 9, 'device': 9, 'domain': 9}, 3,
+     [('CAP_BACKFILLS', 'max_backfills_target', 'osd.2', 3, 3)]),
+    ({'targets': (2,)}, {'host': 9, 'device': 9, 'domain': 9, 'receives': {2: 2}}, 2,
+     [('PG_LIMIT', 'mon_max_pg_per_osd', 'osd.2', 2, 2)]),
+    ({'primary': 3}, {}, 3, [('CAP_BACKFILLS', 'max_backfills_primary', 'osd.3', 3, 3)]),
+    ({'sources': (0,)}, {'domain': 9}, 3, [('CAP_BACKFILLS', 'max_backfills_host', 'host h0', 3,
+                                            3)]),
+    # It shares a device with osd.7.
+    ({'targets': (7,)}, {}, 3, [('CAP_BACKFILLS', 'max_backfills_device', 'device nvme0', 3, 3)]),
+    ({'sources': (0,)}, {'host': 9}, 3, [('CAP_BACKFILLS', 'max_backfills_domain', 'rack r0', 3,
+                                          3)])])
+def test_a_move_fits_until_a_cap_is_reached(changes: Any, caps: Any, at: int,
+                                            obstacles: List[Tuple[Any, ...]]) -> None:
+    bounds = replace(CAPS, **caps)
+    before, reached = loaded(at - 1, **changes), loaded(at, **changes)
+    assert before.fits(ROUTE, bounds) and before.obstacles(ROUTE, bounds) == []
+    assert not reached.fits(ROUTE, bounds)
+    assert [tuple(row) for row in reached.obstacles(ROUTE, bounds)] == obstacles
+
+
+def test_the_first_pg_may_have_any_size() -> None:
+    large = replace(ROUTE, bytes=5000)
+    assert loaded(0).fits(large, CAPS) and not loaded(0).obstacles(large, CAPS)
+    assert not loaded(1).fits(large, CAPS)
+    assert loaded(1).fits(replace(ROUTE, bytes=990), CAPS)
+
+
+@pytest.mark.parametrize('number, counted', [(1, 1), (2, 2), (9, 2)])
+def test_an_osd_that_deletes_many_pgs_may_give_up_one_more(number: int, counted: int) -> None:
+    load = loaded(1, sources=(1,))
+    load.add_deletions({1: number, 5: number}, 3)
+    assert load.source == {1: 1 + counted, 5: counted}
+
+
+# ---- The order of releases
+
+ROOM = replace(CAPS, pgs=1)
+
+
+@pytest.mark.parametrize('first, second', [
+    # The least loaded path, then the least loaded hosts.
+    (Move('1.b', (5,), (6,), 7, 1), Move('1.a', (5,), (6,), 20, 1)),
+    (Move('1.b', (5,), (6,), 7, 1), Move('1.a', (5,), (22,), 7, 1)),
+    # A nearly full source, the primary that stays, and the id.
+    (Move('1.b', (5,), (6,), 7, 1, relieves=True), Move('1.a', (5,), (6,), 7, 1)),
+    (Move('1.b', (5,), (6,), 7, 1), Move('1.a', (5,), (6,), 7, 1, moves_primary=True)),
+    (Move('1.a', (5,), (6,), 7, 1), Move('1.b', (5,), (6,), 7, 1))])
+def test_which_move_is_released_first(first: Move, second: Move) -> None:
+    """osd.20 leads a PG in flight, which leaves osd.21 in the same host as osd.22."""
+    load = Load(lambda osd: 'h%d' % (osd // 2 if osd < 20 else 10))
+    load.add('1.0', Move('1.0', (21,), (31,), 20, 1))
+    assert choose([second, first], load, replace(ROOM, pgs=2)) == [first]
+
+
+def test_the_osd_with_the_most_moves_comes_first() -> None:
+    moves = [Move('1.a', (5,), (6,), 7, 1), Move('1.b', (8,), (9,), 7, 1),
+             Move('1.c', (8,), (11,), 7, 1)]
+    assert choose(moves, loaded(0), ROOM) == [moves[1]]
+
+
+@pytest.mark.parametrize('waited, first', [(0.0, '1.a'), (-1.0, '1.b')])
+def test_a_move_that_has_waited_for_too_long_comes_first(waited: float, first: str) -> None:
+    """After more than MOVE_PATIENCE_SECONDS."""
+    moves = [Move('1.a', (5,), (6,), 7, 1, since=50.0),
+             Move('1.b', (8,), (9,), 7, 1, moves_primary=True, since=waited)]
+    found = choose(moves, loaded(0), ROOM, now=MOVE_PATIENCE_SECONDS)
+    assert [move.pgid for move in found] == [first]
+
+
+@pytest.mark.parametrize('changes, receives, released', [
+    # Its OSDs are kept free until it fits.
+    ({}, {}, []),
+    # Only PGs that leave its target make room there.
+    ({}, {2: 0}, ['1.a']), ({'since': 100.0}, {}, ['1.a'])])
+def test_the_route_of_a_move_that_never_fits_is_kept_free(
+        changes: Any, receives: Dict[int, int], released: List[str]) -> None:
+    load = loaded(3, primary=3)
+    moves = [replace(ROUTE, **changes), Move('1.a', (1,), (8,), 9, 1, since=100.0)]
+    found = choose(moves, load, replace(CAPS, receives=receives), now=601.0)
+    assert [move.pgid for move in found] == released
+
+
+def test_long_lists_are_considered_in_slices() -> None:
+    moves = [Move('1.%x' % seed, (), (), 0, 0) for seed in range(SCAN + 2)]
+    assert window(moves, SCAN) == [*moves[SCAN:], *moves[:SCAN - 2]]
+    assert window(moves[:3], 2) == [moves[2], moves[0], moves[1]]
+    assert window([], 5) == []
