@@ -104,6 +104,14 @@ def test_items_within_their_bounds_give_to_those_that_have_too_few(filled: Dict[
     assert level.evened_out() == [[0, 1], [1, last]]
 
 
+def test_items_above_their_bounds_give_before_those_within() -> None:
+    """Although CRUSH would move a shard of the latter."""
+    here = [[1, 0], [1, 0], [1, 5], [1, 5]]
+    assert Items(here, {0: 2, 1: 4, 2: 1, 5: 1}, low={0: 1, 1: 4, 2: 1, 5: 1},
+                 raw=[[1, 2], [1, 0], [1, 5], [1, 5]]).evened_out() == [
+        [1, 0], [1, 0], [1, 2], [1, 5]]
+
+
 # ---- single moves
 
 @pytest.mark.parametrize('first, second, origin, raw, moved', [
@@ -164,6 +172,10 @@ def test_a_shard_moves_to_an_item_that_gives_another_one() -> None:
     assert Items(CHAIN, CHAIN_SHARE, origin=[[0, 2], [1, 9]]).evened_out() == [[3, 2], [1, 2]]
     # That is two moves.
     assert Items(CHAIN, CHAIN_SHARE, moves=1).evened_out() == CHAIN
+    assert Items(CHAIN, CHAIN_SHARE, moves=2).evened_out() == [[1, 2], [2, 3]]
+    # Item 1 is in the failure domain of 0.
+    assert Items(CHAIN, CHAIN_SHARE, domain={0: 0, 1: 0, 2: 2, 3: 3}).evened_out() == [
+        [1, 2], [2, 3]]
     # Item 2 is in the failure domain of 3, of which both PGs have a shard.
     assert Items(CHAIN, CHAIN_SHARE, domain={0: 0, 1: 1, 2: 3, 3: 3}).evened_out() == CHAIN
 
