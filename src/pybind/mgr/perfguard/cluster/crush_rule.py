@@ -244,13 +244,13 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
 def _levels(buckets: Buckets, type_ids: Mapping[str, int], root: int,
             steps: Sequence[DumpedStep]) -> List[Level]:
     """The choices between a take and its emit."""
+    if root >= 0:  # the take is an OSD
+        return []
     levels: List[Level] = []
-    above: Mapping[int, int] = {}
-    if root < 0:
-        above = dict.fromkeys(weights_below(buckets, root), root)
+    above: Mapping[int, int] = dict.fromkeys(weights_below(buckets, root), root)
     for number, step in enumerate(steps):
         type_id = type_ids[step['type']]
-        if type_id == 0 or root >= 0:
+        if type_id == 0:
             break
         bucket_of = _bucket_of(buckets, [root], type_id)
         inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
