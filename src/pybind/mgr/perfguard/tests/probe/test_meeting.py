@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Several hosts that measure together: a model of the object at which they meet, and of time."""
+import json
 import random
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional
@@ -207,6 +208,18 @@ def test_a_host_that_is_late_is_refused_and_disturbs_nothing() -> None:
     world.until_over()
     assert 'has begun without this host' in late.said
     assert [player.said for player in world.players[:3]] == ['', '', ''] and world.pool.empty
+
+
+def test_a_host_that_is_late_by_one_measurement_says_that_it_has_left() -> None:
+    world = World()
+    world.run(1.0)
+    late = world.add(7)
+    world.run(BEAT_SECONDS + TURN)
+    assert (late.over, late.said) == (
+        True, 'the probe has begun without this host; wait until it has ended, or join another '
+        'name')
+    assert late.meeting.go.step == 0
+    assert json.loads(world.pool.xattrs['host.%x' % 1007])[3] == 'too late'
 
 
 def test_one_host_too_many_is_told() -> None:
