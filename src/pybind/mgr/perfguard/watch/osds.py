@@ -104,7 +104,7 @@ class OsdWatch:
         """Add a reading to the history of its OSD. Of many OSDs, each has a shorter one."""
         history = self._histories.get(reading.osd)
         if history is None:
-            points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osd_count)))
+            points = max(12, min(DETAILED_POINTS, ALL_POINTS // osd_count))
             history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
         sums: List[float] = []

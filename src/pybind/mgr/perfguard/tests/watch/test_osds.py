@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rates and latencies from counters; the replica that primaries wait for."""
 import random
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
 from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
                                      PgWrites)
-from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdNorms, PgLatency,
-                                  StoredNorm, Unexplained, busy, faster_of_two, flow,
-                                  replica_flows, sample)
+from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdFlows, OsdNorms, OsdWatch,
+                                  PgLatency, StoredNorm, Unexplained, add_reads, busy,
+                                  faster_of_two, flow, replica_flows, sample, without_erasure)
 from perfguard.watch.pools import MEMORY
-from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow
+from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 MS = 1000000
 NAN = float('nan')
@@ -139,8 +139,49 @@ def test_norms_survive_a_failover() -> None:
     assert after.stored() == stored
 
 
+def test_client_reads_are_counted_by_kind_of_pool() -> None:
+    reads: Dict[int, List[int]] = {}
+    for _ in range(2):
+        add_reads(reads, [client(1, 1.0, 30), client(1, 1.0, 5, pool=2), client(2, 1.0, 7, pool=2)],
+                  {2})
+    assert reads == {1: [60, 10], 2: [0, 14]}
+    add_reads(reads, [client(3, 1.0)], set())
+    assert 3 not in reads
+
+
+@pytest.mark.parametrize('reads, is_evidence', [
+    ((90, 10), True), ((89, 10), False), ((0, 0), True), (None, False)])
+def test_reads_of_erasure_coded_pools_are_no_evidence(
+        reads: Optional[Tuple[int, int]], is_evidence: bool) -> None:
+    """From a tenth of all reads on, and where it is not known which they are."""
+    given = OsdSample(1, 5.0, read=Flow(9.0, 1.0), commit=Flow(9.0, 1.0))
+    by_osd = {} if reads is None else {1: reads}
+    assert without_erasure([given], by_osd, {2}) == [
+        given if is_evidence else given._replace(read=NO_FLOW)]
+    assert without_erasure([given], by_osd, set()) == [given]
+
+
+def test_the_flows_of_an_osd_in_the_last_minute() -> None:
+    watch = OsdWatch()
+    assert watch.flows(1, 100.0, 5.0) is None
+    for number in range(3):
+        counts = 10 * number
+        sampled = watch.update(100.0 + 5 * number, {1: counters(
+            100.0 + 5 * number, Ops(counts * 2 * MS, counts), Ops(counts * 3 * MS, counts),
+            commit=Ops(counts * MS, 2 * counts))}, [1])
+        assert [each.osd for each in sampled] == [1] * (number > 0)
+    assert watch.flows(1, 110.0, 5.0) == OsdFlows(Flow(2.0, 2.0), Flow(2.0, 3.0), Flow(4.0, 0.5))
+    assert watch.flows(1, 170.0, 5.0) == OsdFlows()
+    history = watch.history(1)
+    assert history is not None and history.detailed.points(1) == [
+        (110.0, 5.0, (10.0, 20.0 * MS, 10.0, 30.0 * MS, 20.0, 10.0 * MS))]
+    watch.forget_others([2])
+    assert watch.history(1) is None and watch.flows(1, 110.0, 5.0) is None
+
+
 def test_flow() -> None:
     assert flow(Ops(6 * MS, 3), 2.0) == Flow(1.5, 2.0)
+    assert flow(Ops(0, 3), 2.0) == Flow(1.5, 0.0)
     for ops, seconds in ((Ops(), 1.0), (Ops(5, 0), 1.0), (Ops(-5, 2), 1.0), (Ops(5, -2), 1.0),
                          (Ops(5, 5), 0.0)):
         assert flow(ops, seconds) == NO_FLOW

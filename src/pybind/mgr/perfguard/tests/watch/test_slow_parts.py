@@ -89,6 +89,7 @@ def test_parts_that_are_slow_as_a_whole_are_no_crowd() -> None:
     # All of the first host.
     assert too_many(SCATTERED | {1, 3}, PLACES, PLACES) == set()
     assert too_many({0}, {0}, PLACES) == set()
+    assert too_many({0, 12}, {0, 12, 24, 36}, PLACES) == {0, 12}
 
 
 @pytest.mark.parametrize('slowdowns, named', [
