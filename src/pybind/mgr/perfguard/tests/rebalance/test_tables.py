@@ -66,6 +66,7 @@ def test_many_unpinnable_pgs_are_cut_short(moving: Driver) -> None:
     rows = [{'pgid': '1.%x' % i, 'reason': 'reason %d' % i} for i in range(25)]
     text = changed(moving, unpinnable=rows)
     assert 'reason 19' in text and 'reason 20' not in text and '... and 5 more' in text
+    assert changed(moving, unpinnable=rows[:21]).endswith('... and 1 more')
     assert 'more' not in changed(moving, unpinnable=rows[:20])
 
 
@@ -216,6 +217,7 @@ def test_every_line_of_rebalance_status() -> None:
      'A 40 %, B 30 %, C 20 %, D 6 %, other 4 %'),
     # Small ones together are as much as one that is shown.
     ({'A': 0.984375, 'B': 0.0078125, 'C': 0.0078125}, 'A 98 %, other 2 %'),
+    ({'A': 0.005, 'B': 0.005}, 'other 1 %'),
     ({'B': 0.5, 'A': 0.5}, 'A 50 %, B 50 %')])
 def test_the_time_by_limit(shares: Dict[str, float], text: str) -> None:
     assert ['time by limit', text] in cells(
