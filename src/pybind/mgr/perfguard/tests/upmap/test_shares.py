@@ -217,6 +217,11 @@ def test_targets_of_buckets(within: float, low: Dict[int, int], high: Dict[int, 
         {-1: 5.0, -2: 1.5}, {-1: 3, -2: 0}, {-1: 3, -2: 0})
 
 
+def test_the_only_number_of_groups_that_is_near_enough_is_the_target() -> None:
+    assert bucket_targets({0: 1.0, 1: 1.0}, {0: 2.25, 1: 2.25}, {-1: [0, 1]}, 2, 0.5,
+                          {-1: 9}) == Targets({-1: 2.25}, {-1: 2}, {-1: 2})
+
+
 def test_targets_that_whole_groups_can_reach() -> None:
     ideal = {-1: 2.4, -2: 3.0, -3: 3.0, -4: 2.4}
     assert in_whole_groups(
