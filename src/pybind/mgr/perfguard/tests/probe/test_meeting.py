@@ -201,6 +201,13 @@ def test_a_host_that_fails_tells_the_others() -> None:
     assert world.pool.empty
 
 
+def test_the_first_host_says_why_it_fails() -> None:
+    world = World()
+    world.players[0].fails_at = 2
+    assert world.until_over() < SILENT_SECONDS
+    assert [player.said for player in world.players] == ['no memory'] * 3 and world.pool.empty
+
+
 def test_a_host_that_is_late_is_refused_and_disturbs_nothing() -> None:
     world = World()
     world.run(5.0)

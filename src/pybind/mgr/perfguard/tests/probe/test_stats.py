@@ -245,3 +245,8 @@ def test_degrees_of_freedom_are_those_of_the_measured_values() -> None:
     """Resamples follow the value of each repetition. Two variances of 0.5 with two repetitions."""
     assert _freedom([(1.0, 9.0), (3.0, -5.0)], [(2.0, 0.0), (4.0, 100.0)], 0.0) == \
         pytest.approx(4.0)
+
+
+def test_two_replicates_are_enough_for_an_error() -> None:
+    found = difference([[0.0]], [[0.5]], 0.1, (random.Random(1), random.Random(2)), 2)
+    assert found.value == 0.5 and found.low < 0.5 < found.high
