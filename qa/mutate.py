@@ -45,6 +45,8 @@ IGNORED = frozenset(TESTS + name for name in (
 #: Limit of one test, and of all tests of a mutant beyond what they usually take: a mutant may make
 #: a loop endless.
 TEST_SECONDS = 60
+#: What an unknown test takes. Most are quick, and new ones should notice new mutants.
+UNKNOWN_SECONDS = 0.05
 SPARE_SECONDS = 120.0
 #: Slower tests are left out: what they alone would notice is not noticed often enough.
 SLOW_SECONDS = 15.0
@@ -258,7 +260,7 @@ class LiveRunner:
             is_named = stem in path.stem and path.parent.name == folder
             return test.seconds * (0.2 if is_named else 1.0), test.name
 
-        tests = sorted((Test(name, self._known.by_test.get(name, 0.5)) for name in names
+        tests = sorted((Test(name, self._known.by_test.get(name, UNKNOWN_SECONDS)) for name in names
                         if name in self._names and self._good.get(name, True)
                         and name not in self._known.slow), key=cost)
         ends = accumulate(test.seconds for test in tests)
