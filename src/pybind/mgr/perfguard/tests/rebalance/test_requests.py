@@ -14,8 +14,8 @@ from perfguard.ledger import Owner, Row
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.moves import Move, movement_of
 from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePreview
-from perfguard.rebalance.requests import (Request, VERBS, apply, check, effects, refuse_bad_options,
-                                          refuse_bad_settings, unfit)
+from perfguard.rebalance.requests import (DryRun, Request, VERBS, apply, check, effects,
+                                          refuse_bad_options, refuse_bad_settings, unfit)
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import Flight, Phase, PinRecord
 from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
@@ -385,3 +385,18 @@ def test_an_abort_without_pgs_in_flight() -> None:
              'places it')):
         assert effects(Request('abort'), Rebalanced(campaign(phase), pins=2), (), DEFAULTS,
                        arriving)[1:] == [line, KEPT % 2]
+
+
+@pytest.mark.parametrize('request_, text, only_stops', [
+    (Request('pause'), 'campaign pause', True), (Request('abort'), 'campaign abort', True),
+    (Request('resume'), 'campaign resume', False),
+    (Request('accept', code='LAGGY'), 'campaign accept LAGGY', False)])
+def test_the_text_of_a_request(request_: Request, text: str, only_stops: bool) -> None:
+    assert (request_.text, request_.only_stops) == (text, only_stops)
+    assert DryRun(request_).verb == request_.verb
+
+
+@pytest.mark.parametrize('option, value', [('target', 'crush'), ('max_pins', 'many')])
+def test_what_cannot_be_set_for_a_campaign(option: str, value: str) -> None:
+    refused = refusal(campaign(Phase.PINNED), Request('set', option=option, value=value))
+    assert refused.errno == errno.EINVAL and option in str(refused)
