@@ -509,7 +509,7 @@ def _must_serve(osd: int, facts: OrderFacts) -> None:
 
 def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs once
-    `osds` are drained. `emptied`: these and all OSDs that are drained already."""
+    `osds` are drained. `emptied`: these and all other OSDs without weight."""
     crush = facts.crush
     for pool in facts.osdmap.pools.values():
         left = _osds_left(pool, emptied, facts)
@@ -546,7 +546,7 @@ def _osds_left(pool: Pool, emptied: Set[int], facts: OrderFacts) -> Set[int]:
 
 def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the data of `osds` does not fit on the OSDs that take it. `emptied`: these
-    and all OSDs that are drained already."""
+    and all other OSDs without weight."""
     space, limit = facts.space, facts.osdmap.nearfull_ratio
     groups = _takers(osds, emptied, facts)
     if len(groups) > 1:
@@ -558,9 +558,10 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
         room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
                    for osd in takers if osd in space)
         if moving > room:
-            raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have '
-                          '%s left below nearfull (%d %%)%s' % (
-                              bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
+            holders = 'these OSDs hold' if group == osds else 'the data of %s is' % osds_text(group)
+            raise Refused(errno.ENOSPC, 'not enough space: %s %s, but the others have %s left '
+                          'below nearfull (%d %%)%s' % (
+                              holders, bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
 
 
 def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
@@ -582,10 +583,9 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
         if osd in space and space[osd].total_bytes:
             used = (space[osd].used_bytes + added) / space[osd].total_bytes
             if used > limit:
-                raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with its '
-                              'share of %s (nearfull is %d %%)%s' % (
-                                  osd, 100 * used, bytes_text(_used(osds, space)), 100 * limit,
-                                  _LESS))
+                raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with '
+                              'another %s (nearfull is %d %%)%s' % (
+                                  osd, 100 * used, bytes_text(added), 100 * limit, _LESS))
 
 
 def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts

@@ -313,7 +313,7 @@ def test_drain_refuses_what_has_no_room() -> None:
     with pytest.raises(Refused) as refused:
         must_fit_by_weight({0, 4}, uneven)
     assert str(refused.value) == (
-        'not enough space: osd.3 would be 86 % full with its share of 40.0 GiB (nearfull is 85 %)'
+        'not enough space: osd.3 would be 86 % full with another 6.7 GiB (nearfull is 85 %)'
         + LESS)
 
 
@@ -335,11 +335,11 @@ def two_roots(used: Dict[int, int]) -> OrderFacts:
 
 def test_drained_osds_of_two_rules_need_room_under_their_own_rules() -> None:
     full = dict.fromkeys((5, 6, 7), 70)
-    assert 'hold 60.0 GiB, but the others have 45.0 GiB' in refusal(
+    assert 'the data of osd.4 is 60.0 GiB, but the others have 45.0 GiB' in refusal(
         Order('drain', ('osd.0', 'osd.4')), two_roots({**full, 4: 60}))
     # 30 GiB for each of the other OSDs under the same rule.
     must_fit_by_weight({0, 4}, two_roots({0: 90, 4: 0, **full}))
-    with pytest.raises(Refused, match='osd.5 would be 90 % full with its share of 70.0 GiB'):
+    with pytest.raises(Refused, match='osd.5 would be 90 % full with another 20.0 GiB'):
         must_fit_by_weight({0, 4}, two_roots({4: 60, **full}))
 
 
@@ -358,10 +358,10 @@ def test_drained_osds_of_rules_that_share_osds_need_room_for_all_of_it() -> None
     there = replace(there, crush=both)
     assert change_of(Order('drain', ('osd.0',)), there)
     assert change_of(Order('drain', ('osd.4',)), there)
-    assert 'hold 120.0 GiB, but the others have 78.0 GiB' in refusal(
+    assert 'these OSDs hold 120.0 GiB, but the others have 78.0 GiB' in refusal(
         Order('drain', ('osd.0', 'osd.4')), there)
     # 10 GiB of osd.0, and 10 GiB of osd.4 (which both rules use).
-    with pytest.raises(Refused, match='osd.1 would be 104 % full with its share of 120.0 GiB'):
+    with pytest.raises(Refused, match='osd.1 would be 104 % full with another 20.0 GiB'):
         must_fit_by_weight({0, 4}, there)
 
 
