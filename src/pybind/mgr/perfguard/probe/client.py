@@ -268,13 +268,21 @@ def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequ
         while not meeting.join(time.monotonic()):
             time.sleep(POLL_SECONDS)
     except (CannotJoin, Failed) as error:
+        _say_left_by_dead(meeting)
         raise BadArguments('cannot join %s: %s' % (args.join, error)) from None
     except KeyboardInterrupt:
+        _say_left_by_dead(meeting)
         meeting.leave('interrupted', time.monotonic())
         raise
     say('joined %s; %s writes the result' % (
         args.join, 'this process' if meeting.leads else meeting.first_host))
     return meeting
+
+
+def _say_left_by_dead(meeting: Meeting) -> None:
+    """Name the runs whose meeting this host has removed, and whose objects it does not remove."""
+    for dead_run in (*meeting.dead, *meeting.dead_of_other_jobs):
+        _say_left(dead_run, None)
 
 
 def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:

@@ -12,6 +12,7 @@ object, which names the first host's run: what was removed is not created again.
 """
 import contextlib
 import json
+import re
 import zlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
@@ -35,6 +36,8 @@ PLAN, GO, HOST_ENTRY = 'plan', 'go', 'host.'
 #: The name of the first host among the entries, before all others in order.
 FIRST = '0'
 MAX_HOSTS = 64
+#: The content of an object.
+_RUN = re.compile('0|[1-9][0-9]{0,18}')
 OTHER_JOBS = 'the first host measures other jobs, or has another version of perfguard'
 
 
@@ -189,8 +192,8 @@ class Meeting:
         if self._board.create(content, {
                 PLAN: json.dumps([content, encode(self._plan)]), GO: json.dumps(encode(Go())),
                 HOST_ENTRY + FIRST: json.dumps(encode(self._entry))}):
-            self._name, self._content, self._written_at = FIRST, content, now
-            self._refusal = ''
+            self._name, self._content, self._refusal = FIRST, content, ''
+            self._joined_at = self._written_at = now
             return True
         xattrs = self._board.read()
         if xattrs is None or PLAN not in xattrs:
@@ -327,7 +330,7 @@ class Meeting:
                 continue
             name = key[len(HOST_ENTRY):]
             # Who may write to the pool may write anything.
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 int(name, 16)
                 entry: HostEntry = decode(HostEntry, json.loads(value))
                 if self._entries.get(name) != entry:
@@ -340,7 +343,7 @@ class Meeting:
 def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
     """The run of the first host, and what it measures. Raises CannotJoin."""
     content, plan = _decoded(Tuple[str, MeetingPlan], xattrs, PLAN)
-    if not content.isdecimal():
+    if not _RUN.fullmatch(content):
         raise CannotJoin(OTHER_JOBS)
     return int(content), plan
 

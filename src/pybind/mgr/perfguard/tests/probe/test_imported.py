@@ -16,7 +16,7 @@ from perfguard.errors import Refused
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
-from perfguard.probe.meeting import Meeting
+from perfguard.probe.meeting import CannotJoin, Meeting
 from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
@@ -569,6 +569,22 @@ def test_objects_of_other_jobs_are_left_to_the_operator(
     assert together() == [0, 0] and len(TogetherChild.children) == 2
     assert ('objects left: unknown; remove them with --clean %d' % dead
             ) in capsys.readouterr().err
+
+
+def test_objects_of_dead_hosts_are_named_if_this_one_cannot_join(
+        together: Callable[..., List[int]], monkeypatch: Any, capsys: Any) -> None:
+    """The meeting that named them is gone by then."""
+    dead = client.FIRST_RUN + 7
+
+    def removes_a_dead_meeting(self: Meeting, now: float) -> bool:
+        self.dead, self.dead_of_other_jobs = (dead,), (dead + 1,)
+        raise CannotJoin('other jobs')
+
+    monkeypatch.setattr(Meeting, 'join', removes_a_dead_meeting)
+    assert set(together()) != {0} and not TogetherChild.children
+    err = capsys.readouterr().err
+    assert all('objects left: unknown; remove them with --clean %d\n' % run in err
+               for run in (dead, dead + 1))
 
 
 def test_damage_to_the_meeting_ends_the_probe_with_one_line(

@@ -288,7 +288,10 @@ OTHER_VERSION = 'the first host measures other jobs, or has another version of p
 @pytest.mark.parametrize('key, value', [
     *(('plan', value) for value in (
         '', '{', 'null', '7', '[]', '{}', '["1000", {"hosts": 3}]', '["x", ["digest", 3, 4]]',
-        '["1000", ["digest", 3, 4, 5]]', '[1000, ["digest", 3, 4]]', '[' * 50000)),
+        '["1000", ["digest", 3, 4, 5]]', '[1000, ["digest", 3, 4]]', '[' * 50000,
+        # Not what a host writes, so that the object could not be removed.
+        '["01000", ["digest", 3, 4]]', '["\u0663", ["digest", 3, 4]]',
+        '["%s", ["digest", 3, 4]]' % (5000 * '1'))),
     *(('go', value) for value in ('', '{', 'null', '7', '{}', '["1"]', '[-1, [], "", 0]')),
     *(('host.0', value) for value in ('', '{}', '["kvm0", 0, 0, "", 0]'))])
 def test_what_another_version_has_written_is_refused(key: str, value: str) -> None:
@@ -298,6 +301,24 @@ def test_what_another_version_has_written_is_refused(key: str, value: str) -> No
     other = world.add(5)
     world.run(TURN if key == 'host.0' else BEAT_SECONDS + TURN)
     assert (other.over, other.said) == (True, OTHER_VERSION)
+
+
+def test_an_entry_that_no_host_has_written_disturbs_nobody() -> None:
+    world = World(hosts=2)
+    world.pool.xattrs['host.7'] = 50000 * '['
+    world.add(2)
+    world.until_over()
+    assert {player.said for player in world.players} == {''}
+
+
+def test_hosts_wait_for_others_from_the_beginning_of_their_meeting() -> None:
+    """Not from when the first one has met a dead one."""
+    world = World(hosts=1)
+    world.run(5.0)
+    world.players[0].dead = True
+    world.add(1)
+    world.run(SILENT_SECONDS + 1.0)
+    assert JOIN_SECONDS - 1.0 <= world.until_over() <= JOIN_SECONDS + 5.0
 
 
 def test_a_meeting_without_an_attribute_is_refused() -> None:
