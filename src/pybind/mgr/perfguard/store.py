@@ -432,7 +432,7 @@ class Journal:
 
     def settled(self, now: float) -> bool:
         """Read back what was removed in the last turn, even if no command follows that requires
-        this, and what the mons did not have. Returns False if they still differ.
+        this, and what the mons did not have. Returns False if it was read, and is not as expected.
 
         After a failure, at intervals: each question waits for mons that do not answer.
         """
@@ -444,7 +444,8 @@ class Journal:
 
     def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
         """Note why this mgr must not send commands: the mons do not show it as the owner. `values`:
-        what they have. Writes its mark again unless another mgr may be active. Returns False."""
+        what they have. Writes its mark again, unless it had owned the journal and the mons did not
+        answer or show another owner. Returns False."""
         owner = values.get(OWNER)
         if self._owned and owner:
             self.fenced = True

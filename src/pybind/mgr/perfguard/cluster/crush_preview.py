@@ -235,8 +235,9 @@ class _Places:
         return places
 
     def _reweights(self) -> Iterator[str]:
-        """Arguments of crushtool: the reweights of OSDs that are out, or have another one than 1,
-        which it assumes. It multiplies by 65536 and cuts the fraction off, so all digits count."""
+        """Arguments of crushtool: the reweights of OSDs that are out, were removed, or have another
+        one than 1, which it assumes. It multiplies by 65536 and cuts the fraction off, so all
+        digits count."""
         for osd in self._osdmap.osds.values():
             if osd.reweight != 1.0:
                 yield from ('--weight', str(osd.id), repr(osd.reweight))

@@ -199,8 +199,8 @@ class PgSummary:
         self._trouble, self._serving = trouble, serving
 
     def by_osd(self, period: float) -> ByOsd:
-        """The summary, at most `period` old if there were changes; else older, so that readings
-        take a limited share of CPU time."""
+        """The summary, at most `period` old if there is more trouble or other OSDs serve; else
+        older, so that readings take a limited share of CPU time."""
         oldest_seconds = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
         valid_seconds = period if self._may_be_outdated else max(
             period, min(self.cost_seconds / TROUBLE_SHARE, oldest_seconds))

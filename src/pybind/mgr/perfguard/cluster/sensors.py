@@ -290,8 +290,8 @@ class Sensors:
 
     def _osd_counts(self, now: float, signals: Signals,
                     period: float) -> Optional[Mapping[int, PgCounts]]:
-        """PG counts by OSD; {} while all PGs are active+clean, None if there is no newer reading:
-        ceph-mgr iterates over all PGs for it."""
+        """PG counts by OSD; {} while all PGs are active+clean and none is deep-scrubbed, trimmed or
+        in trouble; None if there is no newer reading: ceph-mgr iterates over all PGs for it."""
         whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (
                 whole.deep_scrubbing or whole.snaptrim or urgent):

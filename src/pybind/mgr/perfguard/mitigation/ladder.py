@@ -189,7 +189,7 @@ class _Draft:
 
     @property
     def bad_lasts(self) -> bool:
-        """Whether it has been so for long enough to take a rung."""
+        """Whether movement may have caused trouble for long enough to take a rung."""
         since = self.state.bad_since
         return bool(since) and self.now - since >= self.policy.seconds
 

@@ -92,7 +92,8 @@ class Rescuing:
     def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, shutting_down: bool) -> None:
         """Run one turn: follow the present upmaps, plan new ones, and send what is due. `pinned`:
-        PGs that a campaign holds; `campaign`: one is active; `shutting_down`: perfguard is."""
+        PGs that a campaign holds; `campaign`: one is active; `shutting_down`: perfguard is to be
+        disabled."""
         self.remarks = ()
         self._prune(observation.now)
         if shutting_down:

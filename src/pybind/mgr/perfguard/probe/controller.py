@@ -489,8 +489,7 @@ class Probing:
             # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)
             run.end(FAILED, 'internal error: %r' % error)
-        # The clock may have been set back since.
-        if run.state != CLEANING or self._cleaning_since > observation.now:
+        if run.state != CLEANING:
             self._cleaning_since = observation.now
         if run.finished and self._may_write():
             self._finish(run, observation.now)

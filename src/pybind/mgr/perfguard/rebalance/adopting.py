@@ -299,7 +299,8 @@ class _PoolUpmaps:
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _why_no_pin(self, source: int, target: int) -> Optional[str]:
-        """Why a pair is not a pin; None: it keeps a shard away from an OSD that lacks PGs."""
+        """Why a pair is not a pin; None: it keeps a shard away from an OSD that lacks PGs, or on a
+        drained one."""
         ideal, pgs_now = self._balance.targets.ideal, self._balance.before
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):

@@ -125,7 +125,7 @@ class Tranches(NamedTuple):
     #: OSDs whose weights change.
     osds: AbstractSet[int]
     #: The mapping of all PGs with the weights from before the change; None: this is the first
-    #: tranche.
+    #: tranche, or it is not known.
     before: Optional[Future]
     #: The mapping of all PGs with all weights; None: this is the last tranche.
     ahead: Optional[Future]
@@ -267,7 +267,7 @@ class _PoolGoals:
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         #: Where CRUSH places PGs at the end of the change.
         self._raw_at_end = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
-        #: Where it placed them before the change; None: this is its first tranche.
+        #: Where it placed them before the change; None: this is its first tranche, or not known.
         self._raw_before = None if before is None else before.raws(ups)
         self._ahead = campaign.ahead
         #: The new sets of the PGs that move, and OSDs that are being emptied.

@@ -223,10 +223,10 @@ class WeightChange(Change):
         return replace(self, burst=min(fitting, len(self.chunk) - 1))
 
     def divided(self, pins: int, limit: int, weights: Mapping[int, float]) -> 'WeightChange':
-        """The change with a smaller tranche than the present one, which requires too many pins.
+        """The change with a smaller tranche than the present one.
 
-        `pins`: pins that the present one requires; `limit`: pins that a tranche may require;
-        `weights`: present CRUSH weights.
+        `pins`: PGs that the present one pins, or moves without a pin; `limit`: how many of them a
+        tranche may pin or move; `weights`: present CRUSH weights.
         """
         change = self
         if self.is_last:

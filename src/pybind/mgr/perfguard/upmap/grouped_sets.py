@@ -94,7 +94,8 @@ class GroupedSets:
         `earlier`: another rule that the sets obey as well."""
         self._groups, self._size, self._by_place = groups, pool.size, pool.local_groups
         self._domain, self._limits, self._earlier = domain, limits, earlier
-        #: Failure domains that may still be tried for this PG, and for all.
+        #: Failure domains, and combinations of shards that stay, that may still be tried for this
+        #: PG, and for all.
         self._tries_left, self._all_tries_left = 0, _ALL_TRIES
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._count = dict.fromkeys(self._weights, 0)
