@@ -230,6 +230,7 @@ class LiveRunner:
         if self._covering is not None:
             names |= self._covering.tests_of(
                 mutant.path, self._sources[mutant.path].decode(), place.lines)
+            names |= self._new_tests(mutant, self._covering)
         path = self._broken.directory / mutant.path
         path.write_text(source)
         ran = 0
@@ -249,6 +250,11 @@ class LiveRunner:
         finally:
             path.write_bytes(self._sources[mutant.path])
         return Fate(None, time.monotonic() - begin, ran) if ran and IMPORT not in names else None
+
+    def _new_tests(self, mutant: Mutant, covering: Covering) -> Set[str]:
+        """The tests that were written since the coverage was recorded, and import the file."""
+        files = {reach.path for reach in importing_tests(mutant.path, self._importers)}
+        return {name for name in self._names - covering.tests if name.split('::')[0] in files}
 
     def _ordered(self, mutant: Mutant, names: Set[str]) -> List[Test]:
         """Those tests first that are likely to notice in little time, as many as usually take the

@@ -28,6 +28,8 @@ class Covering:
             _, mark, name = path.partition(package)
             if mark:
                 self._paths[package + name] = path
+        #: The tests that were recorded.
+        self.tests = frozenset(_test_of(context) for context in self._data.measured_contexts())
         self._known: Dict[str, Dict[int, List[str]]] = {}
         self._lines: Dict[Tuple[str, str], List[int]] = {}
 
@@ -49,7 +51,7 @@ class Covering:
         return frozenset(tests)
 
     def _contexts(self, name: str, line: int) -> Set[str]:
-        return {context.rpartition('|')[0] for context in self._known[name].get(line, ())}
+        return {_test_of(context) for context in self._known[name].get(line, ())}
 
     def _recorded_lines(self, name: str, source: str) -> List[int]:
         """For each line of `source`, from 1, that of the file that was recorded; 0: it is new."""
@@ -64,3 +66,8 @@ class Covering:
                     lines[block.b + offset] = block.a + offset
             self._lines[key] = lines
         return self._lines[key]
+
+
+def _test_of(context: str) -> str:
+    """Contexts are node IDs with the phase of the test, as in "test_a.py::test_b|run"."""
+    return context.rpartition('|')[0]

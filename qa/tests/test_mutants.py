@@ -273,6 +273,21 @@ def test_tests_that_run_the_line_judge_a_mutant(live: LiveRunner) -> None:
     assert set(fates.pop('shifted 16')) == {'test_shifted[1]'} and not fates
 
 
+def test_tests_that_are_newer_than_the_coverage_run_as_well(
+        tmp_path: Path, live: LiveRunner) -> None:
+    path = 'src/pybind/mgr/perfguard/a.py'
+    covering = Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/')
+    assert {name.rpartition('::')[2] for name in covering.tests} == {
+        '', 'test_always_fails', 'test_value', 'test_ends', 'test_shifted[1]', 'test_shifted[2]'}
+    unused, = [mutant for mutant in mutants_of(path, LIVE['a.py'])
+               if place_of(mutant, LIVE['a.py']).function == 'unused' and mutant.text == b'2']
+    assert live.run(unused) is None
+    covering.tests -= {name for name in covering.tests if name.endswith('test_value')}
+    setattr(live, '_covering', covering)
+    fate = live.run(unused)
+    assert fate is not None and (fate.killer, fate.tests) == (None, 1)
+
+
 def test_a_file_that_has_changed_since_its_coverage(tmp_path: Path, live: LiveRunner) -> None:
     covering = Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/')
     path = 'src/pybind/mgr/perfguard/a.py'
