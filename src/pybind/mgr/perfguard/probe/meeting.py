@@ -14,7 +14,8 @@ import contextlib
 import json
 import re
 import zlib
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import (Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Type,
+                    TypeVar)
 
 from ..codec import decode, encode
 from ..errors import PerfguardError
@@ -38,6 +39,7 @@ FIRST = '0'
 MAX_HOSTS = 64
 #: The content of an object.
 _RUN = re.compile('0|[1-9][0-9]{0,18}')
+_Value = TypeVar('_Value')
 OTHER_JOBS = 'the first host measures other jobs, or has another version of perfguard'
 
 
@@ -74,6 +76,13 @@ class MeetingPlan(NamedTuple):
     hosts: int
     #: Number of measurements.
     steps: int
+
+
+class _Headline(NamedTuple):
+    """The value of PLAN."""
+    #: The content of the object.
+    content: str
+    plan: MeetingPlan
 
 
 class HostEntry(NamedTuple):
@@ -190,7 +199,8 @@ class Meeting:
         content = '%d' % self._run
         self._entries, self._changed_at = {}, {}
         if self._board.create(content, {
-                PLAN: json.dumps([content, encode(self._plan)]), GO: json.dumps(encode(Go())),
+                PLAN: json.dumps(encode(_Headline(content, self._plan))),
+                GO: json.dumps(encode(Go())),
                 HOST_ENTRY + FIRST: json.dumps(encode(self._entry))}):
             self._name, self._content, self._refusal = FIRST, content, ''
             self._joined_at = self._written_at = now
@@ -342,7 +352,7 @@ class Meeting:
 
 def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
     """The run of the first host, and what it measures. Raises CannotJoin."""
-    content, plan = _decoded(Tuple[str, MeetingPlan], xattrs, PLAN)
+    content, plan = _decoded(_Headline, xattrs, PLAN)
     if not _RUN.fullmatch(content):
         raise CannotJoin(OTHER_JOBS)
     return int(content), plan
@@ -350,17 +360,17 @@ def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
 
 def _go_of(xattrs: Mapping[str, str]) -> Go:
     """Raises CannotJoin."""
-    go: Go = _decoded(Go, xattrs, GO)
-    return go
+    return _decoded(Go, xattrs, GO)
 
 
-def _decoded(kind: Any, xattrs: Mapping[str, str], key: str) -> Any:
+def _decoded(kind: Type[_Value], xattrs: Mapping[str, str], key: str) -> _Value:
     """The value that a host has written. Raises CannotJoin: its version has other fields, or who
     may write to the pool has written something else."""
     try:
-        return decode(kind, json.loads(xattrs[key]))
+        value: _Value = decode(kind, json.loads(xattrs[key]))
     except (LookupError, ValueError, RecursionError):
         raise CannotJoin(OTHER_JOBS) from None
+    return value
 
 
 def _refusal(theirs: MeetingPlan, ours: MeetingPlan) -> str:

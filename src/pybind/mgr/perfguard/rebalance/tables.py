@@ -491,7 +491,7 @@ def _order_moves(data: Json) -> List[Tuple[str, str]]:
 
 
 def growth(data: Json) -> str:
-    """The result of "expand --what-if" as text: an expansion by hosts that are not there."""
+    """The effects of an expansion by hosts that are not there yet (--what-if), as text."""
     new = data['what_if']
     moved = data['balanced'] or data
     rows = [('new OSDs', '%d of %s in %s below %s%s, CRUSH weight %.5g' % (
