@@ -95,9 +95,9 @@ class Draft:
             pgid for pgid in forgotten if pgid in self.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
-        """The record with its `earlier` entry: that of the record which it replaces, if that is in
-        force, or may be since the mons may have it in their queue. This mgr may end before it sends
-        the new one."""
+        """The record with `earlier`: the entry of the record that it replaces, if that is in force,
+        or may still be as the mons may have it in their queue. It matters if this mgr fails before
+        it sends the new entry."""
         old, present = self.pins.get(pgid), self.seen.osdmap.entry(pgid)
         earlier: Optional[UpmapEntry] = None
         if old is not None and present != pin.entry:
@@ -150,14 +150,14 @@ class Draft:
     def in_transition(self) -> int:
         """The number of PGs between two intervals, without unreported PGs of pools that the
         campaign does not touch: these may remain so, for example if their OSDs are lost."""
-        counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
+        counts, counts_by_pool = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
         pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.seen.osdmap.pg_temp)
         pool_ids = {*self.pins.pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
-        if not pool_ids <= pools.keys():
+        if not pool_ids <= counts_by_pool.keys():
             return counts.in_transition
-        unreported = sum(pools[pool].unreported for pool in pool_ids)
+        unreported = sum(counts_by_pool[pool].unreported for pool in pool_ids)
         return counts.in_transition - max(0, counts.unreported - unreported)
 
     def has_peered(self, since: float) -> bool:

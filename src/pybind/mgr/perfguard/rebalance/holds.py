@@ -53,17 +53,17 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     may be switched off now; later, others may have switched them on. `mon`: options that the mons
     must have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all. With
     `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
-    false when that is complete.
+    empty when that is complete.
     """
-    flags = _flag(holds, settings, norebalance)
-    options = _balancer(flags.holds, settings, quiet, begin)
+    flag = _flag(holds, settings, norebalance)
+    balancer = _balancer(flag.holds, settings, quiet, begin)
     quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
-    autoscale = _autoscale(options.holds, settings.osdmap, quiet_pools if quiet else frozenset(),
+    autoscale = _autoscale(balancer.holds, settings.osdmap, quiet_pools if quiet else frozenset(),
                            begin)
     holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(holds_after,
-                      flags.actions + options.actions + autoscale.actions + tuple(actions),
-                      flags.notices + options.notices + autoscale.notices + tuple(notices))
+                      flag.actions + balancer.actions + autoscale.actions + tuple(actions),
+                      flag.notices + balancer.notices + autoscale.notices + tuple(notices))
 
 
 def blocked_since(before: float, counts: PgCounts, now: float) -> float:
@@ -121,11 +121,11 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
     return Reconciled(holds, (SetFlag(NOREBALANCE, wanted),) if step.send else ())
 
 
-def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
+def _balancer(holds: Holds, settings: Settings, must_be_off: bool, begin: bool) -> Reconciled:
     """One step towards the balancer being off, or given back. `begin`: it may be borrowed now."""
     held = holds.held.get(BALANCER)
     active = settings.balancer_active
-    if wanted:
+    if must_be_off:
         if BALANCER in holds.given_up:
             return Reconciled(holds)
         if held is None:
@@ -158,7 +158,7 @@ def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
     """The value of the balancer to compare with the borrowed one, as `hold` does.
 
     Only the value in force shows that the balancer is off. As long as that was not seen, or while
-    it is given back, the value in force may be an old one: then the entry in the database tells
+    it is given back, the value in force may be an old one: then the entry in the database shows
     whether others have set it. If the entry is ours, or was not read, the result is the value that
     was found, for which `hold` sends the command again.
     """
@@ -177,13 +177,13 @@ def _switched_on_by_others(holds: Holds) -> Reconciled:
         ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))
 
 
-def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bool) -> Reconciled:
-    """One step towards the autoscaler being off for the pools `wanted`, and given back for
-    others."""
+def _autoscale(holds: Holds, osdmap: OsdMap, off: AbstractSet[int], begin: bool) -> Reconciled:
+    """One step towards the autoscaler being off for the pools `off`, and given back for others.
+    `begin`: it may be borrowed now."""
     actions: List[Action] = []
     notices: List[str] = []
     for pool in osdmap.pools.values():
-        if pool.id not in wanted:
+        if pool.id not in off:
             continue
         key = AUTOSCALE + str(pool.id)
         if key not in holds.held:
@@ -204,7 +204,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
         key = AUTOSCALE + str(pool_id)
         if pool_id not in osdmap.pools:
             holds = holds.put(key, None)  # nothing is given back to a removed pool
-        elif pool_id not in wanted:
+        elif pool_id not in off:
             pool = osdmap.pools[pool_id]
             step = give_back(held, pool.autoscale_mode)
             holds = holds.put(key, step.held)
@@ -231,8 +231,8 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
 def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
                   pools: Optional[AbstractSet[int]] = None) -> bool:
-    """Whether the flag, the balancer and the autoscaler are as they must be. Options of the mons
-    and the OSDs do not count."""
+    """Whether the flag, the balancer and the autoscaler are as they must be, with the arguments of
+    `reconcile`. Options of the mons and the OSDs do not count."""
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and not holds.gave_up_flag:
         return False
@@ -379,15 +379,17 @@ def option_text(name: str) -> str:
 
 def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, options: Options,
                          has_requests: bool) -> bool:
-    """Whether settings are about to be borrowed or given back. `pinned`: pins of the campaign are
-    left; `has_requests`: operators have requests."""
+    """Whether the configuration database must be read in this turn, as settings are about to be
+    borrowed or given back. `pinned`: pins of the campaign are left; `has_requests`: operators have
+    requests."""
     if campaign.active and not campaign.holds.prepared:
         return True
+    # Without it (stored=None), a wanted option that is not borrowed counts as not settled.
     mon = wanted_mon_options(campaign, options, osdmap)
     if campaign.phase is Phase.PREPARED:
-        return not mon_options_settled(campaign.holds, None, mon)
+        return not mon_options_settled(campaign.holds, stored=None, wanted=mon)
     if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
-                            or not mon_options_settled(campaign.holds, None, mon)):
+                            or not mon_options_settled(campaign.holds, stored=None, wanted=mon)):
         return True
     giving_back = campaign.phase is Phase.ABORTING or (
         campaign.phase is Phase.FINISHING and not campaign.flights.in_flight) or (

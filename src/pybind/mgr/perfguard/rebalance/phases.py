@@ -109,6 +109,7 @@ def _count_turn(draft: Draft) -> Draft:
     total = _size_of_campaign(draft) if campaign.active \
         else campaign.progress.released + campaign.kept_now
     progress = campaign.progress.turn(draft.now, epoch, total, _limits(draft))
+    # `excused`: when announced maintenance last was the reason; such a campaign is not stalled.
     return draft.set(progress=replace(progress, excused=draft.now)) \
         if _is_excused(draft) else draft.set(progress=progress)
 
@@ -118,6 +119,8 @@ def _account(before: Campaign, draft: Draft) -> Draft:
     `before`: the campaign from before the turn."""
     campaign, observation = draft.campaign, draft.seen
     clients = observation.clients
+    # `troubled`: when something besides movement last may have slowed operations, such as an OSD
+    # whose report was late (`silent`).
     if not before.active:
         # With seconds, each turn would change the ended campaign, and write its history.
         return draft.set(bill=campaign.bill.borrowing(before.holds, campaign.holds, 0.0))
@@ -155,10 +158,10 @@ def _limits(draft: Draft) -> Limits:
     if not campaign.active:
         return progress.limits
     flights = campaign.flights.in_flight
-    pinned_flights = sum(1 for flight in flights.values() if flight.pin is not None)
+    still_pinned = draft.pin_count - sum(flight.pin is not None for flight in flights.values())
     code = limit_of(draft.reasons, campaign.phase is Phase.RELEASING, len(flights),
                     limit(campaign.pace, draft.options).caps.pgs, caps(draft.options).pgs,
-                    draft.pin_count - pinned_flights)
+                    still_pinned)
     return charge(progress.limits, code, draft.now - (progress.turned or draft.now))
 
 
@@ -166,13 +169,15 @@ def _size_of_campaign(draft: Draft) -> int:
     """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
     or lower the number."""
     campaign = draft.campaign
-    adopted = sum(1 for flight in campaign.flights.in_flight.values() if flight.pin is None)
-    return campaign.progress.released + campaign.progress.kept + draft.pin_count + adopted
+    # Those that were released keep the records of their pins until they arrive.
+    never_pinned = sum(1 for flight in campaign.flights.in_flight.values() if flight.pin is None)
+    return campaign.progress.released + campaign.progress.kept + draft.pin_count + never_pinned
 
 
 def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
                      pools: Optional[AbstractSet[int]] = None) -> Draft:
-    """One step towards the settings of the phase; `in_force` of the draft: the cluster has them.
+    """One step towards the settings of the phase; `in_force` of the draft: the cluster has them,
+    and norebalance does not give way.
 
     `norebalance`: it must be set, unless it gives way to recovery. `quiet`: balancer and autoscaler
     must be off, the latter for `pools` only (None: all), and options of mons and OSDs may be
@@ -187,8 +192,8 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
     campaign, settings = draft.campaign, draft.seen.settings
     # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(campaign, draft.options, draft.seen.osdmap) if quiet else {}
-    step = reconcile(campaign.holds, settings, norebalance, quiet, not campaign.holds.prepared, mon,
-                     pools)
+    step = reconcile(campaign.holds, settings, norebalance, quiet,
+                     begin=not campaign.holds.prepared, mon=mon, pools=pools)
     draft = draft.set(holds=step.holds).send(*step.actions)
     for notice in step.notices:
         draft = draft.event('settings', notice)
@@ -242,9 +247,11 @@ def _yields_to_evacuation(draft: Draft) -> bool:
     set.
 
     Not for the moment in which pins are sent, or PGs are pinned back. Nor if the operator has
-    paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
+    paused the campaign, or if too many other PGs cannot be pinned: they would all move at once. Nor
+    if others have cleared it: `reconcile` would forget that, and set the flag again later.
     """
     campaign = draft.campaign
+    # PGs that are pinned only after their recovery (`awaited`) do not count.
     is_pinning = draft.to_pin > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
         or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
@@ -255,9 +262,12 @@ def _yields_to_evacuation(draft: Draft) -> bool:
 
 
 def _to_pin_back(draft: Draft) -> AbstractSet[str]:
-    """PGs in flight that are to be pinned back once norebalance is in force: those that the
-    observation names. During a long pause in which the mons keep OSDMaps, and if movement is halted
-    while an evacuation keeps norebalance from stopping it: all that were pinned."""
+    """PGs in flight that are to be pinned back once norebalance is in force: usually those that the
+    mitigation names.
+
+    All that were pinned and do not leave an OSD to be emptied, if a long pause keeps the mons from
+    trimming OSDMaps, or if movement is halted and an evacuation keeps norebalance cleared.
+    """
     campaign, evacuation = draft.campaign, draft.seen.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
@@ -273,7 +283,7 @@ def _keeps_maps(draft: Draft) -> bool:
     """Whether the mons cannot trim OSDMaps because a long pause keeps PGs in flight unclean."""
     is_long = draft.now - draft.campaign.orders.paused_at >= LONG_PAUSE_SECONDS
     return is_long and bool(draft.campaign.flights.in_flight) and not others_degraded(draft) \
-        and bool(maps_to_trim(draft, False))
+        and bool(maps_to_trim(draft, degraded=False))
 
 
 def _report_evacuation(draft: Draft) -> Draft:
@@ -297,6 +307,7 @@ def _report_evacuation(draft: Draft) -> Draft:
 def _accept_own_crush(draft: Draft) -> Draft:
     """If the operator makes the change of CRUSH: attribute all changes to the campaign until the
     PGs are pinned."""
+    # crush.version: at the beginning; crush.own: the last one attributed to the campaign.
     campaign, version = draft.campaign, draft.seen.crush_version
     if campaign.change is None and version != campaign.crush.version:
         draft = _note_emptied(draft)
@@ -320,6 +331,7 @@ def _note_emptied(draft: Draft) -> Draft:
 def _prepared(draft: Draft) -> Draft:
     """One turn of PREPARED: wait for the settings, then for the CRUSH change."""
     draft = _accept_own_crush(draft)
+    # While an OSD is down, it cannot be found out again that a PG has nowhere to move.
     draft = _forget_unpinnable_except(draft, _still_incomplete(draft))
     draft = _borrow_settings(draft, norebalance=True)
     if draft.in_force:
@@ -352,10 +364,11 @@ def _may_move(draft: Draft, pgid: str) -> bool:
 
 
 def _pinning(draft: Draft) -> Draft:
-    """One turn of PINNING: pin what is remapped, or carry out the change of the campaign so that
-    nothing is; PINNED once that is done."""
+    """One turn of PINNING: pin the PGs that are remapped, or carry out the change of the campaign
+    in such a way that no PG becomes remapped; then enter PINNED."""
     change = draft.campaign.change
     joining = change is not None and change.stage is not ChangeStage.LANDED
+    # 'auto': the campaign began after the change, so the CRUSH map from before is unknown.
     if draft.campaign.origin.trigger != 'auto':
         draft = _accept_own_crush(draft)
     if not joining:
@@ -458,10 +471,10 @@ def _releasing(draft: Draft) -> Draft:
     degraded = others_degraded(draft)
     draft = set_copying(draft, pace_before, degraded)
     obstacles = _obstacles(draft, degraded)
-    draft = replace(draft, stops=obstacles.partial)
+    draft = replace(draft, stops=obstacles.partial_stops)
     # PGs without pins are released by clearing norebalance, others by removing their pins.
     keeps_loose = bool(obstacles.loose and (
-        obstacles.stops or obstacles.shut or _confirming(draft)))
+        obstacles.stops or obstacles.may_not_begin or _confirming(draft)))
     norebalance = (draft.campaign.orders.paused or unguarded or draft.campaign.pace.halted
                    or keeps_loose) and not _yields_to_evacuation(draft)
     if not norebalance:
@@ -483,6 +496,7 @@ def _releasing(draft: Draft) -> Draft:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
     if not draft.seen.goals_fit:
         return draft.report(_NO_GOALS)
+    # A rollback in tranches keeps its pins until the last one, so that no PG moves twice.
     return _complete(draft) if draft.campaign.keeps_pins \
         else draft.then(keep_stayers, release_more, _complete)
 
@@ -494,7 +508,7 @@ def _complete(draft: Draft) -> Draft:
         return draft
     unclean = _unclean(draft)
     draft = draft.report(*unclean.reasons)
-    if not unclean.over:
+    if not unclean.wait_is_over:
         return draft
     if draft.campaign.moving_first:
         return draft.enter(Phase.PINNING, 'all PGs are where the change places them')
@@ -548,34 +562,35 @@ class _Obstacles(NamedTuple):
     #: Moves of PGs without pins, as of loose_moves.
     loose: Mapping[str, Move]
     #: Stop conditions of releases that touch certain OSDs or pools.
-    partial: Tuple[Stop, ...]
+    partial_stops: Tuple[Stop, ...]
     #: Stop conditions of all releases.
     stops: Tuple[Reason, ...]
-    #: Reasons why none may begin now, while those in flight continue.
-    shut: Tuple[Reason, ...]
+    #: Reasons why no release may begin now, while PGs in flight continue to move.
+    may_not_begin: Tuple[Reason, ...]
 
 
 def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     """What prevents releases now: for all PGs, or only for those on some OSDs and pools.
     `degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
-    wide, partial = spread(stops_of(draft), flight_osds(draft.campaign))
-    partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
-    mon_disk = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
-    stops = [stop.reason for stop in wide if stop.reason not in mon_disk]
+    general_stops, partial_stops = spread(stops_of(draft), flight_osds(draft.campaign))
+    partial_stops = [*partial_stops, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
+    mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
+    stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:
         stops.append(Reason(Code.HALTED, 'all movement is halted until client latency is back '
                             'within its limit: %s' % draft.campaign.pace.why))
-    stops += stopped_moves(draft, loose, partial) + _osds_arriving(draft)
-    # The mons do not trim OSDMaps while norebalance keeps PGs remapped, so these must move.
-    trimming = [] if loose else mon_disk + maps_to_trim(draft, degraded)
-    return _Obstacles(loose, tuple(partial), tuple(stops),
-                      (*out_of_hours(draft), *trimming))
+    stops += stopped_moves(draft, loose, partial_stops) + _osds_arriving(draft)
+    # The mons trim OSDMaps only while all PGs are clean: PGs in flight must arrive, and those that
+    # only norebalance keeps in place must move.
+    untrimmed = [] if loose else mon_disk + maps_to_trim(draft, degraded)
+    return _Obstacles(loose, tuple(partial_stops), tuple(stops),
+                      may_not_begin=(*out_of_hours(draft), *untrimmed))
 
 
-def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
+def _none_may_begin(draft: Draft, obstacles: _Obstacles) -> bool:
     """Whether PGs are left to be released, and none may be now."""
-    return bool(obstacles.shut and (obstacles.loose or any(
+    return bool(obstacles.may_not_begin and (obstacles.loose or any(
         pgid not in draft.campaign.flights.in_flight for pgid in draft.pins)))
 
 
@@ -587,12 +602,13 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
             % _pause_left(draft)).report(*obstacles.stops)
     if obstacles.stops:
         if draft.campaign.phase is Phase.RELEASING:
+            # Releases resume with half of the limit.
             draft = draft.set(pace=stopped(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
             progress=replace(draft.campaign.progress, stopped=draft.now)).report(*obstacles.stops)
-    if _is_shut(draft, obstacles):
-        return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.shut))).report(
-            *obstacles.shut)
+    if _none_may_begin(draft, obstacles):
+        return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.may_not_begin))).report(
+            *obstacles.may_not_begin)
     if _confirming(draft):
         return draft.because(Code.CONFIRMING,
                              'waiting one report to confirm that the stop condition has cleared')
@@ -625,13 +641,14 @@ def _confirming(draft: Draft) -> bool:
 class _Unclean(NamedTuple):
     """What the end of releases waits for."""
     #: All PGs have reported that they are in place, or have had enough time for it.
-    over: bool
+    wait_is_over: bool
     reasons: Tuple[Reason, ...] = ()
 
 
 def _unclean(draft: Draft) -> _Unclean:
     """Whether the campaign waits for PGs to become clean, or has waited long enough."""
     counts, campaign = draft.seen.signals.counts, draft.campaign
+    # PGs that have nowhere to move (`staying`) or leave OSDs to be emptied remain remapped.
     unclean = counts.in_transition + max(
         0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
     idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
@@ -658,7 +675,7 @@ def _finishing(draft: Draft) -> Draft:
     draft = draft.report(*unclean.reasons)
     if _must_tidy(draft):
         return draft.report(_TIDYING)
-    return _end(draft, Phase.DONE) if unclean.over else draft
+    return _end(draft, Phase.DONE) if unclean.wait_is_over else draft
 
 
 def _must_tidy(draft: Draft) -> bool:
@@ -672,7 +689,7 @@ def _hand_over(draft: Draft) -> Draft:
     draft = _forget_balance_moves(draft)
     draft = keep(draft, [pgid for pgid in draft.pins
                          if pgid not in draft.campaign.flights.in_flight
-                         and pgid not in draft.unpins], None)
+                         and pgid not in draft.unpins], mark=None)
     return draft.set(pinning=replace(draft.campaign.pinning, sent={}))
 
 
@@ -708,6 +725,7 @@ def _aborting(draft: Draft) -> Draft:
     draft = _keep_settings(draft, unpinned)
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
+    # The decision depends on what is in force of the change; `drop_refused` drops the rest.
     draft = drop_refused(draft)
     held = _awaits_decision(draft, unpinned)
     if not held and _must_tidy(draft):
@@ -790,7 +808,7 @@ def of_last_step(draft: Draft) -> List[str]:
     until the operator decides. They are as few as may be in flight, and arrive."""
     observation = draft.seen
     if not is_divisible(draft.campaign, observation.crush):
-        return []
+        return []  # the change does not come in tranches
     pgids = [pgid for pgid in observation.osdmap.pg_temp
              for pool in [draft.pool(pgid)] if pool is not None
              and not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)
@@ -800,7 +818,8 @@ def of_last_step(draft: Draft) -> List[str]:
 
 def _accept_last_step(draft: Draft) -> Draft:
     """Accept that the PGs of the last step move without a pin, now and if the campaign is resumed
-    before they have arrived: once they were in flight, they no longer counted as accepted."""
+    before they have arrived. An earlier acceptance has ended once PGs were taken into flight
+    (adopt_unpinnable)."""
     orders = draft.campaign.orders
     return draft.set(orders=replace(orders, accepted_unpinnable=max(
         orders.accepted_unpinnable, len(of_last_step(draft)))))
@@ -838,7 +857,7 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     evacuation.
     """
     pinned = {pgid for pgid in (*draft.pins, *draft.new_pins) if pgid not in draft.unpins}
-    draft = draft.set(left=draft.pin_count)
+    draft = draft.set(left=draft.pin_count)  # pins that remain until the decision
     return _borrow_settings(draft, norebalance=bool(unpinned) and not _yields_to_evacuation(draft),
                             quiet=_awaits_decision(draft, unpinned),
                             pools={*map(pool_of, pinned), *_begun_pools(draft)})
@@ -881,6 +900,7 @@ def _end(draft: Draft, phase: Phase) -> Draft:
         pgs(campaign.progress.released), campaign.kept_now, _left_tiny(draft),
         _parts_text(campaign)))
     draft = draft.set(ended=draft.now, orders=campaign.orders.over())
+    # A held campaign keeps settings borrowed, and leaves those alone that others have changed.
     return draft if campaign.held else draft.set(holds=campaign.holds.with_nothing_given_up())
 
 
