@@ -63,17 +63,18 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
     if flight.pin is not None and flight.entry != flight.pin.found:
-        # A rollback restores the other entry.
+        # A rollback restores `found`.
         draft = note_ahead(draft, {pgid: Led(flight.pin.found, flight.entry)})
     return draft.forget_pins([pgid]).set(progress=draft.campaign.progress.landed(1, flight.bytes))
 
 
 def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
-    """Note PGs whose upmap is no longer the one from before the change, so that a rollback leads
-    them back: a later tranche or the balance requires another, or the mons have dropped it."""
+    """Note PGs that have another upmap than before the change, so that a rollback leads them back.
+    A later tranche or the balance requires the other one, or the mons have dropped the first."""
     change = draft.campaign.change
     if change is None or change.moves_first:
         return draft  # upmaps of PGs that move first are removed with the change
+    # Of several such changes, a rollback undoes all.
     from_first = {pgid: replace(led, before=change.ahead.get(pgid, led).before)
                   for pgid, led in upmaps.items()}
     return draft.set(change=replace(change, ahead={**change.ahead, **from_first}))
@@ -96,12 +97,12 @@ def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]
     """Note the flights that are left, and the progress since the last turn."""
     campaign = draft.campaign
     passed = _counted_seconds(before, draft.now)
-    moving = before.flights.in_flight or before.phase is Phase.RELEASING
+    may_arrive = before.flights.in_flight or before.phase is Phase.RELEASING
     # Time without releases also counts for the remaining time; the hours outside the time window do
     # not, since they are known.
-    time_counts = moving or (before.phase is Phase.HOLDING
-                             and before.progress.limits.now != Code.WINDOW_CLOSED)
-    progress = campaign.progress.timed(passed if moving else 0.0, advance(
+    time_counts = may_arrive or (before.phase is Phase.HOLDING
+                                 and before.progress.limits.now != Code.WINDOW_CLOSED)
+    progress = campaign.progress.timed(passed if may_arrive else 0.0, advance(
         before.progress.arrivals, passed if time_counts else 0.0,
         campaign.progress.bytes_done - before.progress.bytes_done,
         len(before.flights.in_flight)))
@@ -155,7 +156,7 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
         flight = replace(flight, seen_remapped=flight.seen_remapped or not flight.primed
                          or _has_led(draft, pgid, flight.primed))
         if not flight.targets:
-            flight = _charged(draft, pgid, flight)
+            flight = _with_known_targets(draft, pgid, flight)
     return draft, flight
 
 
@@ -166,7 +167,7 @@ def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
     return place is not None and place.primary in osds and osds[place.primary].up_thru > epoch
 
 
-def _charged(draft: Draft, pgid: str, flight: Flight) -> Flight:
+def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
     """The flight with what it moves, for a PG whose targets were not known before its release: they
     count for the limits from now on."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
@@ -190,6 +191,7 @@ def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     patience = draft.options.readback_timeout if still_pinned else RELEASE_SETTLE_SECONDS
     if draft.now - flight.since <= patience:
         return draft, flight
+    # Sent twice in vain: the mons do not keep the goal.
     if flight.sent > 1 and flight.entry != flight.pin.before:
         return _fall_back(draft, pgid, flight, flight.pin)
     if not still_pinned and flight.sent > 1:
@@ -281,9 +283,9 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     arrived meanwhile would move again.
     """
     campaign = draft.campaign
-    back = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
-            if (only is None or pgid in only) and not _may_have_arrived(draft, pgid, flight)}
-    if not back:
+    to_pin_back = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
+                   if (only is None or pgid in only) and not _may_have_arrived(draft, pgid, flight)}
+    if not to_pin_back:
         return draft
     pins: Dict[str, PinRecord] = {}
     recalled = {pgid for pgid in campaign.flights.recalled if draft.pin_of(pgid) is not None}
@@ -291,9 +293,9 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     forgotten: List[str] = []
     stuck: List[str] = []
     foreign: List[str] = []
-    for pgid, flight in back.items():
+    for pgid, flight in to_pin_back.items():
         if flight.pin is None:
-            continue
+            continue  # it was never pinned: pin_remapped decides on it
         pin = _way_back(draft, pgid, flight.pin)
         if _is_led_by_others(draft, pgid, flight):
             # Without its record the PG is like any remapped one: pin_remapped notes the upmap of
@@ -314,7 +316,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *stuck, *foreign])
                       .send(*actions), pins, foreign, stuck)
     remaining = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
-                 if pgid not in back}
+                 if pgid not in to_pin_back}
     return draft.set(flights=replace(
         campaign.flights, in_flight=remaining, recalled=tuple(sorted(recalled))),
                      pinning=campaign.pinning.sending(pins, draft.now),

@@ -52,8 +52,9 @@ def audit(draft: Draft) -> Draft:
 
 
 def _confirm(draft: Draft) -> Draft:
-    """Read back the pins that were sent. Those that the OSDMap does not show in time are sent
-    again, given up, or left to others who have set another upmap."""
+    """Read back the pins that were sent, some of them as a trial whether the mons keep them
+    (`_tried_pin`). Those that the OSDMap does not show in time are sent again, given up, or left to
+    others who have set another upmap."""
     unconfirmed: Dict[str, Sent] = {}
     for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
@@ -89,8 +90,8 @@ def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
 
 
 def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft:
-    """Forget a pin that is needless or was replaced by others; not as long as pairs of a needless
-    one are in the OSDMap."""
+    """Forget a pin that is needless or was replaced by others. Of a needless one, what the OSDMap
+    still contains remains recorded."""
     if not _is_needless(draft, pgid, pin):
         return draft.forget_pins([pgid]).event(
             'pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
@@ -103,7 +104,7 @@ def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft
 def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """Send a pin again. It may never have been sent: this mgr may have taken over from one that
     failed before. Or the mons dropped it because CRUSH places the PG elsewhere by now."""
-    decision = pin_decision(draft, pgid, pin.entry)
+    decision = pin_decision(draft, pgid, sent=pin.entry)
     if decision.reason:
         return draft.send(SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid)))
     return _carried_out(draft, [decision])
@@ -112,7 +113,7 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
 def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """Give up a pin that the mons do not keep although it was sent several times: they return 0,
     and their own clean-up removes it. The PG gets the entry to which a release leads, and counts as
-    unpinnable; that of an evacuation may move to where CRUSH places it."""
+    unpinnable; if it leaves an OSD that is to be emptied, it may move to where CRUSH places it."""
     campaign = draft.campaign
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
@@ -172,7 +173,8 @@ def _find_lost(draft: Draft) -> Draft:
 
 
 def _forget_purged(draft: Draft) -> Draft:
-    """Remove purged OSDs from the entries to which releases lead: the mons would refuse them."""
+    """Remove purged OSDs from the entries that a release (`before`, `goal`) or a rollback (`was`)
+    sets: the mons would refuse them."""
     osds = draft.seen.osdmap.osds
     changed: Dict[str, PinRecord] = {}
     for pgid in draft.pins.leading_elsewhere(osds):
@@ -223,9 +225,9 @@ def pin_remapped(draft: Draft) -> Draft:
                                       draft.pin_count + len(decisions) + later, draft.options,
                                       draft.seen.osdmap, draft.pin_count)))
     if crush_version != draft.campaign.pinning.refused_crush:
-        draft = draft.set(pinning=replace(
-            draft.campaign.pinning, refused_crush=crush_version))
-    # A PG that arrives before norebalance is in force would move back to its pin.
+        draft = draft.set(pinning=replace(draft.campaign.pinning, refused_crush=crush_version))
+    # A PG that arrives before norebalance is in force would move back to its pin. While norebalance
+    # gives way to recovery, PGs without a pin move, so they are pinned nevertheless.
     if is_still(draft) or gives_way(draft.campaign.holds.blocked, draft.now):
         draft = _pin(draft, decisions)
     else:
@@ -257,7 +259,7 @@ def _plan_pins(draft: Draft) -> _PinPlan:
     let_go: Set[str] = set()
     if not other_crush:
         let_go.update(campaign.pinning.let_go & draft.seen.evacuation.keys())
-    later = 0
+    later = 0  # PGs that are left for later turns
     for pgid in draft.seen.osdmap.pg_temp:
         if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent:
             continue
@@ -284,13 +286,14 @@ def _plan_pins(draft: Draft) -> _PinPlan:
                 unpinnable[pgid] = decision.reason
             elif decision.action is not None:
                 decisions.append(decision)
-    return _PinPlan(decisions, unpinnable, let_go, later, allowed <= min(room, len(decisions)))
+    return _PinPlan(decisions, unpinnable, let_go, later,
+                    limited=allowed <= min(room, len(decisions)))
 
 
 def _tried_pin(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
-    """A decision to pin a PG that seems unpinnable, as a trial: if the mons are expected to cancel
-    every upmap under its rule, which no other PG has tried, and `decision` if not. Later releases
-    of Ceph may keep such upmaps.
+    """If the mons are expected to cancel every upmap under the rule of an unpinnable PG, and no
+    other PG has tried that: the decision to pin it as a trial, since later releases of Ceph may
+    keep such upmaps. Otherwise `decision`.
 
     Not in an upgrade: the next leader of the mons may be one that cancels them. Nor for an abort,
     which would wait for the result.
@@ -303,6 +306,7 @@ def _tried_pin(draft: Draft, decision: PinDecision, others: Sequence[PinDecision
     rule = crush.checksum(pool.crush_rule)
     if rule in trials or any(other.tries == rule for other in others):
         return decision
+    # As if the mons kept upmaps under this rule.
     kept = replace(draft.seen, crush=crush.with_upmaps_kept_under(crush.proven_rules | {rule}))
     trial = pin_decision(replace(draft, seen=kept), decision.pgid)
     return decision if trial.pin is None else trial._replace(tries=rule)
@@ -396,7 +400,8 @@ def _stays_unpinnable(draft: Draft, pgid: str, other_crush: bool) -> bool:
         return False
     if reason == DROPPED_BY_MON or not draft.seen.new_map:
         return True
-    # A PG that can move after all must be noticed.
+    # So many are not planned again for each OSDMap, except those that had nowhere to move: one that
+    # can move after all must be noticed.
     return reason != INCOMPLETE and len(draft.campaign.pinning.unpinnable) > PLANNED_AGAIN
 
 
@@ -419,8 +424,8 @@ def kept_on_osds(campaign: Campaign, observation: Observation) -> Evacuation:
     """The PGs that norebalance, while it is set, keeps on OSDs which are to be emptied; PG -> these
     OSDs.
 
-    In PREPARED these are also PGs of OSDs whose CRUSH weight 0 counts as the operator's change: it
-    may be another one's, for a disk that fails.
+    In PREPARED, also the PGs on OSDs whose CRUSH weight 0 counts as the operator's change: others
+    may have set it, for a disk that fails.
     """
     if campaign.phase is not Phase.PREPARED or not campaign.crush.emptied:
         return observation.evacuation
@@ -552,6 +557,7 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
     before = _before(draft, pool, present, raw) if old is None else old.before
     action = SetEntry(pgid, result.entry, _with_late(present, sent, result.entry))
     if result.entry == before:
+        # The entry from before suffices, so there is no pin to release later.
         return PinDecision(pgid, action=action, forgets=True)
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw

@@ -45,7 +45,9 @@ class ReleaseMoves:
         #: OSDs that are down, which up sets lack, and the epoch of the OSDMap that shows them.
         self._absent: AbstractSet[int] = frozenset()
         self._absent_epoch = -1
+        #: CrushRules.identity for which the moves were computed.
         self._crush = 0
+        #: OSDMap epoch of the movement, and when it may be computed again with many pins.
         self._epoch = -1
         self._due = 0.0
 
@@ -83,7 +85,7 @@ class ReleaseMoves:
             if pin is not None and not pin.stays:
                 move = _move_of(pgid, pin, observation, out)
                 if move is None:
-                    continue
+                    continue  # tried again in the next turn
                 displaced = self._displaced_since(move, observation.now)
                 self.moves.put(pgid, replace(move, since=observation.now, displaced=displaced))
             elif pin is None:
@@ -137,7 +139,8 @@ class ReleaseMoves:
 
     def update_movement(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                         observation: Observation, options: Options) -> None:
-        """Compute the remaining moves if the OSDMap has changed."""
+        """Compute the movement if the OSDMap has changed; with many pins only once in
+        PLAN_SECONDS, unless the clock was set back."""
         if (observation.osdmap.epoch == self._epoch
                 or (len(self.moves) > PREVIEW_PGS
                     and 0.0 < self._due - observation.now <= PLAN_SECONDS)):

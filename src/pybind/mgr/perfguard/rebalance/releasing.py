@@ -39,7 +39,7 @@ def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
     observation = draft.seen
     stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
-    # Of slow operations, stop_conditions knows the OSDs.
+    # Slow operations are left to stop_conditions, which knows their OSDs.
     covered = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
     stops += _with_osds(draft, [reason for reason in observation.stops if reason.code not in covered
                                 and not is_muted(reason, observation.signals)])
@@ -122,6 +122,7 @@ def recovering(draft: Draft) -> List[OwnPg]:
     observation, campaign = draft.seen, draft.campaign
     pgids = {*campaign.flights.in_flight, *(change.pgid for change in campaign.stalls.changes)}
     own_pgs: List[OwnPg] = []
+    # '': an interval change that does not name its PG.
     for pgid in pgids - set(observation.osdmap.pg_temp) - {''}:
         place = observation.placement(pgid)
         if place is not None:
@@ -148,8 +149,9 @@ def concerns(stop: Stop, move: Move) -> bool:
 
 
 def stopped_moves(draft: Draft, loose: Mapping[str, Move], stops: Sequence[Stop]) -> List[Reason]:
-    """The stop conditions of some OSDs and pools for which all movement must stop: together they
-    affect every release; or one affects a `loose` PG, which only norebalance stops."""
+    """The stop conditions of some OSDs and pools (`stops`) for which all movement must stop: all of
+    them if every release is affected, else those that affect a `loose` PG, which only norebalance
+    stops."""
     if draft.moves and stops and all(is_stopped(stops, move) for move in draft.moves.values()):
         return [stop.reason for stop in stops]
     return [stop.reason for stop in stops
@@ -200,7 +202,8 @@ def drop_stale_goals(draft: Draft) -> Draft:
     may overfill OSDs, or put two shards of a PG into one failure domain.
 
     Without its goal, a PG that would only have moved for the balance needs no pin, which is
-    forgotten; the others stay pinned where their data is. PGs in flight keep their goals.
+    forgotten; the others stay pinned where their data is. PGs in flight keep their goals. Only for
+    changes that consist of moves (`moves_only`), which are planned once.
     """
     change, computed_for = draft.campaign.change, draft.campaign.pinning.goals.basis
     if change is None or not change.moves_only or computed_for is None or computed_for.covers(
@@ -221,6 +224,7 @@ def drop_stale_goals(draft: Draft) -> Draft:
 def keep_stayers(draft: Draft) -> Draft:
     """Pins that are already at their goal become ordinary upmaps."""
     campaign = draft.campaign
+    # A crash may have restored their records: they are forgotten again, but not counted again.
     already_kept = campaign.pinning.kept_mark == campaign.pinning.goals
     if already_kept and not draft.seen.new_map:
         return draft
@@ -260,16 +264,16 @@ def present_load(draft: Draft, limits: Caps) -> Load:
 def release_more(draft: Draft) -> Draft:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = draft.campaign
-    allowed = limit(campaign.pace, draft.options)
-    draft = _with_conditions(draft, allowed.reason)
+    limit_now = limit(campaign.pace, draft.options)
+    draft = _with_conditions(draft, limit_now.reason)
     room = draft.peering_room()
     if room <= 0:
         peering_limit = draft.peering_limit()
         return draft.because(Code.PEERING, '%s peering or activating; releases wait until fewer '
                              'than %d are (max_transition_ratio)'
                              % (pgs_are(peering_limit - room), peering_limit))
-    load = present_load(draft, allowed.caps)
-    if load.pgs >= allowed.caps.pgs:
+    load = present_load(draft, limit_now.caps)
+    if load.pgs >= limit_now.caps.pgs:
         return draft
     candidates = _candidates(draft)
     draft = draft.report(*candidates.reasons)
@@ -279,7 +283,7 @@ def release_more(draft: Draft) -> Draft:
                   if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
         return draft.report(_stall_ratio_reached(draft.options))
-    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
+    caps = replace(limit_now.caps, pgs=min(limit_now.caps.pgs, load.pgs + room),
                    receives=receives(draft))
     fitting = _chosen(draft, affordable, load, caps)
     draft = draft.report(*fitting.reasons)
@@ -292,7 +296,7 @@ def release_more(draft: Draft) -> Draft:
             'plan', '%s not moved: %s' % (pgs_are(len(unlawful)), listed(unlawful)),
             'others have changed CRUSH, and the upmap would break the CRUSH rule')
     limited_by_stalls = len(chosen) < len(fitting.moves) or len(affordable) < len(candidates.moves)
-    if not _is_batch(draft, len(chosen), allowed.caps.pgs, limited_by_stalls):
+    if not _is_batch(draft, len(chosen), limit_now.caps.pgs, limited_by_stalls):
         # A batch waits for what prevents a larger one.
         if limited_by_stalls:
             return draft.report(_stall_ratio_reached(draft.options))
@@ -300,13 +304,16 @@ def release_more(draft: Draft) -> Draft:
             Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
             'with the next release' % batch_seconds(draft.seen.commit_seconds))
     return _release(draft, chosen, stalls).event(
-        'release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+        'release', 'releasing ' + pgs(len(chosen)), limit_now.reason.text)
 
 
 def _breaks_rule(draft: Draft, pgid: str) -> bool:
-    """Whether a release would set an upmap that the rule does not allow: the upmaps from before a
-    change that only moves PGs may be older than a change of CRUSH by others. No mon checks some
-    rules, such as those for several OSDs in each rack."""
+    """Whether a release would set an upmap that the CRUSH rule of the pool does not allow.
+
+    Only for changes that consist of moves (`moves_only`): the upmaps from before them may be older
+    than a change of CRUSH by others. The mons do not check some rules, such as those for several
+    OSDs in each rack.
+    """
     change = draft.campaign.change
     if change is None or not change.moves_only:
         return False
@@ -380,6 +387,7 @@ def _without_displaced(draft: Draft, moves: List[Move]) -> _Remaining:
 def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) -> _Remaining:
     """The moves that fit under the caps. One whose targets are not known moves alone."""
     fitting = choose(affordable, load, caps, draft.now)
+    # An OSD without such a limit is never crowded.
     crowded = {osd for move in affordable for osd in move.targets
                if load.target.get(osd, 0) >= caps.receives.get(osd, caps.pgs + 1)}
     moves = [move for move in fitting if move.known] or fitting[:1]
@@ -409,6 +417,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
                                      primed=_primed_epoch(draft, move.pgid, prime))
         actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
                                 prime=prime))
+    # Without its pg_temp, the primary has to request it: one more interval change.
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in moves for _ in range(1 if _takes_pg_temp(draft, move) else 2)]
     return draft.send(*actions).set(
@@ -422,17 +431,17 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, limited_by_stalls: bool)
     flight. `limited_by_stalls`: the budget of stalls prevents more. If it does not and no PG is
     in flight, or if no client is active, there is nothing to wait for."""
     flights = draft.campaign.flights.in_flight
-    waiting = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
+    unreleased = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     # Those on OSDs with a stop condition may arrive late.
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
-    seconds = batch_seconds(draft.seen.commit_seconds)
-    slow_mons = seconds > BATCH_SECONDS
+    pause_seconds = batch_seconds(draft.seen.commit_seconds)
+    slow_mons = pause_seconds > BATCH_SECONDS
     # Half of what may be in flight is enough: PGs arrive one by one, and each arrival takes two
     # epochs of its own. Only slow mons need the largest batches.
-    fitting = pg_limit - stuck if slow_mons else (pg_limit - stuck + 1) // 2
-    if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, fitting) \
-            or draft.now - draft.campaign.stalls.released >= seconds:
+    enough = pg_limit - stuck if slow_mons else (pg_limit - stuck + 1) // 2
+    if number >= min(batch_pgs(draft.seen.commit_seconds), unreleased, enough) \
+            or draft.now - draft.campaign.stalls.released >= pause_seconds:
         return True
     # Slow mons are also spared if no client would notice.
     return not slow_mons and (
@@ -472,15 +481,15 @@ def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
     """The acting set to send along with a release, in force until the PG's data has moved. Without
-    it the OSDs ask for this set, which costs another interval. (): not sent, since the PG is moving
-    already, or where the mon would misread it (EC_OPTIMIZATIONS)."""
+    it the OSDs ask for this set, which costs another interval. (): not sent, since no data is known
+    to move, the PG is moving already, or the mon would misread it (EC_OPTIMIZATIONS)."""
     osdmap = draft.seen.osdmap
     pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.seen.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets
             or not _takes_pg_temp(draft, move)):
         return ()
     new_osds = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
-    # With a primary affinity, another OSD than the first one of the new set may lead it.
+    # If the new set is unknown, or with a primary affinity, it is not known which OSD will lead.
     if not new_osds or _has_affinity(osdmap, new_osds):
         return place.acting
     new_osds = led_by(new_osds, osdmap.upmap_primaries.get(move.pgid), draft.out)
@@ -575,6 +584,7 @@ def receives(draft: Draft) -> Mapping[int, int]:
     room = {osd: observation.pg_limit - pgs_by_osd.get(osd, 0) for osd in observation.osdmap.osds}
     recent_pgids = {change.pgid for change in campaign.stalls.changes
                     if draft.now - change.time <= 2 * observation.stats_period}
+    # '': an interval change that does not name its PG.
     arrived = recent_pgids - campaign.flights.in_flight.keys()
     for pgid in arrived - {''}:
         place = observation.placement(pgid)
