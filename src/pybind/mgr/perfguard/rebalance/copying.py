@@ -113,6 +113,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
         return replace(copying, step=copying.step + 1, changed=now)
     # Each change to a faster pace adds an interval to `faster_used`, of FASTER_AT_ONCE at most.
     too_often = now < copying.faster_used - (FASTER_AT_ONCE - 1) * FASTER_EVERY_SECONDS
+    # Step 0 is full speed.
     if not copying.step or too_often:
         return copying
     faster = replace(
@@ -149,8 +150,8 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
             set_by_others: Mapping[str, str]) -> Dict[str, str]:
     """Option -> value that the section `osd` must have.
 
-    `set_by_others`: values that others have set for all OSDs. No drive copies faster than without
-    perfguard.
+    `set_by_others`: values that others have set for all OSDs; only the mode ON replaces some of
+    them. No drive copies faster than without perfguard.
     """
     values: Dict[str, str] = {}
     if WPQ in schedulers and number(set_by_others.get(SLEEP, '0')) == 0.0:
@@ -189,7 +190,7 @@ def in_force(copying: Copying) -> str:
 
 
 def text(mode: str) -> str:
-    """For previews."""
+    """Text for previews on what `pace_copying` does to the OSDs."""
     if mode == OFF:
         return 'the pace of recovery remains unchanged (pace_copying is off)'
     return 'while PGs are released, OSDs with wpq sleep %g to %g s after each object unless ' \

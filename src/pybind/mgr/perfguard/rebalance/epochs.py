@@ -83,9 +83,9 @@ class Epoch(NamedTuple):
 def epoch_of(osdmap: OsdMap) -> Epoch:
     upmaps = len(osdmap.upmap_items) + len(osdmap.upmap_vectors)
     members = sum(pool.pg_num * pool.size for pool in osdmap.pools.values())
-    return Epoch(osdmap.pg_count, len(osdmap.osds), OSD_BYTES * len(osdmap.osds)
+    return Epoch(osdmap.pg_count, len(osdmap.osds), map_bytes=OSD_BYTES * len(osdmap.osds)
                  + POOL_BYTES * len(osdmap.pools) + PG_BYTES * (upmaps + len(osdmap.pg_temp)),
-                 upmaps, members / max(1, osdmap.pg_count))
+                 upmaps=upmaps, size=members / max(1, osdmap.pg_count))
 
 
 def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
@@ -95,6 +95,7 @@ def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
     fitting = [seconds for max_pgs, max_bytes, seconds in FAST_PROPOSALS
                if epoch.pgs <= max_pgs and epoch.stored_bytes <= max_bytes
                and epoch.upmap_seconds <= float(seconds)]
+    # The shortest interval that the costs allow; with 'on' the longest one if they allow none.
     if not fitting and fast_peering == 'on':
         return FAST_PROPOSALS[-1][2]
     return fitting[0] if fitting else None
@@ -134,6 +135,7 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
     if seconds is None:
         return {}
     if changing:
+        # All remapped PGs peer at once, and each proposal serves many of them.
         return {PROPOSE_INTERVAL: max(seconds, CHANGE_SECONDS, key=float)}
     options_by_name = {PROPOSE_INTERVAL: seconds}
     if seconds in FAST_WAITS:
@@ -157,6 +159,7 @@ def pin_limit(options: Options, osdmap: OsdMap, own_pins: int = 0) -> int:
         return options.max_pins
     epoch = epoch_of(osdmap)
     without_own = epoch._replace(upmaps=max(0, epoch.upmaps - own_pins))
+    # The pins may use the time that other upmaps leave, and PINS_SECONDS in any case.
     return int(max(PINS_SECONDS, UPMAPS_SECONDS - without_own.upmap_seconds)
                / epoch._replace(upmaps=1).upmap_seconds)
 

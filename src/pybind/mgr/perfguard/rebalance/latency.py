@@ -97,6 +97,7 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     """
     steady, everything = _sums(clients, unsteady, path)
     loads = load_factors(clients, path.near | unsteady)
+    # Operations of steady OSDs wait for no peering PG, so stalls do not raise the limit.
     rows = _against_limits(clients, steady, 0.0, loads, most_baselines)
     if judged(rows):
         return rows
@@ -142,16 +143,16 @@ def strain(rows: Sequence[PoolLatency]) -> float:
                default=0.0)
 
 
-def _together(parts: Sequence[PoolLatency]) -> PoolLatency:
+def _together(small_pools: Sequence[PoolLatency]) -> PoolLatency:
     """One row for all small pools: the means of latency and limit over their operations."""
-    ops = sum(row.ops for row in parts)
+    ops = sum(row.ops for row in small_pools)
 
     def mean(values: Iterable[float]) -> float:
-        return sum(row.ops * value for row, value in zip(parts, values)) / ops
+        return sum(row.ops * value for row, value in zip(small_pools, values)) / ops
 
-    return PoolLatency('', parts[0].kind, mean(row.ms for row in parts),
-                       mean(row.target_ms for row in parts), ops,
-                       sqrt(mean(row.spread ** 2 for row in parts)))
+    return PoolLatency('', small_pools[0].kind, mean(row.ms for row in small_pools),
+                       mean(row.target_ms for row in small_pools), ops,
+                       sqrt(mean(row.spread ** 2 for row in small_pools)))
 
 
 def _chance(row: PoolLatency, judged_at_once: int) -> float:
@@ -260,10 +261,11 @@ def slow_read_stops(states: Mapping[int, SlowReads], now: float) -> List[Stop]:
     osds = sorted(stopped_osds(states, now))
     if not osds:
         return []
-    slow = list(dict.fromkeys(states[osd].place or 'osd.%d' % osd for osd in osds))
+    # The host or failure domain, if it is slow as a whole.
+    places = list(dict.fromkeys(states[osd].place or 'osd.%d' % osd for osd in osds))
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, unlike that of '
                         'other OSDs; releases there resume %d s after it is within its limit'
-                        % (listed(slow), RESUME_SECONDS)), frozenset(osds))]
+                        % (listed(places), RESUME_SECONDS)), frozenset(osds))]
 
 
 def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
@@ -274,11 +276,11 @@ def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
     A drive or a host may become slow by chance while data moves there. If several hosts do so at
     once, movement is the cause, unless OSDs without movement are slow as often.
     """
-    slow_moving, slow_others = slow & comparable & moving, len((slow & comparable) - moving)
-    all_moving, all_others = len(comparable & moving), len(comparable - moving)
+    slow_moving, slow_others = slow & comparable & moving, (slow & comparable) - moving
+    all_moving, all_others = comparable & moving, comparable - moving
     # The shares of slow OSDs are compared, without a division by 0.
     return len(set(map(host_of, slow_moving))) >= CAUSED_HOSTS and (
-        len(slow_moving) * all_others >= CAUSED_RATIO * slow_others * all_moving)
+        len(slow_moving) * len(all_others) >= CAUSED_RATIO * len(slow_others) * len(all_moving))
 
 
 def comparable_osds(clients: Clients, moving: AbstractSet[int]) -> FrozenSet[int]:

@@ -116,6 +116,7 @@ def measure(stalls: Stalls, clients: Clients, osds_or_crush_changed: float) -> S
     # hangs and stays up; its report is late before these operations end.
     if begin - AFTERMATH_SECONDS <= max(osds_or_crush_changed, clients.silent):
         return replace(stalls, measured=clients.time)
+    # Sums as in Stalls, and the most that `excess` may plausibly be.
     excess = rates = plausible = 0.0
     covered = clients.seconds + AFTERMATH_SECONDS
     unsteady_osds = unsteady(stalls, clients)
@@ -150,7 +151,8 @@ def measure(stalls: Stalls, clients: Clients, osds_or_crush_changed: float) -> S
 
 
 def _measured_seconds(excess: float, rates: float) -> Optional[float]:
-    """Seconds of stall, from the sums; None: too little evidence."""
+    """Seconds of stall, from the sums in Stalls: excess = rates * seconds ** 2 / 2. None: too
+    little evidence."""
     if rates <= 0.0:
         return None
     seconds = float((2.0 * max(0.0, excess) / rates) ** 0.5)
@@ -225,7 +227,7 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
     """Add the budget of the time since the last turn. Pools without clients have no entry."""
     passed = now - stalls.credited
     saved_seconds = SAVED_BATCHES * batch_seconds(commit_seconds)
-    if passed > LONGEST_TURN_SECONDS:
+    if passed > LONGEST_TURN_SECONDS:  # the loop rested
         passed = saved_seconds
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():

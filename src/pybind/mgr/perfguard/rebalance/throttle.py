@@ -150,7 +150,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
             else _guess(pace, clients, options)
     pace = _lower_new_baselines(replace(pace, judged=clients.time), latencies)
     return _steer(pace, _with_levels(latencies, pace, options), readings, in_flight,
-                  bool(unsteady), nothing_moves, options)
+                  is_peering=bool(unsteady), nothing_moves=nothing_moves, options=options)
 
 
 def _steer(pace: Pace, rows: Sequence[PoolLatency], readings: int, in_flight: int,
@@ -160,19 +160,19 @@ def _steer(pace: Pace, rows: Sequence[PoolLatency], readings: int, in_flight: in
     # The highest ratio to the limit, with and without the allowance for chance.
     worst, plain_ratio = max(rows, key=lambda row: row.pressure), strain(rows)
     # Many consecutive readings prove what a single one cannot.
-    above = pace.above + 1 if plain_ratio > 1.0 else 0
-    is_lasting = above >= LASTING_READINGS
-    pace = replace(pace, above=0 if is_lasting else above)
+    above_in_row = pace.above + 1 if plain_ratio > 1.0 else 0
+    is_lasting = above_in_row >= LASTING_READINGS
+    pace = replace(pace, above=0 if is_lasting else above_in_row)
     # A halt goes on as long as only chance explains the latency.
     pressure = max(worst.pressure, plain_ratio) if pace.halted else worst.pressure
     if pressure > 1.0 or is_lasting:
         if pace.halted and pace.over >= NEW_BASELINE_READINGS and nothing_moves \
-                and _may_rise(pace, rows, options):
+                and _may_become_baseline(pace, rows, options):
             return _with_new_baseline(pace, rows)
         # A small PG may move between two readings: its OSDs show that.
-        moving = max(in_flight, 1 if is_peering else 0)
-        return _lower(pace, _latency(worst, is_lasting), moving, nothing_moves, readings)
-    # No movement raises latency during a halt.
+        moving_pgs = max(in_flight, 1 if is_peering else 0)
+        return _lower(pace, _latency(worst, is_lasting), moving_pgs, nothing_moves, readings)
+    # During a halt no movement raises latency, so it need not be well below its limit.
     if max(worst.pressure, plain_ratio) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, _latency(worst), in_flight, float(caps(options).pgs), readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
@@ -210,23 +210,23 @@ def _lower_new_baselines(pace: Pace, with_ordinary_limits: Sequence[PoolLatency]
     once that is within its ordinary limit."""
     if not pace.levels:
         return pace
-    ms = {_name(row): row.ms for row in with_ordinary_limits}
+    present_ms = {_name(row): row.ms for row in with_ordinary_limits}
     within = {_name(row) for row in with_ordinary_limits if row.ms <= row.target_ms}
-    return replace(pace, levels={name: min(level, ms.get(name, level))
+    return replace(pace, levels={name: min(level, present_ms.get(name, level))
                                  for name, level in pace.levels.items() if name not in within})
 
 
-def _may_rise(pace: Pace, rows: Sequence[PoolLatency], options: Options) -> bool:
+def _may_become_baseline(pace: Pace, rows: Sequence[PoolLatency], options: Options) -> bool:
     """Whether latency over its limit may become the new baseline.
 
-    Limits of latency_limits_ms always hold. A level is raised at most once in EXEMPT_SECONDS, so
-    that it does not follow every rise of latency; without an end of this time, a load that grows
-    twice would halt a campaign forever.
+    Limits of latency_limits_ms always hold. A baseline (Pace.levels) is raised at most once in
+    EXEMPT_SECONDS, so that it does not follow every rise of latency; without an end of this time, a
+    load that grows twice would halt a campaign forever.
     """
     over = [row for row in rows if row.pressure > 1.0]
-    recent = pace.decided - pace.acquitted < EXEMPT_SECONDS
+    recently_raised = pace.decided - pace.acquitted < EXEMPT_SECONDS
     return not any(named_target(options, row.pool) is not None
-                   or recent and _name(row) in pace.levels for row in over)
+                   or recently_raised and _name(row) in pace.levels for row in over)
 
 
 def _with_new_baseline(pace: Pace, rows: Sequence[PoolLatency]) -> Pace:
@@ -248,6 +248,7 @@ def _lower(pace: Pace, why: Reason, in_flight: int, nothing_moves: bool, reading
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
     # Only the used part of the limit was tried: the PGs in flight are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
+    # A halt that begins counts its own readings.
     return _because(replace(pace, pgs=max(1.0, DECREASE * used), under=0, halted=halted,
                             over=over if halted == pace.halted else 0), why)
 
@@ -269,6 +270,7 @@ def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -
 def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
     """The pace without evidence: after BLIND_READINGS, a halt ends, or a low limit rises. Not
     earlier, because clients that send nothing may wait for what moves."""
+    # `under` counts these readings, too.
     under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
     if under >= BLIND_READINGS:
         pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
@@ -318,6 +320,7 @@ def set_pace(draft: Draft) -> Draft:
     # Whether the mons have the shorter proposal interval, so that stalls are short.
     interval = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = interval is not None and interval.seen
+    # `used`: the most PGs that were in flight since the last reading.
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.flights.in_flight)))
     if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
@@ -399,7 +402,8 @@ def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
 def _with_wanted(draft: Draft, present: copying.Copying) -> copying.Copying:
     """`present` with the options to borrow (`wanted`), computed again from the configuration
     database if that is due, or if some are not borrowed: others may have set these since. Options
-    that others have changed during the campaign, or borrowed, are left out."""
+    that others have changed during the campaign, or that another part of perfguard has borrowed,
+    are left out."""
     holds, observation = draft.campaign.holds, draft.seen
     values_before = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
                      if name.startswith(OSD_OPTION)}
@@ -429,6 +433,7 @@ def _note_hosts_with_movement(draft: Draft, pace: Pace) -> Pace:
     now = draft.now
     hosts = {host: since for host, since in pace.burdened.items()
              if now - since < AFTERWARDS_SECONDS}
+    # `seen_since`: from when on this mgr knows the hosts with movement.
     hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft.campaign)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
@@ -472,11 +477,12 @@ def _nothing_moves(draft: Draft) -> bool:
 
 def out_of_hours(draft: Draft) -> List[Reason]:
     """Why nothing is released now because of the time window."""
+    # None: `ignored_targets` reports limits of unknown pools.
     reasons = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:
         seconds = opens_in(window_of(draft.options), draft.seen.wall)
     except BadWindow:
-        return reasons
+        return reasons  # which include the bad window
     if seconds is None:
         when = 'it does not open within the next week (clock change)'
     else:
@@ -502,9 +508,9 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
     PGs that are unclean for other reasons, or mons that keep more epochs, must not stop a campaign
-    forever: one that is too full for backfill may wait for space that only releases make. Each
-    release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are that the
-    campaign has not released.
+    forever: a PG may wait, backfill_toofull, for space that only releases make. Peering PGs are no
+    such reason, as each release makes its PG peer. `degraded`: PGs are degraded that the campaign
+    has not released.
     """
     epochs, most_epochs = draft.seen.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
     if epochs is None:
@@ -515,6 +521,7 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progress.progressed
     unclean_otherwise = degraded or counts.backfill_toofull > 0 \
         or counts.inactive > counts.in_transition
+    # With no PG in flight for so long, something else keeps the mons from trimming.
     if not most_epochs or epochs <= most_epochs or unclean_otherwise \
             or not draft.campaign.flights.in_flight and idle > TRIM_SECONDS:
         return []
@@ -548,7 +555,7 @@ class FlightCap:
 
     def resolve(self, options: Options, osdmap: OsdMap, crush: CrushRules,
                 crush_version: int) -> Options:
-        """The options with a number of PGs."""
+        """The options with max_pgs_in_flight above 0."""
         if options.max_pgs_in_flight:
             return options
         basis = (crush_version, _rules(osdmap), options)
