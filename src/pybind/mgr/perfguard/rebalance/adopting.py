@@ -177,15 +177,15 @@ class _PoolUpmaps:
         self._out = osdmap.out
         #: OSD -> number of PGs that it gets from drained ones.
         self._pgs_received: 'Counter[int]' = Counter()
-        self._modelled = crush.balances(pool.crush_rule, pool.size)
-        if self._modelled:
+        self._shares_known = crush.balances(pool.crush_rule, pool.size)
+        if self._shares_known:
             # No PG may move: only the shares are computed.
-            self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
+            self._balance = balance(pool, [PlacedPg(pgid, up, raw=None, free=False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
     def why_not(self, balancing: Balancing, unbalanced: bool, pgids: Sequence[str]) -> str:
         """Why no entry of the pool is taken over; '' if entries may be."""
-        if not self._modelled:
+        if not self._shares_known:
             return NOT_MODELLED
         covered = balancing.covers(self._pool.id)
         allowed = max(SHARE_PGS, balancing.deviation if covered else 0.0)
@@ -279,9 +279,10 @@ class _PoolUpmaps:
         why = ''
         for source in [source for source, _ in items if source in raw and source not in up]:
             chain = _chain(source, items, raw)
-            if chain[-1][1] not in up:
+            _, last_target = chain[-1]
+            if last_target not in up:
                 continue  # it has no effect
-            reason = self._why_no_pin(source, chain[-1][1])
+            reason = self._why_no_pin(source, last_target)
             if reason is None:
                 pin_pairs.update(chain)
             elif reason != BALANCED:

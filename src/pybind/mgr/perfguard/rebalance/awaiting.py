@@ -335,7 +335,7 @@ class Awaiting:
             return self._once_in_force(self._unanswered[1])
         order: Order = waiting_order.order
         self._context.refuse_closing()
-        facts = self._crush_orders.facts(observation, {})
+        facts = self._crush_orders.facts(observation, space={})  # no size is needed yet
         record = self._ordered(order, observation, facts, options)
         answer = _answer(order, record, empty(facts), options.auto_expand_settle)
         if order.dry_run:
@@ -380,8 +380,8 @@ class Awaiting:
         named_osds(order.drain, facts, hosts=True)
         managed = observation.orchestrating
         return Await(observation.now, order.within or WITHIN_SECONDS, weight, order.drain,
-                     before(facts), managed.hosts if managed.present else None,
-                     borrowed_of(entries), counted=observation.now)
+                     others=before(facts), hosts=managed.hosts if managed.present else None,
+                     option=borrowed_of(entries), counted=observation.now)
 
     # ---- one turn
 
@@ -438,8 +438,7 @@ class Awaiting:
                 self._end_if_changed(entries)
                 if record.option is not None:
                     self._step(record.option, value_of(entries, OSD))
-        if self._record is not None and not self.unfinished \
-                and not self._record.osds:
+        if self._record is not None and not self.unfinished and not self._record.osds:
             self._store.remove(AWAIT_DOCUMENT)
             self._record = None
 
@@ -575,14 +574,15 @@ class Awaiting:
                                   'want' % ('; '.join(unusual), order.text))
             return fill(pending, order)
 
-        after, refused = replace(retry, name=name).attempt(observation.now, carry_out)
+        next_retry, refused = replace(retry, name=name).attempt(observation.now, carry_out)
         if refused is None:
             return
         # Refusals for the state of the cluster may change with each report: only the first counts.
-        is_repeated = after.waits == retry.waits or refused.not_fit and retry.waits
+        is_repeated = next_retry.waits == retry.waits or refused.not_fit and retry.waits
         if not is_repeated:
-            self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
-        self._expansion = _Expansion(after)
+            self._note(Event('refused', 'expand %s' % name,
+                             next_retry.waits + '; perfguard will retry'))
+        self._expansion = _Expansion(next_retry)
 
 
 def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:

@@ -405,8 +405,9 @@ class CampaignOrders:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""
         self._campaigns.refuse_removing()
         self._context.refuse_closing()
-        check(self._campaigns.current, request, self._campaigns.pins_held_back, (),
-              unfit(observation.osdmap))
+        # The state of the cluster is examined apart: the operator may accept it.
+        check(self._campaigns.current, request, self._campaigns.pins_held_back, unhealthy=(),
+              unfit=unfit(observation.osdmap))
         refuse_bad_options(request, self._options(),
                            {pool.name for pool in observation.osdmap.pools.values()})
 
@@ -436,8 +437,7 @@ def check_rollback(campaign: Campaign, observation: Observation) -> Campaign:
                       '"campaign abort" first' % campaign.id)
     if change is not None and change.untouched:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
-                      'with "campaign abort"'
-                      % campaign.id)
+                      'with "campaign abort"' % campaign.id)
     if not campaign.crush.is_own(observation) and not (change is not None and change.moves_only):
         raise Refused(errno.EPERM, _changed_by_others(campaign, observation.crush_version))
     return campaign

@@ -173,7 +173,8 @@ class RebalanceController:
         """
         preparing = any(request.verb == 'prepare' for request in requests)
         return preparing or needs_stored_options(
-            self.campaign, bool(self.pins), osdmap, self._context.options(), bool(requests))
+            self.campaign, pinned=bool(self.pins), osdmap=osdmap, options=self._context.options(),
+            has_requests=bool(requests))
 
     # ---- requests and orders
 
@@ -203,7 +204,8 @@ class RebalanceController:
     def _check(self, request: Request, observation: Observation) -> None:
         """Raise Refused if the request is not possible now."""
         check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
-              unfit(observation.osdmap), self._why_not_finish(observation), self.awaiting.waits)
+              unfit(observation.osdmap), loose=self._why_not_finish(observation),
+              awaiting=self.awaiting.waits)
         if request.verb == 'prepare':
             self.campaigns.refuse_removing()
         if request.verb == 'pin':
@@ -314,9 +316,8 @@ class RebalanceController:
         act."""
         restarting = observation.orchestrating.restarting(observation.osdmap)
         if restarting:
-            observation = _with_stop(observation,
-                                     restarting + '; "campaign accept UPGRADE" continues',
-                                     Code.UPGRADE)
+            observation = _with_stop(
+                observation, restarting + '; "campaign accept UPGRADE" continues', Code.UPGRADE)
         if rolling_back:
             # The targets of its pins are being computed: no other OSD may get data meanwhile.
             observation = _with_stop(observation, 'computing the rollback')

@@ -71,8 +71,9 @@ class CrushOrders:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
         space = self._cluster.osd_space()
-        return lambda: change.foreseen(self._outlook(
-            observation, change.chunk, crush_map, change.whole, change.setting), observation, space)
+        return lambda: change.foreseen(
+            self._outlook(observation, change.chunk, crush_map, whole=change.whole,
+                          setting=change.setting), observation, space)
 
     def _outlook(self, observation: Observation, weights: Mapping[int, float],
                  crush_map: Optional[bytes], whole: bool,
@@ -122,7 +123,8 @@ class CrushOrders:
         elif order.verb == 'balance':
             check_balance(order, observation)
         elif order.verb in ('expand', 'drain', 'undrain'):
-            check_names(order, self.facts(observation, {}))
+            # {}: the space on OSDs is not needed for names.
+            check_names(order, self.facts(observation, space={}))
 
     def previewing(self, order: Order, observation: Observation, options: Options,
                    rates: Sequence[float] = ()) -> Callable[[], Preview]:
@@ -195,7 +197,7 @@ class CrushOrders:
                                                       order.prior_version))
         preview = self._preview_of(MapChange.to(rules, observation), observation, crush_map)
         if bounds is None or not preview.planned.unpinnable:
-            _refuse_limit(order, 'no PGs move before the CRUSH map is set')
+            _refuse_upmaps_max(order, 'no PGs move before the CRUSH map is set')
             return preview
         return _with_first_moves(preview, observation, bounds, order)
 
@@ -214,7 +216,7 @@ class CrushOrders:
                             pool_bytes=observation.signals.pool_bytes)
         # Unpinnable: the new rule does not allow the PG to stay where it is.
         if not planned.unpinnable:
-            _refuse_limit(order, 'the new rule allows every PG to stay where it is')
+            _refuse_upmaps_max(order, 'the new rule allows every PG to stay where it is')
         else:
             why = why_all_follow(pool, outlook.crush, observation.balancing)
             if bounds is not None and not why:
@@ -222,7 +224,7 @@ class CrushOrders:
             else:
                 text = 'all PGs move to where the new rule places them: ' + (
                     why if bounds is not None else 'target=crush')
-                _refuse_limit(order, text)
+                _refuse_upmaps_max(order, text)
                 warnings = [] if bounds is None else [text]
             finals = None if fewest_moves is None else fewest_moves.finals
             # The rule while PGs move, which allows both places: the present or an intermediate one.
@@ -249,11 +251,11 @@ class CrushOrders:
             raise Refused(errno.EINVAL, 'pg_num is missing: the pg_autoscaler recommends %d for '
                           'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'
                           % (pg_num, pool.name, quote(pool.name), pg_num))
-        numbers = at_the_end(pool, pg_num)
-        outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, numbers),
+        setting = at_the_end(pool, pg_num)
+        outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, setting),
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
-        planned = first_moves(observation, outlook, changed=replace(pool, pg_num=numbers.pg_num))
+        planned = first_moves(observation, outlook, changed=replace(pool, pg_num=setting.pg_num))
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered refuses the present pg_num
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
@@ -334,15 +336,13 @@ class CrushOrders:
         return work
 
     def _preview_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                      observation: Observation,
-                      crush_map: bytes, facts: OrderFacts) -> Preview:
+                      observation: Observation, crush_map: bytes, facts: OrderFacts) -> Preview:
         """The change to the weights, or else to the map, from before the campaign."""
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s '
-                          '(try again)'
-                          % failure) from failure
+                          '(try again)' % failure) from failure
         # None: the maps differ in more than the weights of OSDs.
         weights = observation.crush.weights_towards(rules)
         if weights == {}:
@@ -380,7 +380,7 @@ class CrushOrders:
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
         """The preview of new CRUSH weights, or of a whole map (`crush_map`). `pins`: those of the
         campaign that is rolled back, which show the entries from before it."""
-        outlook = self._outlook(observation, change.weights, crush_map, True)
+        outlook = self._outlook(observation, change.weights, crush_map, whole=True)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))
@@ -456,8 +456,9 @@ class CrushOrders:
         if not records and not added:
             return
         weights, changing = observation.crush.weights(), _changing(campaign)
-        # Weight 0 for the OSDs of an earlier drain replaces the change of an expansion at its end.
-        ending = campaign.change is not None and campaign.change.closing
+        # At its end, the change to weight 0 for the OSDs of an earlier drain replaces the change of
+        # an expansion, whose OSDs are then no longer in `changing`.
+        closing = campaign.change is not None and campaign.change.closing
 
         def is_empty(osd: int) -> bool:
             return osd in observation.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
@@ -465,12 +466,12 @@ class CrushOrders:
         remaining = {osd: record for osd, record in records.items()
                      if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
         going_back = campaign.rollback.begun or campaign.rollback.wanted is not None
-        new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
-               for osd, record in added.items()
-               if osd in changing or ending or record.undone and is_empty(osd)}
-        if (len(remaining) < len(records) or new != added) and may_write():
+        still_added = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
+                       for osd, record in added.items()
+                       if osd in changing or closing or record.undone and is_empty(osd)}
+        if (len(remaining) < len(records) or still_added != added) and may_write():
             self._put_drained(remaining)
-            self._put_added(new)
+            self._put_added(still_added)
 
     def _drained(self, observation: Observation) -> Dict[int, float]:
         """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
@@ -519,7 +520,7 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
     outlook = replace(preview.outlook, finals=fewest.finals)
     moving_first = change.first_moves(observation, outlook, {})
     if moving_first is None:
-        _refuse_limit(order, 'no PGs move before the CRUSH map is set')
+        _refuse_upmaps_max(order, 'no PGs move before the CRUSH map is set')
         return preview
     once_moved = replace(outlook, pgs={**outlook.pgs, **{
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
@@ -533,7 +534,7 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
                                      'least_moves': fewest.as_json()}, upmaps=fewest.upmaps))
 
 
-def _refuse_limit(order: Order, why: str) -> None:
+def _refuse_upmaps_max(order: Order, why: str) -> None:
     """Raise Refused if the order limits upmaps, and the change does not choose them."""
     if order.upmaps_max is not None:
         raise Refused(errno.EINVAL, '--upmaps-max does not apply: ' + why)

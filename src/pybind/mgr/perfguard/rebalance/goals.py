@@ -105,9 +105,9 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Ob
     number = whole.in_transition
     if all_counted:
         number = sum(counts[pool].in_transition for pool in pools)
-    quiet = campaign.idle_seconds(observation.now)
+    idle_seconds = campaign.idle_seconds(observation.now)
     few = number <= max(FEW_STUCK, ratio * whole.total)
-    return 0 if few and quiet > STUCK_GOALS_SECONDS else number
+    return 0 if few and idle_seconds > STUCK_GOALS_SECONDS else number
 
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
@@ -269,7 +269,8 @@ class _PoolGoals:
         self._raw_at_end = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
         #: Where it placed them before the change; None: this is its first tranche, or not known.
         self._raw_before = None if before is None else before.raws(ups)
-        self._ahead = campaign.ahead
+        #: PGs that an earlier tranche has led, by an upmap, to where CRUSH places them at the end.
+        self._led = campaign.ahead
         #: The new sets of the PGs that move, and OSDs that are being emptied.
         self._finals: Dict[str, OsdSet] = {}
         self._emptied: FrozenSet[int] = frozenset()
@@ -308,11 +309,12 @@ class _PoolGoals:
     def _has_moved(self, pgid: str) -> bool:
         """Whether the PG has moved with an earlier tranche: it has an upmap for that, or is not
         where CRUSH placed it without any."""
-        if self._raw_before is None or pgid in self._ahead:
-            return pgid in self._ahead
+        if self._raw_before is None or pgid in self._led:
+            return pgid in self._led
         pin, up, raw_before = self._pins.get(pgid), self._ups[pgid], self._raw_before.get(pgid)
-        without_pin = (self._osdmap.entry(pgid), None) if pin is None else (pin.before, pin.was)
-        upmaps = [entry for entry in without_pin if entry]
+        # The pin itself shows nothing: the upmaps from before it do.
+        entries = (self._osdmap.entry(pgid), None) if pin is None else (pin.before, pin.was)
+        upmaps = [entry for entry in entries if entry]
         if upmaps:
             return any(map(self._touches, upmaps))
         return raw_before is not None and not self._is_same(up, raw_before)
@@ -380,7 +382,7 @@ class _PoolGoals:
         if self._tranches.ahead is None or self._tranches.before is None:
             return 0
         return sum(1 for pgid, up in self._ups.items()
-                   if pgid in self._ahead and pgid not in self._pins
+                   if pgid in self._led and pgid not in self._pins
                    and self._osdmap.entry(pgid) and self._is_same(up, self._raw_at_end[pgid]))
 
     def _touches(self, entry: UpmapEntry) -> bool:
@@ -503,7 +505,8 @@ def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
     """A PG as `balance` takes it, which may move it if it has no upmap or gets a pin: upmaps of
     others on PGs that the change does not touch are left alone."""
     if pgid in planned.unpinnable:
-        return PlacedPg(pgid, pg.raw, pg.raw, False)
+        # The change remaps it at once, so it counts where CRUSH places it.
+        return PlacedPg(pgid, here=pg.raw, raw=pg.raw, free=False)
     free = (pgid not in observation.osdmap.pg_temp and merge_reason(pool, pgid) is None
             and (pgid in planned.pins or not observation.osdmap.entry(pgid)))
     return PlacedPg(pgid, pg.acting, pg.raw, free)

@@ -131,16 +131,18 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
         return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
     planned = _planned(draft, change, outlook)
     awaited = undersized(planned, outlook)
-    lost = {pgid: _why_it_stays(draft, pgid, change, why.reason)
-            for pgid, why in planned.unpinnable.items()
-            if why != INCOMPLETE and pgid not in awaited}
-    lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
+    # INCOMPLETE: CRUSH finds only OSDs that have the data, so the PG stays there without a pin.
+    would_move = {pgid: _why_it_stays(draft, pgid, change, why.reason)
+                  for pgid, why in planned.unpinnable.items()
+                  if why != INCOMPLETE and pgid not in awaited}
+    would_move.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
         *planned.unpinnable, *planned.pins) if is_given_up(pgid, outlook, draft.seen.osdmap))
-    if not lost:
+    if not would_move:
         return None
-    remain = {osd for pgid in lost for osd in outlook.pgs[pgid].acting} & change.weights.keys()
-    return _Staying(frozenset(remain), 'with weight 0, %s could not be pinned: %s' % (
-        pgs(len(lost)), listed(['PG %s (%s)' % row for row in sorted(lost.items())], NAMED)))
+    osds = {osd for pgid in would_move for osd in outlook.pgs[pgid].acting} & change.weights.keys()
+    return _Staying(frozenset(osds), 'with weight 0, %s could not be pinned: %s' % (
+        pgs(len(would_move)),
+        listed(['PG %s (%s)' % row for row in sorted(would_move.items())], NAMED)))
 
 
 def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
@@ -202,11 +204,11 @@ def _unsettled(draft: Draft, change: Change) -> bool:
 
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for the settings that the change requires."""
-    by_others = balancer_of_others(draft)
-    if draft.in_force and not by_others:
+    others_balance = balancer_of_others(draft)
+    if draft.in_force and not others_balance:
         return None
     # The interval is raised last, and takes effect soon: it alone is no reason to lower it again.
-    only_interval = not by_others and flags_settled(
+    only_interval = not others_balance and flags_settled(
         draft.campaign.holds, draft.seen.settings, norebalance=True, quiet=True)
     return (draft if only_interval else _without_gathering(draft, change)).because(
         Code.SETTINGS, waiting_text(
@@ -274,9 +276,9 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     planned = _planned(draft, change, outlook)
     newly_undersized = set(undersized(planned, outlook)).difference(
         draft.campaign.pinning.undersized_pgs)
-    incomplete = _awaits_osds(draft, len(newly_undersized))
-    if incomplete is not None:
-        return draft.report(incomplete)
+    why_wait = _awaits_osds(draft, len(newly_undersized))
+    if why_wait is not None:
+        return draft.report(why_wait)
     return _make_smaller(draft, change, planned, outlook) \
         if isinstance(change, WeightChange) else None
 
@@ -361,8 +363,9 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     limits.append((len(moving), max_moving, '%s that the change moves cannot be pinned (limit %d, '
                    'as for PGs in flight)' % (pgs(len(moving)), max_moving)))
     number, bound, why = max(limits, key=lambda row: row[0] / max(1, row[1]))
-    begun = bool(change.done or change.burst)
-    if number <= bound or begun or change.share <= SHARE_MIN \
+    # OSDs of earlier bursts may have the weights of this tranche already.
+    in_bursts = bool(change.done or change.burst)
+    if number <= bound or in_bursts or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
         return change, ''
     return change.divided(number, max(1, bound), draft.seen.crush.weights()), why
@@ -482,12 +485,12 @@ def _send_pins(draft: Draft, planned: Planned, future: Future) -> Draft:
         if present != pin.entry:
             actions.append(SetEntry(
                 pgid, entry_for_both_maps(draft, pgid, pin.entry, future), present))
-    sent = draft.campaign.pinning.sending(
+    pinning = draft.campaign.pinning.sending(
         [action.pgid for action in actions if isinstance(action, SetEntry)], draft.now)
     draft = draft.note_pins(pins).send(*actions)
     for pgid, entry in planned.removed.items():
         draft = _send_bridging_entry(draft, pgid, entry, future)
-    return draft.set(pinning=sent)
+    return draft.set(pinning=pinning)
 
 
 def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
@@ -604,8 +607,8 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
         if raw is None:
             continue
         remaining = replace(present, items=tuple([
-            pair for pair in items
-            if pair not in ours or pair[0] in raw and pair[1] not in raw]))
+            (source, target) for source, target in items
+            if (source, target) not in ours or source in raw and target not in raw]))
         if remaining != present and apply_entry(raw, remaining, draft.out) == place.up:
             actions.append(SetEntry(pgid, remaining, present))
     return actions

@@ -424,10 +424,9 @@ def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str
             texts.append(
                 'new OSDs%s get their size in TiB as CRUSH weight, but other OSDs%s have a weight '
                 'of %.3g per TiB; "--weight %.4g" gives osd.%d as much data per TiB as they have%s'
-                % (
-                    ' of class ' + name if name else '', ' of the class' if name else '', typical,
-                    typical * space[osd].total_bytes / TIB, osd,
-                    ' (add the OSDs of each class separately)' if len(first_by_class) > 1 else ''))
+                % (' of class ' + name if name else '', ' of the class' if name else '', typical,
+                   typical * space[osd].total_bytes / TIB, osd,
+                   ' (add the OSDs of each class separately)' if len(first_by_class) > 1 else ''))
     return tuple(texts)
 
 

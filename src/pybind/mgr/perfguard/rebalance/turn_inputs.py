@@ -258,9 +258,9 @@ def _raws_shown(outlook: Outlook, vectors: Mapping[str, PinRecord], basis: Basis
     failure = outlook.reason if isinstance(outlook, NoFuture) else ''
     raws = {} if isinstance(outlook, NoFuture) else {
         pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-    stale = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
-             for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
-    return _NewRaws(basis, vectors, list(parts(stale, vectors)), failure)
+    changed = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
+               for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
+    return _NewRaws(basis, vectors, list(parts(changed, vectors)), failure)
 
 
 class PinGoals:
@@ -303,18 +303,18 @@ class PinGoals:
         in between they are computed again.
         """
         change = campaign.change
-        change_pending = change is not None and change.stage is not ChangeStage.LANDED
+        awaits_change = change is not None and change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
                    if pgid not in campaign.flights.in_flight}
         if not vectors:
             return True
         basis = goals.basis(observation.osdmap, observation.crush, map(pool_of, vectors))
         # The raw sets are computed once the change is in force.
-        if change_pending or self._new_raws is not None and not self._new_raws.basis.covers(basis):
+        if awaits_change or self._new_raws is not None and not self._new_raws.basis.covers(basis):
             self._new_raws = None
         if self._new_raws is not None:
             return self._store_raws(self._new_raws, observation)
-        if change_pending or self._raw_basis is not None and self._raw_basis.covers(basis) \
+        if awaits_change or self._raw_basis is not None and self._raw_basis.covers(basis) \
                 or not self._may_write() \
                 or 0.0 < self._raws_due - observation.now <= RAW_SECONDS:
             return True
@@ -424,10 +424,10 @@ class PinGoals:
         if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
-            change.weights.keys(),
-            self._mapping(observation.osdmap, change.start) if change.tranche else None,
-            None if change.is_last else self._mapping(observation.osdmap, change.weights),
-            pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
+            osds=change.weights.keys(),
+            before=self._mapping(observation.osdmap, change.start) if change.tranche else None,
+            ahead=None if change.is_last else self._mapping(observation.osdmap, change.weights),
+            upmaps=pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
     def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
         """The mapping of all PGs with other CRUSH weights; None: Ceph's tools failed."""
