@@ -58,6 +58,7 @@ def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
     """What the goals of PGs of these pools depend on."""
     common = (crush.identity, deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
+    # 'merging': otherwise each PG that a pool merges, for hours, would make the goals outdated.
     return Basis(_digest(common, 16), {
         pool.id: 'merging' if is_merging(pool) else _digest(
             (pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule), 8)
@@ -69,7 +70,8 @@ def _digest(values: Tuple[object, ...], digits: int) -> str:
 
 
 def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bool:
-    """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
+    """Whether there are pins without a valid goal; `now`: the basis of this OSDMap. PGs that move
+    before a change have the goals of its plan."""
     if campaign.phase not in _PHASES or not pins or campaign.moving_first or (
             campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
@@ -77,6 +79,7 @@ def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bo
     if computed_for is None or not computed_for.covers(now):
         return True
     osds_up = (osd.id for osd in osdmap.osds.values() if osd.up)
+    # Goals that were computed without OSDs that were down are outdated once one of these is up.
     return (not computed_for.absent.isdisjoint(osds_up)
             # The others have yet to peer, or to recover.
             or any(pgid not in campaign.flights.in_flight and pgid not in osdmap.pg_temp
@@ -112,7 +115,8 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Ob
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
             ratio: float) -> bool:
-    """Whether all PGs stay in place until they are released, so that goals can be computed."""
+    """Whether all PGs stay in place until they are released, so that goals can be computed. Not
+    while remapped PGs are yet to be pinned."""
     return not (campaign.pinning.sent or unsettled(campaign, pins, observation, ratio)
                 or any(pgid not in campaign.flights.in_flight
                        and pgid not in campaign.pinning.unpinnable
@@ -189,7 +193,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
             continue
         pool_goals = _PoolGoals(campaign, pins, observation, pool, ups, tranches)
         if is_settled:
-            pool_goals.stay()
+            pool_goals.stay()  # its PGs are in place once the change is in force
             records.update(pool_goals.records())
             continue
         if balanced:
@@ -201,7 +205,8 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
         records.update(pool_goals.records())
         early_pgids += pool_goals.early(records)
         led_pgs += pool_goals.led_ahead()
-    # Those beyond the limit move to where CRUSH places them now, and again with a later tranche.
+    # At most `tranches.upmaps` PGs may be led early by an upmap. The others move to where CRUSH
+    # places them now, and again with a later tranche.
     for pgid in early_pgids[max(0, tranches.upmaps - led_pgs):]:
         records[pgid] = replace(records[pgid], goal=records[pgid].before)
     dropped = frozenset(pgid for pgid, pin in pins.items()

@@ -51,6 +51,7 @@ def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
     """Whether the loop must compute where CRUSH will place the PGs: the change is about to be sent,
     and nothing else of the campaign changes the mapping."""
     change = campaign.change
+    # Pins that were sent change the mapping, but those of a pending change are its own.
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and change.needs_outlook
             and (change.pending or not campaign.pinning.sent)
@@ -87,6 +88,7 @@ def join(draft: Draft) -> Draft:
     impossible = change.impossible(draft.seen)
     if impossible:
         return draft.enter(Phase.ABORTING, impossible)
+    # Others may have purged OSDs of it, or changed their weights.
     remaining = change.remaining(draft.seen)
     if remaining != change:
         return report_left_out(draft, change, remaining).set(change=remaining)
@@ -146,8 +148,8 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
 
 
 def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
-    """Restrict the change to weight 0 to OSDs without PGs; the others keep the tiny weight. If no
-    such part is known, or it was sent as a whole, all OSDs keep it."""
+    """Give weight 0 only to the OSDs without PGs; the others keep the tiny weight. All keep it if
+    it is not known which are empty, if none or all are, or if the change was sent already."""
     emptied = {osd: weight for osd, weight in change.weights.items()
                if staying.osds is not None and osd not in staying.osds}
     if staying.osds is None or change.pending or len(emptied) in (0, len(change.weights)):
@@ -259,6 +261,7 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
     # The others stay where they are by their upmaps, until the pool is changed.
     settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
+        # The goals are dropped once this basis has changed (`drop_stale_goals`).
         goals = GoalsMark(number=1, basis=basis(
             draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins))))
         draft = draft.set(pinning=replace(draft.campaign.pinning, goals=goals))
@@ -271,6 +274,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it
     requires too many pins. Not examined again once the burst is known (`gathers`)."""
     outlook = draft.seen.outlook
+    # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
     planned = _planned(draft, change, outlook)
@@ -351,6 +355,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     many PGs without a pin; and why."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
     max_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    # A rollback makes pins unnecessary: it is divided only for PGs that cannot be pinned.
     waived = draft.campaign.rollback.begun or is_waived(
         Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
     # Number, limit, and text.
@@ -398,6 +403,7 @@ def _send(draft: Draft, change: Change) -> Draft:
         if harm:
             return draft.enter(Phase.ABORTING, harm)
         if not _restores(draft, change):
+            # As pins, upmaps that it makes unnecessary are removed once it is read back.
             draft = draft.note_pins({
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
                     draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
@@ -443,6 +449,7 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
     if change.removes_upmaps:
+        # Empty bases: these PGs get no upmap if they stay in place without one.
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
             change.upmaps_to_remove(osdmap, outlook), UpmapEntry()))
     return outlook.planned if isinstance(outlook, PlannedFuture) else plan_join(
@@ -523,7 +530,8 @@ def _sufficient_part(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
 
 
 def _unpin(draft: Draft, change: Change) -> Draft:
-    """Remove the pins that are unnecessary under the restored CRUSH map."""
+    """Remove the pins that are unnecessary now that the change is in force, among them upmaps that
+    were noted as pins for this."""
     osdmap = draft.seen.osdmap
     needless: Dict[str, UpmapEntry] = {}
     for pgid, base in bases_of(draft.pins).items():
@@ -564,8 +572,8 @@ def _land(draft: Draft, change: Change) -> Draft:
 
 
 def remove_needless(draft: Draft) -> Draft:
-    """Remove pairs from upmaps of PGs that have moved with an earlier tranche where CRUSH places
-    them by now. The mons drop only those whose source it does not choose any longer.
+    """Remove the pairs that led PGs, with an earlier tranche, to where CRUSH alone places them by
+    now. The mons drop only pairs whose source it no longer chooses.
 
     To be called until nothing is sent; whatever the mons do not remove for long is left.
     """
@@ -585,6 +593,7 @@ def remove_needless(draft: Draft) -> Draft:
 def _pin_moved_by_vector(draft: Draft, change: Change) -> Draft:
     """After the last tranche: pin the PGs that the campaign has moved by pg_upmap. That hides where
     CRUSH places them by now, so they are released like pinned PGs."""
+    # With target=balanced, these upmaps are part of the end state.
     if draft.campaign.target == 'balanced' or not change.is_last:
         return draft
     pins = {pgid: PinRecord(led.before, led.entry) for pgid, led in change.ahead.items()
@@ -593,8 +602,7 @@ def _pin_moved_by_vector(draft: Draft, change: Change) -> Draft:
 
 
 def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
-    """The actions that remove pairs of the campaign from upmaps in which they have no effect any
-    more."""
+    """The actions that remove the campaign's pairs without effect from the upmaps of `ahead`."""
     osdmap, actions = draft.seen.osdmap, []
     for pgid, led in change.ahead.items():
         place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
@@ -629,7 +637,8 @@ def _next_stage(draft: Draft, change: Change) -> Draft:
 
 
 def drop_refused(draft: Draft) -> Draft:
-    """At the end of an abort: drop a change of which nothing is in force."""
+    """At the end of an abort: keep the part of the change that is in force. If none is, a rollback
+    returns to the change that it was to undo; any other change is dropped."""
     campaign, change = draft.campaign, draft.campaign.change
     if change is None or change.stage is ChangeStage.LANDED:
         return draft
@@ -659,8 +668,8 @@ def settle_change(draft: Draft) -> Draft:
 
 
 def overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
-    """Whether the OSDMap should show a burst by now; without an answer from the mons it may still
-    take effect."""
+    """Whether the OSDMap should show a burst by now. Without an answer from the mons it may still
+    take effect; not if they have accepted it, and ceph-mgr still carries it out."""
     change = campaign.change
     if change is None or not change.pending or change.is_accepted(observation.osdmap):
         return False
@@ -709,6 +718,7 @@ def _send_removed_pins(draft: Draft) -> Draft:
         if draft.campaign.removes_upmaps else {}
     actions = [SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid))
                for pgid, pin in pins.items() if pin.entry != draft.seen.osdmap.entry(pgid)]
+    # Goals that `_send_bridging_entry` has noted apply only with the change.
     return draft.note_pins({pgid: replace(pin, goal=None) for pgid, pin in pins.items()
                             if pin.goal is not None}).send(*actions).set(
         pinning=draft.campaign.pinning.sending_only(
@@ -755,6 +765,7 @@ def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> 
     The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
     """
     place, pg = draft.seen.placement(pgid), future.pgs[pgid]
+    # The mons refuse more pairs than the PG has OSDs.
     if place is None or len(entry.items) > draft.seen.osdmap.pools[pool_of(pgid)].size:
         return False
     raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)

@@ -148,6 +148,7 @@ class WeightChange(Change):
     def _without_changed(self, observation: Observation) -> 'WeightChange':
         """A later tranche without the OSDs to which others have given another weight since the one
         before."""
+        # Between its bursts, OSDs of `done` no longer have the weights of the tranche before.
         if not self.tranche or self.done or self.stage is ChangeStage.LANDED:
             return self
         change = self._without_others(observation.crush.weights())
@@ -238,7 +239,8 @@ class WeightChange(Change):
             share = 1.0 / tranches
         else:
             # It was divided before, and not enough. Pins become fewer less than in proportion: a PG
-            # of which several shards move has a pin in each tranche.
+            # of which several shards move has a pin in each tranche. So the share falls by at least
+            # a tenth.
             share = self.share * min(0.9, SAFETY * limit / pins)
         largest_step = max(abs(weight - weights.get(osd, 0.0))
                            for osd, weight in self.weights.items())
