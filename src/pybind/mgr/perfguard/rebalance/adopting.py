@@ -184,7 +184,8 @@ class _PoolUpmaps:
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
     def why_not(self, balancing: Balancing, unbalanced: bool, pgids: Sequence[str]) -> str:
-        """Why no entry of the pool is taken over; '' if entries may be."""
+        """Why no entry of the pool is taken over; '' if entries may be. `unbalanced`: also those
+        of a pool that the balancer does not cover; `pgids`: its PGs with upmaps."""
         if not self._shares_known:
             return NOT_MODELLED
         covered = balancing.covers(self._pool.id)
@@ -211,6 +212,7 @@ class _PoolUpmaps:
             return AMBIGUOUS
         pairs = self._pairs(raw, up) if is_vector else entry.items
         pin_pairs, why_not = self._pin_pairs(pairs, raw, up)
+        # Drained OSDs on which the PG is because of its upmap alone.
         drained_osds = frozenset(osd for osd in up if osd not in raw and self._is_drained(osd))
         # The entry once the PG is released, and where the PG is then.
         entry_after = lawful(UpmapEntry(tuple(pair for pair in pairs if pair not in pin_pairs)),
@@ -274,7 +276,7 @@ class _PoolUpmaps:
                          (osd for osd in up if osd not in raw)))
 
     def _pin_pairs(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
-        """The pairs that are pins, and why others are unclear; '': none is."""
+        """The pairs that are pins, and why another one is unclear ('': all are clear)."""
         pin_pairs: Set[Pair] = set()
         why = ''
         for source in [source for source, _ in items if source in raw and source not in up]:
@@ -401,7 +403,7 @@ class Imported:
 def _overfull(moves: Sequence[Move], space: Mapping[int, Space],
               nearfull_ratio: float) -> List[Risk]:
     """The risk that these PGs together fill an OSD beyond nearfull."""
-    for load in movement_of(moves, 1, 1).osds:
+    for load in movement_of(moves, 1, 1).osds:  # its estimated time is not used
         row, gained_bytes = space.get(load.osd), load.bytes_in - load.bytes_out
         if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
             continue

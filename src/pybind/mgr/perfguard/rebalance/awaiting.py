@@ -449,8 +449,8 @@ class Awaiting:
             or not record.ended and now - self._option_read_at >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
-        """End the wait if others have changed the option for some OSDs, or one that is not
-        borrowed."""
+        """End the wait if others have set the option for some OSDs only, or have changed it
+        although it was 0 anyway, and so is not borrowed."""
         record = self._record
         assert record is not None
         try:

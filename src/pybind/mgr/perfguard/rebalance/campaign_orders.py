@@ -120,6 +120,7 @@ class CampaignOrders:
         if not order.dry_run:
             self._check_new(request, observation)
             if waiting.again:
+                # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(
                     waiting, not_fit(observation, self._known_touched(order, observation)))
         preview = self._preview(
@@ -157,6 +158,7 @@ class CampaignOrders:
                 campaign.bill, required_bytes=preview.required_bytes))
         if preview.details.follows_change:
             campaign = replace(campaign, target='crush')
+        # Accepted pins would keep a change from being divided into tranches.
         if not preview.in_tranches(order, observation):
             campaign = self._accepting_pins(campaign, preview.most_pins, observation)
         return campaign
@@ -175,6 +177,7 @@ class CampaignOrders:
             refuse(risks, order.accept, saved.command_to_save)
             self._refuse_health(waiting, health)
         else:
+            # The `waiting.order` of a queued order is only a placeholder.
             command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
             refuse([*of_health(health), *risks], order.accept, command)
 
@@ -257,6 +260,7 @@ class CampaignOrders:
                    if pgid not in osdmap.upmap_vectors]
         if not with_vector and not lacking:
             return NO_RAWS
+        # True: of all PGs, also of those without an upmap.
         outlook = self._context.cluster.outlook(osdmap, {}, None, bool(lacking))
         return outlook.raws([*with_vector, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
@@ -273,6 +277,7 @@ class CampaignOrders:
         if not order.dry_run:
             self._check_new(Request('prepare'), observation)
             if waiting.again:
+                # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(waiting, not_fit(observation))
         result = self._preview(waiting, observation, work)
         if result is None:
@@ -340,11 +345,11 @@ class CampaignOrders:
             # The basis of a rollback changes with each release, until the abort has completed. A
             # result from before would give weight 0 to OSDs that have received PGs since.
             is_rollback = waiting.order.verb == 'rollback'
+            waiting.phase_since = self._campaigns.current.phase_since if is_rollback else 0.0
             # The order may take over the job of an earlier one. If that was the same order, whose
             # command did not wait for the end, the job may still run, and OSDs may have changed:
             # otherwise a preview that takes longer than commands wait would never be of use. If
             # that was a preview of this order, or accepted less, its effects must be the same now.
-            waiting.phase_since = self._campaigns.current.phase_since if is_rollback else 0.0
             earlier = None if is_rollback and self._campaigns.active else \
                 self._context.job_left_behind(waiting.order, observation.crush_version,
                                               waiting.phase_since)

@@ -225,6 +225,7 @@ class RebalanceController:
         if request.verb == 'abort' and not self.active:
             self.awaiting.end('"campaign abort" was ordered')
             return
+        # An abandoned campaign leaves no phase ABORTED, which would withdraw the plans later.
         if request.verb == 'abort' and self.campaigns.abandon():
             self.plans.withdraw_all('the campaign was aborted')
         else:
@@ -299,6 +300,7 @@ class RebalanceController:
         observation = replace(
             observation, osds_or_crush_changed=self._auto_expand.osds_or_crush_changed,
             commit_seconds=commit_seconds)
+        # The slower the mons, the later commands count as lost and are sent again.
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:
@@ -330,16 +332,18 @@ class RebalanceController:
         self._judge_and_act(observation, options)
 
     def _start_next_plan(self, observation: Observation) -> None:
-        """Begin the campaign of the plan that was approved first, or withdraw all plans."""
+        """Begin the campaign of the plan that was approved first. Withdraw all plans unless the
+        last campaign is known to be DONE."""
         why = self.plans.not_done()
         if why:
-            # Awaited OSDs must stay empty, and devices are still replaced.
+            # Only the plans: awaited OSDs must stay empty, and devices are still replaced.
             self.plans.withdraw_all(why)
         else:
             self.plans.start_next(observation)
 
     def _catch_unannounced_crush_change(self, observation: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
+        # Also without auto_expand, for `osds_or_crush_changed`.
         why = self._auto_expand.look(observation, self.campaign, options.auto_expand_ratio,
                                      keep=options.auto_expand)
         may_begin = options.auto_expand and self._may_write() and not self.campaigns.removing

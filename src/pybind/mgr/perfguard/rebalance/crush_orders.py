@@ -162,7 +162,8 @@ class CrushOrders:
             supposed = growth(order, facts)
             grown = _computed(self._cluster.grown(observation.osdmap, supposed.new),
                               'compute where PGs would be')
-            # The grown cluster, before its new OSDs get their weights.
+            # The observation and the facts have the new OSDs without weight, as an expansion finds
+            # them; `future` already has their weights, so it is the outlook of this expansion.
             future, observed_then = grown.future, supposed.observed(observation, grown)
             facts_then, expand = supposed.facts(facts, observed_then), supposed.order(order)
             preview = weighed(
@@ -185,6 +186,7 @@ class CrushOrders:
         """The preview of another CRUSH map. `bounds`: PGs that the map does not allow to stay move
         before it is set, no more than map and balance require; None: they move with it."""
         try:
+            # The number of ids of OSDs limits the size of the map.
             crush_map = self._cluster.compiled_crush_map(
                 order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
             rules = self._cluster.crush_rules(crush_map)
@@ -252,6 +254,7 @@ class CrushOrders:
                           'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'
                           % (pg_num, pool.name, quote(pool.name), pg_num))
         setting = at_the_end(pool, pg_num)
+        # False: only of PGs that move or have an upmap.
         outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, setting),
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
@@ -392,7 +395,7 @@ class CrushOrders:
             self._store.put(CRUSH_MAP, base64.b64encode(preview.crush_map).decode())
         if preview.change.drained:
             weights = observation.crush.weights()
-            # Tiny weights, which a rollback finds that continues an earlier one, are not recorded.
+            # A rollback that continues an earlier one finds tiny weights: these are not recorded.
             self._put_drained({**self._records, **{osd: Drained(
                 weights[osd], observation.osdmap.osds[osd].uuid
                 if osd in observation.osdmap.osds else '',
@@ -522,6 +525,7 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
     if moving_first is None:
         _refuse_upmaps_max(order, 'no PGs move before the CRUSH map is set')
         return preview
+    # up=(): not known, since the upmap entries of these PGs change before.
     once_moved = replace(outlook, pgs={**outlook.pgs, **{
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
         for pgid in moving_first.pins}})

@@ -241,6 +241,7 @@ def _not_new(osd: int, facts: OrderFacts) -> str:
     space = facts.space.get(osd)
     if osd in facts.removing:
         return 'is being removed by the orchestrator'
+    # An OSD of an expansion that was rolled back counts as new although it has held PGs.
     if osd not in facts.undone:
         if osd in facts.drained:
             return 'was drained'
@@ -508,7 +509,8 @@ def _must_serve(osd: int, facts: OrderFacts) -> None:
 
 def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs once
-    `osds` are drained. `emptied`: these and all other OSDs without weight."""
+    `osds` are drained. `emptied`: these and all other OSDs without weight. If it finds too few
+    already, and no fewer afterwards, that is no reason."""
     crush = facts.crush
     for pool in facts.osdmap.pools.values():
         left = _osds_left(pool, emptied, facts)
@@ -522,6 +524,7 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
                           'but only %d would be left%s' % (
                               pool.name, needed, domain, domains, _LESS))
+        # Buckets that the rule chooses above its failure domain.
         for kind, number in crush.fences(rule):
             needed, buckets = wanted(number, pool.size), len(crush.domains_of(left, kind))
             if buckets < needed and len(crush.domains_of(before, kind)) > buckets:

@@ -59,7 +59,8 @@ class TurnInputs:
         self._balancer_idle = None
 
     def with_balancer(self, observation: Observation) -> Observation:
-        """`observation` with a balancer that counts as busy until it rests."""
+        """`observation` with a balancer that counts as busy until it has been off and idle for a
+        moment: it may still execute a plan that it began to make before."""
         settings = observation.settings
         if settings.balancer_active != 'false' or settings.balancer_busy:
             self._balancer_idle = None
@@ -124,6 +125,7 @@ def what_places(observation: Observation) -> Tuple[object, ...]:
     """All that the placement of PGs depends on, to find out whether it has changed."""
     osdmap = observation.osdmap
     osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
+    # hashpspool is the only flag of a pool that affects placement.
     pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
                               pg_num_min=0, pg_num_max=0, flags=pool.flags & {'hashpspool'})
              for pool in osdmap.pools.values()}
@@ -163,7 +165,7 @@ class ChangePreviews:
         """Where CRUSH places the PGs with the change; None: that is being computed, or will be
         computed again. A result is never used in the turn that requested it, since the OSDMap may
         have changed meanwhile."""
-        change = replace(change, gathers=False)
+        change = replace(change, gathers=False)  # which does not affect the result
         if change != self._change:
             self.forget()
             self._change = change
@@ -309,7 +311,7 @@ class PinGoals:
         if not vectors:
             return True
         basis = goals.basis(observation.osdmap, observation.crush, map(pool_of, vectors))
-        # The raw sets are computed once the change is in force.
+        # Raw sets are computed once the change is in force. Outdated ones are not stored further.
         if awaits_change or self._new_raws is not None and not self._new_raws.basis.covers(basis):
             self._new_raws = None
         if self._new_raws is not None:
@@ -329,6 +331,7 @@ class PinGoals:
         stored."""
         if not self._may_write():
             return False
+        # Goals depend on raw sets. `note_some` removes from `parts` what it has stored.
         self.fit = self.fit and not new.parts
         still_apply = self._pins.note_some(new.parts, observation.osdmap, new.known)
         self._release_moves.rework()
@@ -366,6 +369,7 @@ class PinGoals:
             self._storing = None
         if self._storing is not None:
             return self._store(campaign, observation)
+        # PGs peer for a while after a change of the basis.
         is_steady = observation.now - self._basis_since > observation.stats_period
         if self.fit or not is_steady or not goals.settled(
                 campaign, self._pins, observation, options.max_transition_ratio) \
@@ -387,6 +391,7 @@ class PinGoals:
         mark = campaign.pinning.goals
         if mark.basis is not None and len(storing.parts) > 1:
             return NewGoals(mark.being_stored())
+        # Removes from `parts` what it has stored in this turn.
         still_apply = self._pins.note_some(storing.parts, observation.osdmap, storing.ground.pins)
         self._release_moves.rework()
         if not still_apply:
@@ -431,7 +436,7 @@ class PinGoals:
 
     def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
         """The mapping of all PGs with other CRUSH weights; None: Ceph's tools failed."""
-        outlook = self._cluster.outlook(osdmap, weights, None, True)
+        outlook = self._cluster.outlook(osdmap, weights, None, True)  # True: of all PGs
         return outlook if isinstance(outlook, Future) else None
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
@@ -441,7 +446,7 @@ class PinGoals:
         lacking = lacking_osds(osdmap, view.pool_up, pools)
         if not lacking:
             return view.pool_up, frozenset()
-        outlook = self._cluster.outlook(osdmap, {}, None, True)
+        outlook = self._cluster.outlook(osdmap, {}, None, True)  # True: of all PGs
         raws = {} if isinstance(outlook, NoFuture) else outlook.raws(lacking)
         return (with_down_osds(osdmap, view.pool_up, raws),
                 frozenset() if raws.keys() >= set(lacking) else osdmap.absent)
