@@ -92,6 +92,7 @@ class _Count:
             self._count_slow(now, seconds, finding)
         elif self.episode:
             self.gap += seconds
+            # Shorter with a shorter memory, but not longer with a longer one.
             if self.gap >= max(EPISODE_SECONDS, min(1.0, scale) * GAP_SECONDS):
                 self._end_episode()
         else:
@@ -108,6 +109,7 @@ class _Count:
         self.episode += seconds
         self.gap = 0.0
         self.slow_seconds += seconds
+        # For the geometric mean of the slowdown.
         self.logs += seconds * math.log(max(1.0, finding.score))
         self.channel = finding.channel
         if self.episode >= EPISODE_SECONDS:
@@ -121,8 +123,10 @@ class _Count:
     def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
         """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
         a finding was cleared for the latter reason. `scale`: the memory as a multiple of
-        MEMORY_SECONDS; `replicas_only`: its primary affinity is 0, so it may show no operations."""
-        # A finding from few minutes in all, as of a compaction by hand, is cleared sooner.
+        MEMORY_SECONDS; `replicas_only`: its primary affinity is 0, so it may show no operations,
+        and is cleared sooner to be judged anew."""
+        # A finding from few minutes in all, as of a compaction by hand, is cleared sooner. Without
+        # a finding, episodes are remembered as long as a pattern.
         is_pattern = (not self.raised or self.all_episodes >= LEAST_EPISODES
                       or self.slow_seconds >= scale * LONG_EPISODE_SECONDS)
         healthy_after = CLEAR_SECONDS if is_pattern else CLEAR_EVIDENCE_SECONDS
@@ -146,6 +150,7 @@ class _Count:
         if recent:
             return (self.all_episodes >= LEAST_EPISODES
                     and self.recent_slow >= scale * RECENT_SLOW_SECONDS)
+        # Slow all the time, in any number of episodes.
         if self.all_episodes and self.slow >= max(scale * LASTING_SECONDS, LEAST_LASTING_SECONDS):
             return True
         return (self.all_episodes >= LEAST_EPISODES
@@ -211,12 +216,13 @@ class ChronicOsds:
         its slowdown, by channel; `reported`: OSDs that are slow by the median of a minute.
 
         OSDs with work besides client operations are not counted. If such work becomes known late,
-        what was counted since it was last read is taken back.
+        what was counted since it was last read is taken back. Yields passes over OSDs (rounds.py).
         """
         now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
         intervals = yield from _intervals(reading, findings, windows, baselines)
+        # `ops`: findings of the kinds of operation that were slow.
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
                 **_worst({osd: ops for osd, (_, ops) in intervals.items() if ops}, reading)}
         # If many are slow at once, the cause is not the OSDs: the interval says nothing of them.
@@ -242,8 +248,8 @@ class ChronicOsds:
             self._judge(reading.now, reading.places, reading.replicas_only)
 
     def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
-        """Take back what was counted since other work was last read, of OSDs that have such work
-        now, if it was read again."""
+        """Once other work was read again: for OSDs that have such work now, restore the counts of
+        the time when it was last read."""
         if busy_read > self._busy_read:
             self._counts.update({osd: count for osd, count in self._before.items()
                                  if osd in busy and osd in self._counts})
@@ -268,7 +274,8 @@ class ChronicOsds:
 
     def _judge(self, now: float, places: Mapping[int, OsdPlace],
                replicas_only: Collection[int]) -> None:
-        """Decide which OSDs are chronically slow, and which cannot be judged."""
+        """Decide which OSDs are chronically slow, by the whole memory or by the recent past, and
+        which cannot be judged. If many of a class are, the cause is not the OSDs."""
         for osd, count in self._counts.items():
             if count.settle(now, self._scale, osd in replicas_only):
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
@@ -336,7 +343,7 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                baselines: Mapping[int, Sequence[ScoreBaseline]]
                ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
     """OSD -> length of the interval in seconds, and findings of the kinds of operation that were
-    slow in it; only OSDs with enough operations of a kind."""
+    slow in it; only OSDs with enough operations of a kind. Yields passes over OSDs (rounds.py)."""
     intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for samples in chunks(reading.samples):
         for sample in samples:
@@ -392,6 +399,7 @@ def _if_slow(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: fl
     slower than its peers at all times (`own_allowance`)."""
     more_load = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
     sigma = OP_SPREAD / math.sqrt(flow.rate * seconds)
+    # The slowdown that noise alone explains; like the allowance, a factor on CHRONIC_RATIO.
     noise = math.exp(NOISE_DEVIATIONS * sigma) / CHRONIC_RATIO
     # The allowance contains the noise, so the deviations need no test of their own.
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)

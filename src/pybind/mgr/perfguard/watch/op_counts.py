@@ -77,8 +77,8 @@ def tail_of(bounds: Sequence[int], counts: Sequence[float]) -> Tail:
 
 
 def _over(bounds: Sequence[int], counts: Sequence[float], limit_ns: float) -> float:
-    """The number of operations over the limit. Over x of the bucket from a to b are, of a density
-    as 1/x^2, (1/x - 1/b) / (1/a - 1/b) of its operations."""
+    """The number of operations over the limit. In a bucket from a to b, their density is assumed to
+    fall as 1/x^2. So a share of (1/x - 1/b) / (1/a - 1/b) of them is over a limit of x."""
     number = 0.0
     for bucket, count in enumerate(counts):
         lower = bounds[bucket - 1] if bucket else 0
@@ -110,14 +110,15 @@ class QuietOps:
         self._updated = 0.0
 
     def update(self, now: float, quiet: bool, samples: Sequence[LatencyCounts]) -> None:
-        """Add the samples during which nothing disturbed clients. `quiet`: nothing does now."""
+        """Add the samples that began after clients were last disturbed. `quiet`: nothing disturbs
+        them now."""
         self._since = (now if self._since is None else self._since) if quiet else None
-        within = [sample for sample in samples if self._since is not None
-                  and now - sample.age - sample.seconds >= self._since]
-        if within:
+        quiet_samples = [sample for sample in samples if self._since is not None
+                         and now - sample.age - sample.seconds >= self._since]
+        if quiet_samples:
             self._counts = self._counts.faded(now - self._updated)
             self._updated = now
-        for sample in within:
+        for sample in quiet_samples:
             self._counts = self._counts.plus(sample)
 
     @property

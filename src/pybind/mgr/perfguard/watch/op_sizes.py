@@ -40,7 +40,8 @@ class OpSizes:
             of_pool = ops[pool_id]
             # The OSDs of an erasure-coded PG have a part of each operation.
             parts = pools[pool_id].data_shards
-            # What clients read directly is such a part. It is not known which reads are direct.
+            # With this flag, clients may read such a part directly from its OSD. It is not known
+            # which reads are direct, so all count as such.
             read_parts = 1 if SPLIT_READS in pools[pool_id].flags else parts
             for row in of_pool.rows:
                 if row.osd in reads:

@@ -53,11 +53,12 @@ class OsdWindow:
         self._columns: List[List[float]] = [[] for _ in range(_FIRST + 2 * len(CHANNELS))]
 
     def add(self, now: float, sample: OsdSample, seconds: float) -> None:
-        """Add a sample; invalid flows count as no operations."""
+        """Add a sample to the last slot, or to a new one if that is full. Invalid flows count as no
+        operations. `seconds`: length of the window."""
         if not 0.0 < sample.seconds <= MAX_SECONDS:
             return
         columns = self._columns
-        # A little less than a slot's length, since intervals vary.
+        # A slot is full a little below its length, since intervals vary.
         if not columns[_END] or columns[_SECONDS][-1] > 0.9 * seconds / SLOTS:
             for column in columns:
                 column.append(0.0)
@@ -73,7 +74,8 @@ class OsdWindow:
             column_of_ops += 2
 
     def expire(self, now: float, seconds: float) -> None:
-        """Drop slots older than `seconds`, or than six slots if these are longer."""
+        """Drop slots older than `seconds`, or than six slots if these are longer. The tolerance is
+        half a second."""
         slot_ends = self._columns[_END]
         if not slot_ends:
             return

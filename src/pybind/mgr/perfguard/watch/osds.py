@@ -33,10 +33,10 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
         return None
-    flows = list(map(difference, _ops_of(before), _ops_of(after)))
-    if not all([ops.sane for ops in flows]):
+    differences = list(map(difference, _ops_of(before), _ops_of(after)))
+    if not all([ops.sane for ops in differences]):
         return None
-    read, write, process, prepare, commit, store_read = flows
+    read, write, process, prepare, commit, store_read = differences
     # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
     own_ops = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
     return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds),
@@ -104,6 +104,7 @@ class OsdWatch:
         """Add a reading to the history of its OSD. Of many OSDs, each has a shorter one."""
         history = self._histories.get(reading.osd)
         if history is None:
+            # At least a minute of reports, and two hours of condensed points.
             points = max(12, min(DETAILED_POINTS, ALL_POINTS // osd_count))
             history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
@@ -249,6 +250,7 @@ class OsdNorms:
         for osd, group in group_of.items():
             sums = group_sums.setdefault(group, [0.0, 0.0, 0.0])
             sums[:] = map(add, sums, self._sums[osd])
+        # The third sum is the number of reads.
         sums_of = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in group_of
                    else group_sums[group_of[osd]] for osd, sums in self._sums.items()}
         return {osd: actual / usual for osd, (actual, usual, reads) in sums_of.items()
@@ -373,15 +375,15 @@ class Unexplained:
             with_osd = [pg for pg in affected if pg.pool == pool]
             before = self._sorted[pool]
             others = _without(before, with_osd)
-            # Without those that have the OSD as the primary.
+            # Latencies of PGs without the OSD, as a replica or as the primary.
             independent = _without(others, self._groups.get((pool, osd), ()))
-            # What it adds varies. What is left of a PG is not below what PGs of the pool have
-            # without this OSD; where there are none, its part is not known.
+            # What it adds varies. A PG keeps at least the latency that PGs of its pool have without
+            # this OSD. Where there are none, the part of the OSD is not known: latency remains.
             least_ms = quantile(independent, QUANTILE) if independent else inf
             for pg in with_osd:
                 pg.ms = max(min(pg.ms, least_ms), pg.ms - ms)
             self._sorted[pool] = after = sorted(others + [pg.ms for pg in with_osd])
-            # The base of the groups with few PGs.
+            # Groups with few PGs have this quantile as their base.
             if quantile(after, QUANTILE) != quantile(before, QUANTILE):
                 changed.update(group for group in self._groups if group[0] == pool)
         self._set_bases(changed)

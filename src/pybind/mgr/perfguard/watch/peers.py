@@ -152,6 +152,7 @@ class Peers:
         if len(ordered) < SLOPE_MEMBERS:
             return NO_RISE
         low, high = ordered[:third], ordered[-third:]
+        # The median load of each third; both are sorted by load.
         low_load, high_load = low[third // 2][0], high[third // 2][0]
         if high_load - low_load < SLOPE_SPREAD:
             return NO_RISE
@@ -168,8 +169,9 @@ class Peers:
         bound = FAR + median(healthy)
         if len(healthy) == len(ordered) and healthy[-1] <= bound:
             return ordered  # nearly always
-        second_highest = [load for load, log_ms in ordered if log_ms <= bound][-2:][0]
-        return [point for point in ordered if point[1] <= bound or point[0] > second_highest]
+        # The second highest load of healthy ones, or that of the only one.
+        second_load = [load for load, log_ms in ordered if log_ms <= bound][-2:][0]
+        return [(load, log_ms) for load, log_ms in ordered if log_ms <= bound or load > second_load]
 
     def expected(self, loads: Loads) -> float:
         """Logarithm of the expected latency in ms; a low load does not reduce it. Up to the highest
@@ -191,10 +193,10 @@ class Peers:
         op_sigma = OP_SPREAD / math.sqrt(reading.ops)
         sigma = max(self._least_sigma, op_sigma)
         expected_ms = math.exp(expected)
-        return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
-                              expected_ms * self._spread_ratio,
-                              (reading.log_ms - expected) / sigma, op_sigma,
-                              math.exp(loads[0] - self._median_load), others, loads[0], sigma)
+        return PeerComparison(
+            reading.ms, reading.recent_ms, expected_ms, spread_ms=expected_ms * self._spread_ratio,
+            deviations=(reading.log_ms - expected) / sigma, op_sigma=op_sigma, peers=others,
+            load_ratio=math.exp(loads[0] - self._median_load), load=loads[0], sigma=sigma)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -207,7 +209,7 @@ def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerCompar
         return None
     comparison = peers.compare(point, others)
     if member and peers.count <= FEW_MEMBERS and comparison.score > 1.15:
-        # Excluding it costs time, so only if it may be slow.
+        # Among few, it shifts their median. Excluding it costs time, so only if it may be slow.
         comparison = peers.without(point.osd).compare(point, others)
     return comparison
 
@@ -225,7 +227,7 @@ def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
 
 def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
     """Sorted logarithms of latencies, of pairs of latency and load, both logarithms. Without those
-    far above the fast part if most of them are, unless the fast part may be fast because it has
+    far above the fastest FAST_PART if most of them are, unless that part may be fast because it has
     less to do."""
     ordered = sorted([level for level, _ in levels])
     fast_count = min(len(ordered), max(MIN_PEERS, math.ceil(FAST_PART * len(ordered))))
@@ -254,6 +256,7 @@ def fitted_utilisation(rise: Rise, middle: float) -> float:
     measured_growth = rise.slope * (high_load - low_load)
     if not measured_growth:
         return 0.0
+    # At the high load, the queue is at most saturated.
     too_low, too_high = 0.0, SATURATION * math.exp(-max(0.0, high_load))
     for _ in range(FITTING_STEPS):
         utilisation = 0.5 * (too_low + too_high)
@@ -447,7 +450,7 @@ class PeerFinding(NamedTuple):
 
     def is_still_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether a slow OSD is still slow against its peers or its own baseline."""
-        if min(self.score, self.recent_score) < ratio or not self.matters(0.5):
+        if min(self.score, self.recent_score) < ratio or not self.matters(factor=0.5):
             return False
         comparison = self.comparison
         if comparison.deviations >= CLEAR_DEVIATIONS:
@@ -461,8 +464,9 @@ class PeerFinding(NamedTuple):
         return OsdExpectation(comparison.expected_ms, comparison.load, comparison.sigma)
 
     def against(self, expectation: OsdExpectation) -> 'PeerFinding':
-        """The same operations against what was expected earlier, at the load of now."""
+        """The same operations against what was expected earlier, at the present load."""
         comparison = self.comparison
+        # Limited, so that no stored load lets exp() overflow.
         more_load = min(max(0.0, comparison.load - expectation.load), 10.0)
         expected_ms = expectation.ms * math.exp(BEYOND_SLOPE * more_load)
         sigma = max(expectation.sigma, comparison.op_sigma)
@@ -528,7 +532,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     """Findings by OSD. `busy`: OSD -> its work besides client operations. Yields for how many OSDs
     it has made a pass (rounds.py)."""
     group_of, minorities = groups_of(places)
-    keys_of, sizes = _keys(group_of)
+    keys_of, member_counts = _keys(group_of)
     totals: Dict[int, List[float]] = {}
     loads: Dict[int, Loads] = {}
     for chunk in chunks(windows.items()):
@@ -549,14 +553,15 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
             yield len(osds)
         for key, points in members.items():
             groups.append(_Group(key, channel, points, _by_kind(points, busy),
-                                 sizes[key] <= MIN_PEERS))
+                                 small=member_counts[key] <= MIN_PEERS))
             yield len(points)
     return (yield from _judge_all(groups, group_of, minorities, busy))
 
 
 def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
                minorities: Mapping[int, bool], busy: Mapping[int, str]) -> Work[Findings]:
-    """Compare each OSD with the others of its own groups."""
+    """Compare each OSD with the others of its own group, in each kind of operation. Yields passes
+    over OSDs (rounds.py)."""
     utilisation = _utilisations(groups)
     findings: Findings = {}
     for group in groups:

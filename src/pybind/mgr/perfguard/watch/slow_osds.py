@@ -38,7 +38,8 @@ def describe(finding: PeerFinding, seconds: float) -> str:
 
 
 def _expected_text(finding: PeerFinding) -> str:
-    """What an OSD is compared with, as text."""
+    """What an OSD is compared with, as text: an earlier expectation; in a group of two or three,
+    the fastest peer and its own history, or the slowest peer; otherwise all peers."""
     comparison = finding.comparison
     peers = '%d peer%s' % (comparison.peers, 's' if comparison.peers > 1 else '')
     if finding.earlier:
@@ -47,7 +48,7 @@ def _expected_text(finding: PeerFinding) -> str:
         usual = ' and usually %s ms' % figure(comparison.expected_ms) \
             if comparison.expected_ms > finding.fastest_ms else ''
         return '%s ms on the fastest of %s%s' % (figure(finding.fastest_ms), peers, usual)
-    if finding.fastest_ms:
+    if finding.fastest_ms:  # in a small group, as long as its own history is not known
         return '%s ms on the slowest of %s' % (figure(comparison.expected_ms), peers)
     return '%s +- %s ms on %s' % (figure(comparison.expected_ms), figure(comparison.spread_ms),
                                   peers)
@@ -192,8 +193,8 @@ class SlowOsds:
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         yield 2 * len(places)
         self._settled_since = min(self._settled_since, now) if reading.settled else math.inf
-        interval = _Interval(now, passed, settings, reading.learning,
-                             now - self._settled_since >= QUICK_SECONDS, self._busy_read)
+        interval = _Interval(now, passed, settings, reading.learning, busy_read=self._busy_read,
+                             quick=now - self._settled_since >= QUICK_SECONDS)
         for osds in chunks(states):
             for osd in osds:
                 state, window = states[osd], self._windows[osd]
@@ -217,7 +218,7 @@ class SlowOsds:
                       ) -> Work[Tuple[Dict[int, OsdWindow], Dict[int, _State]]]:
         """Add the operations of the interval. Returns the windows of OSDs with recent operations,
         without those that a probe loads, and the states of all OSDs with their work besides client
-        operations."""
+        operations. Yields passes over OSDs (rounds.py)."""
         now = reading.now
         for samples in chunks(reading.samples):
             for sample in samples:
@@ -301,20 +302,21 @@ class SlowOsds:
 
     def _verdicts(self, states: Dict[int, _State], judged: Findings, excused: Excused,
                   settings: SlowSettings) -> Work[Dict[int, OsdVerdict]]:
-        """The scores of all OSDs. Notes these, and the descriptions of slow ones, in `states`."""
+        """The scores of all OSDs. Notes these, and the descriptions of slow ones, in `states`.
+        Yields passes over OSDs (rounds.py)."""
         verdicts: Dict[int, OsdVerdict] = {}
         for osds in chunks(states):
             for osd in osds:
                 state = states[osd]
                 # The score says how slow an OSD is, also if another one is the cause.
-                score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
+                _, score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)
                 verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
                                            waits_for=excused.waits_for.get(osd))
                 why = state.why
                 if state.slow:
-                    best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
-                                 settings.ratio)[0]
-                    why = describe(best, self._now - state.since) if best is not None else why
+                    finding, _ = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
+                                       settings.ratio)
+                    why = why if finding is None else describe(finding, self._now - state.since)
                 states[osd] = state._replace(score=score if osd in judged else state.score, why=why)
             yield 2 * len(osds)
         return verdicts
@@ -369,7 +371,7 @@ class SlowOsds:
     def load(self, slow: Mapping[int, StoredSlow], now: float) -> None:
         """Take over the slow OSDs of an earlier mgr."""
         self._now = now
-        # _add limits over_seconds.
+        # The next interval reduces over_seconds to the limit (_add).
         self._states.update((osd, _State(
             over_seconds=math.inf, since=stored.since, slow=True, why=stored.why, evidence=now,
             of_part=stored.part, last_expected=stored.kept)) for osd, stored in slow.items())
@@ -540,7 +542,9 @@ def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Inter
     if slow_channels:
         return _add(state._replace(replicated_seconds=0.0), passed, interval)
     if any(finding.channel == REPLICATED for finding in findings):
-        # They are fast in a new reading, which covers up to REPLICATED_SECONDS of that time.
+        # They are fast in a new reading, which covers up to REPLICATED_SECONDS of that time. If
+        # they alone were slow for longer than two readings take, other operations do not show when
+        # the OSD recovered.
         passed += min(alone_seconds, REPLICATED_SECONDS) if alone_seconds <= LATE_SECONDS else 0.0
         state = state._replace(replicated_seconds=0.0)
     return _add(state, -passed, interval)
@@ -557,8 +561,9 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
         (over if is_over else within).append(finding)
     if interval.learning and interval.passed > 0.0 and not state.kind:
         state = _learn(state, within, interval.passed)
-    if _has_ended(window, over):
+    if _has_ended(window, over):  # or nothing is over the ratio
         return _add(state, -interval.passed, interval)
+    # All PGs have been clean for long enough: such an OSD is slow at once.
     if interval.quick and not state.kind and _is_sure(window, over):
         return _add(state, _hold(state, interval.settings), interval)
     return _add(state, interval.passed * max(finding.weight() for finding in over), interval)
@@ -578,10 +583,10 @@ def _add(state: _State, seconds: float, interval: _Interval) -> _State:
 
 
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
-    """Whether the last mean of each slow kind of operation has less than half of the excess. The
-    medians of a window fall later."""
+    """Whether the last mean of each slow kind of operation (`over`) has less than half of the
+    excess; also if there is no such kind. The medians of a window fall later."""
     for finding in over:
-        comparison, last_ms = finding.comparison, window.least_ms(finding.channel, 0.0)
+        comparison, last_ms = finding.comparison, window.least_ms(finding.channel, seconds=0.0)
         if last_ms is None or last_ms >= 0.5 * (comparison.ms + comparison.expected_ms):
             return False
     return True

@@ -46,7 +46,7 @@ def by_shared(osds: Iterable[int], places: Mapping[int, OsdPlace],
     names = {name for parts in (only or {}).values() for _, name in parts}
     for osd in osds:
         place = places[osd]
-        # Nearly all OSDs of a large cluster are done with here.
+        # A quick test, which nearly all OSDs of a large cluster fail: they share no part in `only`.
         if only is not None and place.host not in names and place.rack not in names \
                 and names.isdisjoint(place.devices):
             continue
@@ -89,6 +89,7 @@ def whole_parts(slow: Collection[int], judged: Iterable[int],
             or all((HOST, places[osd].host) in mostly_slow for osd in members[part]))}
         telling_kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < extents[kind]}
         explained: Set[int] = set()
+        # The parts with the most slow OSDs first, of these the ones that the fewest OSDs share.
         for part in sorted(whole, key=lambda part: (
                 -len(whole[part]), len(members[part]), SHARED_KINDS[part[0]], part)):
             if part[0] in telling_kinds and explained.isdisjoint(whole[part]):
@@ -132,8 +133,9 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with too many of them to name each, without few that are PART_RATIO
-    times as slow as most of these. `slow`: OSD -> slowdown."""
+    """The slow OSDs of classes with too many of them to name each. Without those that are
+    PART_RATIO times as slow as most of them, unless that is true of too many. `slow`: OSD ->
+    slowdown."""
     crowd = too_many(slow.keys(), judged, places)
     far: Set[int] = set()
     for osds in by_class(crowd, places).values():
@@ -151,14 +153,15 @@ def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
     compared = by_shared({*judged, *slow}, places, by_shared(slow, places))
     slow_parts = []
     for (key, part), osds in sorted(whole.items()):
-        members = compared[key][part]
+        (_, device_class), members = key, compared[key][part]
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
         devices = [] if part[0] == DEVICE else sorted(
             name for (kind, name), users in compared[key].items()
             if kind == DEVICE and users == members)
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
-            len(osds), len(members), key[1] or 'classless', worst, slow[worst].why)
+            len(osds), len(members), device_class or 'classless', worst, slow[worst].why)
+        # Without operations now, none of the OSDs may have a score.
         slow_parts.append(SlowShared(
             part, tuple(sorted(osds)), len(members), tuple(devices),
             median(scores) if scores else 1.0, median(sorted(slow[osd].since for osd in osds)),
@@ -207,9 +210,11 @@ class SlowParts:
             of_class = {osd: slow[osd] for osd in single[key]}
             raised_before = {osd for osd, slow_osd in of_class.items() if slow_osd.of_part}
             osds, raise_after = _slow_part(of_class, compared, places, seconds, len(everyone[key]))
+            # A part that an earlier mgr has raised has lasted long enough.
             lasted = self._slow_seconds.get(key, raise_after if raised_before else 0.0)
             lasted = min(lasted + passed, raise_after) if osds else lasted - passed
             self._slow_seconds[key] = lasted
+            # A raised part that is not slow now keeps its OSDs until it is cleared.
             osds = osds or raised_before
             if len(osds) > 1 and (lasted >= raise_after or (raised_before and lasted > 0.0)):
                 parts.append(_part(key, osds, slow, len(everyone[key])))

@@ -169,8 +169,9 @@ class Alarm:
 
     def update(self, now: float, seconds: float, holds: Optional[bool], raise_after: float,
                clear_after: float) -> None:
-        """Raise or clear the alarm by a reading. `holds`: None if the reading is inconclusive; then
-        nothing changes."""
+        """Raise or clear the alarm by a reading of `seconds`. `holds`: whether its condition holds;
+        None if the reading is inconclusive: then nothing changes. `raise_after`, `clear_after`:
+        seconds for which the condition must hold, or not hold."""
         if holds is None:
             return
         if holds:
@@ -183,6 +184,7 @@ class Alarm:
         else:
             self._not_held += seconds
             self._held = 0.0
+            # An alarm that is not raised yet starts over at once.
             if not self.raised or self._not_held >= clear_after:
                 self.raised = False
                 self.since = 0.0
