@@ -157,28 +157,28 @@ def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
     if facts.osd not in slow_on_host:
         return []
     ping = facts.ping_ms[facts.osd]
-    times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
+    ping_text = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
     evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
     host_is_slow = len(slow_on_host) >= max(2.0, HOST_PING_SHARE * len(facts.host_osds))
     slow_channels = _slow_channels(facts)
     if slow_channels.keys() & STORE_CHANNELS:
         return [LikelyCause(
             'cpu', 'too little CPU or memory%s: %s, and its store is slow as well' % (
-                ' on host %s' % facts.host if host_is_slow else '', times),
+                ' on host %s' % facts.host if host_is_slow else '', ping_text),
             {**evidence, 'slowdowns': slow_channels,
              **({'host': facts.host, 'osds': sorted(slow_on_host)} if host_is_slow else {})})]
-    if facts.side:
+    if facts.side:  # a slow link separates several hosts from the others
         hosts = sorted({place.host for place in facts.side})
         return [LikelyCause('switch', 'network between hosts %s and the others: %s, but fast among '
                             'these hosts: check the switch or the link that they share'
-                            % (', '.join(hosts), times),
+                            % (', '.join(hosts), ping_text),
                             {**evidence, 'hosts': hosts,
                              'osds': [place.osd for place in facts.side]})]
     if host_is_slow:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
-                            % (facts.host, times),
+                            % (facts.host, ping_text),
                             {**evidence, 'host': facts.host, 'osds': sorted(slow_on_host)})]
-    return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + times, evidence)]
+    return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + ping_text, evidence)]
 
 
 def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
@@ -198,6 +198,7 @@ def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
     near = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
     far = times.keys() - near
     this_side, others = {osd} | near & slow, far - slow
+    # Most OSDs on this side have slow heartbeats too, and most of the others do not.
     two_sides = len(near & slow) >= SIDE_SHARE * len(near) and len(others) >= SIDE_SHARE * len(far)
     several_hosts = all(len({places[member].host for member in members}) > 1
                         for members in (this_side, others))
@@ -215,6 +216,7 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
     """Work besides client operations that may have made it slow."""
     likely = []
     for work in facts.work:
+        # What began after the OSD became slow may be an effect of that.
         if work.was_first:
             of_peers = ' (median of its peers %g)' % work.peers_pgs if work.peers_pgs else ''
             _, text = WORK[work.code]
@@ -226,6 +228,7 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
 def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
     """The cause that the RocksDB of an OSD compacts more than those of its peers."""
     wrote = facts.kv_writes
+    # Flushes alone write less to SST files than the WAL receives.
     if wrote is None or not _slow_channels(facts).keys() & STORE_CHANNELS or wrote.sst < max(
             COMPACTION_BYTES, COMPACTION_RATIO * wrote.wal, COMPACTION_RATIO * wrote.peers_sst):
         return []

@@ -111,8 +111,9 @@ class _Document:
         return now - self._looked_at
 
     def save(self, now: float, gist: object, interval: float, contents: Callable[[], Any]) -> None:
-        """Write the document if its gist has changed, or else after `interval` seconds, but only if
-        it differs."""
+        """Write the document at once if its gist has changed, or else after `interval` seconds, but
+        only if it differs. `gist`: what must not wait for the interval; `contents`: computes the
+        document."""
         if gist == self._gist and self.age(now) < interval:
             return
         self._gist, self._looked_at = gist, now
@@ -217,6 +218,7 @@ class Watching:
         `probed`: the OSDs and pools that may have operations of probes.
         """
         period = self._cluster.stats_period()
+        # A turn may be a little early.
         if self._updated is not None and now - self._updated < EARLY * period:
             return
         self._updated = now
@@ -261,6 +263,7 @@ class Watching:
         self.clients = Clients(
             context.now, readings.seconds, readings.clients,
             pools=_pool_clients(self._watch, context, options),
+            # `silent`: when the report of an OSD was last late.
             covered=self.clients.covered + readings.seconds, norms=self._watch.norms.norms(),
             silent=context.now if readings.silent else self.clients.silent,
             counted=self._without_probes(context.now, readings.counted),
@@ -295,11 +298,12 @@ class Watching:
     def _save(self, now: float) -> None:
         """Store what has changed, each document at its interval."""
         state = self._state()
-        self._alarms.save(now, _gist(state), math.inf, lambda: encode(state))
+        self._alarms.save(now, _gist(state), interval=math.inf, contents=lambda: encode(state))
         chronic = self._watch.slow.chronic
         self._chronic.save(now, set(chronic.standing), CANDIDATE_SECONDS if chronic.has_candidates
                            else CHRONIC_SECONDS,
                            lambda: encode(self._watch.stored_chronic(), StoredCounts))
+        # At most this often: its subjects may change with each turn.
         if self._variation.age(now) >= FIRST_USUAL_SECONDS:
             self._variation.save(now, self._variation_subjects(), USUAL_SECONDS, lambda: encode(
                 StoredUsual(self._watch.norms.stored(), self._watch.pools.spreads())))
@@ -369,11 +373,11 @@ def _pool_clients(watch: WatchState, context: WatchContext,
         pool_clients[pool.id] = PoolClients(
             pool.name, pool.pg_num, latency.read.rate + latency.write.rate, read_limit_ms,
             write_limit_ms, latency.read_baseline_ms, latency.write_baseline_ms,
-            latency.read_spread, latency.write_spread, pool.erasure, operator_limit_ms is not None,
-            latency.read_minute, latency.write_minute,
+            latency.read_spread, latency.write_spread, named=operator_limit_ms is not None,
+            read_minute=latency.read_minute, write_minute=latency.write_minute,
             # Little's law: arrivals per second times seconds.
             in_progress=sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)),
-            others_rate=watch.others_rates.get(pool.id, 0.0))
+            others_rate=watch.others_rates.get(pool.id, 0.0), erasure=pool.erasure)
     return pool_clients
 
 

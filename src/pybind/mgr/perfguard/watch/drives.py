@@ -30,7 +30,8 @@ class DriveEvidence(NamedTuple):
 
 def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
               drives: Mapping[str, DriveHealth]) -> Dict[str, Firmwares]:
-    """Drive model -> number of its drives by firmware, of slow OSDs and of others."""
+    """Drive model -> number of its drives by firmware, of slow OSDs and of others. Only the main
+    drive of an OSD counts, its first device."""
     counts: Dict[str, Tuple[Counter[str], Counter[str]]] = {}
     for osd, place in places.items() if drives else ():
         health = drives.get(place.devices[0]) if place.devices else None

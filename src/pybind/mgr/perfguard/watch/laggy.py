@@ -240,7 +240,7 @@ def _pressure_texts(pressure: Optional[Pressure]) -> List[str]:
 def _wedged(signals: LaggySignals, pgs_led: int) -> bool:
     """Whether an OSD is the primary of nearly all laggy PGs (of `pgs_led` of the known ones), and
     responds, as its peers do. Then renewals were lost, unless there is load."""
-    # Too few of the laggy PGs are known.
+    # Too few of the laggy PGs are known, of which at most MOST_LAGGY_PGS are kept.
     if len(signals.pgs) < max(2.0, KNOWN_SHARE * min(signals.total, MOST_LAGGY_PGS)):
         return False
     if any(osd_id in signals.silent or _is_busy(signals.pressures.get(osd_id))

@@ -76,8 +76,8 @@ class PoolLoad:
         self._growth = (-1, LoadGrowth(0))
 
     def add(self, now: float, seconds: float, counts: Rates) -> bool:
-        """Add the operations and bytes of `seconds`. Returns whether there is something new to
-        store: another day, or another busiest hour."""
+        """Add the operations and bytes of `seconds`. Returns whether the days must be stored: after
+        the first hour of a day, a new busiest hour, or STORED_HOURS more."""
         hour = int(now // HOUR_SECONDS)
         changed = hour != self._hour and self._close()
         if hour != self._hour:
@@ -99,6 +99,7 @@ class PoolLoad:
         hours, busiest = before.hours + 1, max(before.busiest, rates, key=lambda row: row.ops)
         days[day] = DayLoad(day, hours, busiest)
         self.days = [row for _, row in sorted(days.items())][-KEPT_DAYS:]
+        # Hours since the last time would be lost with a failover.
         return hours == 1 or busiest is rates or not hours % STORED_HOURS
 
     def _rates(self) -> Rates:

@@ -104,14 +104,15 @@ def next_step(code: str, text: str, of_campaign: bool = True) -> str:
     """
     if _NAMED_COMMAND.search(text):
         return ''
-    if code.startswith('PERFGUARD_'):
+    if code.startswith('PERFGUARD_'):  # a health check
         return _HEALTH_CAUSE
     accept = _WAIVE % code if of_campaign and code in WAIVABLE else ''
     return '; '.join(filter(None, (NEXT_STEPS.get(code), accept)))
 
 
 def with_steps(checks: HealthChecks) -> HealthChecks:
-    """The health checks, each with the command that goes on in its detail."""
+    """The health checks, with the command that goes on as the last line of the detail, unless the
+    detail names a command."""
     return {code: check if code not in CHECK_STEPS or any(
         map(_NAMED_COMMAND.search, check['detail'])) else warning(
             check['summary'], [*check['detail'][:DETAIL_LINES - 1], CHECK_STEPS[code]],

@@ -83,14 +83,15 @@ class PoolPerformance(NamedTuple):
 
     @property
     def baseline_ms(self) -> Optional[float]:
-        """Expected mean latency at the current mix of reads and writes."""
-        parts = [(flow.rate, usual) for flow, usual in (
+        """Expected mean latency at the current mix of reads and writes; without operations, the
+        higher baseline."""
+        known = [(flow.rate, usual) for flow, usual in (
             (self.read, self.read_baseline_ms), (self.write, self.write_baseline_ms))
             if usual is not None]
-        rate = sum(rate for rate, _ in parts)
-        if parts and not rate:
-            return max(usual for _, usual in parts)
-        return sum(rate * usual for rate, usual in parts) / rate if parts else None
+        rate = sum(rate for rate, _ in known)
+        if known and not rate:
+            return max(usual for _, usual in known)
+        return sum(rate * usual for rate, usual in known) / rate if known else None
 
 
 class PoolOps(NamedTuple):
@@ -190,7 +191,8 @@ class _Pool:
         if usual_ms is None:
             usual_ms = self.provisional.get(kind)
             if usual_ms is not None:
-                # See skip_disturbed().
+                # A lower latency in readings that are not quiet shows that it is from a moment of
+                # high latency.
                 usual_ms = min(usual_ms, self._lowest.get(kind, usual_ms))
         return usual_ms
 
@@ -199,6 +201,7 @@ class _Pool:
         lower latency shows that a provisional baseline is from a moment of high latency."""
         for spread in self.spreads.values():
             spread.skip()
+        # Only a provisional baseline is lowered, by a complete point.
         if None not in self.baselines.values() or not self._moving.add(now, seconds, sums):
             return
         point, = self._moving.points()
@@ -232,6 +235,7 @@ class _Pool:
                                    for kind, number, total in OP_KINDS) if step is not None]
         if steps:
             last_before = max(step.last_before for step in steps)
+            # row[0]: when the point ended.
             rows = [row for row in self.settled.rows() if row[0] > last_before]
             self.settled = Series(4, POINTS, self.settled.point_seconds)
             self.settled.load(rows)
@@ -261,7 +265,7 @@ class PoolWatch:
         self._performances: Dict[int, PoolPerformance] = {}
         #: Pools whose baseline has grown since it was stored, in order.
         self._unsaved: Dict[int, None] = {}
-        self._seconds = 0.0
+        self._baseline_seconds = 0.0
         #: Those of the last reading.
         self.steps: List[Step] = []
 
@@ -311,8 +315,8 @@ class PoolWatch:
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
             self._performances.pop(pool_id, None)
-        if settings.baseline_seconds != self._seconds:
-            self._seconds = settings.baseline_seconds
+        if settings.baseline_seconds != self._baseline_seconds:
+            self._baseline_seconds = settings.baseline_seconds
             for pool in self._pools.values():
                 pool.take_length(settings.baseline_seconds)
 
@@ -406,7 +410,7 @@ class PoolWatch:
 
     def load(self, pool_id: int, stored: 'StoredPool', settings: PoolSettings) -> None:
         """Take over the baseline of a pool."""
-        self._seconds = settings.baseline_seconds
+        self._baseline_seconds = settings.baseline_seconds
         pool = self._pool(pool_id, settings)
         pool.quiet.load(stored.points)
         pool.load.load(stored.load)
@@ -594,6 +598,7 @@ def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Opt
     if not floor:
         # A disk with a flash cache is as fast as flash until the cache is full.
         floor = HDD_FLOOR_MS if disk and baseline_ms >= HDD_FLOOR_MS else FLASH_FLOOR_MS
+        # This floor at most doubles a baseline; that of the operator may do more.
         floor = min(floor, baseline_ms)
     return max(options.latency_factor * baseline_ms, baseline_ms + floor)
 
@@ -669,6 +674,7 @@ class AlarmLevel:
             self._readings.clear()
             return
         self._readings.append((seconds, ms))
+        # Drop the oldest readings that are not needed to cover `lasting` seconds.
         covered = sum(length for length, _ in self._readings)
         while covered - self._readings[0][0] >= lasting:
             covered -= self._readings.popleft()[0]
@@ -694,6 +700,7 @@ class AlarmLevel:
         week = hour // WEEK_HOURS
         is_new_week, is_first = week != self.week, self.week < 0
         self.week = week
+        # At the first review, no week has ended.
         if is_new_week and not is_first:
             self.baselines = [*self.baselines, baseline_ms][-KEPT_WEEKS:]
         return is_new_week or bool(self.high)

@@ -463,9 +463,9 @@ def _chronic_summary(watch: WatchState) -> str:
 def _chronic_lines(watch: WatchState) -> List[str]:
     verdicts, lines = watch.slow.verdicts, []
     for osd, standing in watch.slow.chronic.standing.items():
-        now = verdicts.get(osd)
-        lines.append('%s: %s%s' % (_place(watch, osd), standing.why, '; slow now: ' + now.why
-                                   if now is not None and now.slow else ''))
+        verdict = verdicts.get(osd)
+        lines.append('%s: %s%s' % (_place(watch, osd), standing.why, '; slow now: ' + verdict.why
+                                   if verdict is not None and verdict.slow else ''))
     return lines
 
 
@@ -548,7 +548,7 @@ class Announcer:
         begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in in_reported_parts}
-        # Nor has what is chronically slow now.
+        # Neither has an OSD that is chronically slow now, nor a shared part that is slow.
         still_slow = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()

@@ -57,6 +57,7 @@ class Series:
         #: Ring buffer of rows: end, seconds, sums.
         self._rows = array('d')
         self._oldest = 0
+        #: Seconds and sums of the point that is not complete yet.
         self._open = [0.0] * (width + 1)
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
@@ -104,9 +105,9 @@ class Series:
         size, have = self._width + 2, len(self)
         last = min(last, have)
         begin = (self._oldest + have - last) % max(1, have)
-        # The newest points may be at the start of the ring buffer.
-        newest = max(0, begin + last - have)
-        return self._rows[begin * size:(begin + last - newest) * size] + self._rows[:newest * size]
+        # The newest points may be at the front of the ring buffer: so many.
+        front = max(0, begin + last - have)
+        return self._rows[begin * size:(begin + last - front) * size] + self._rows[:front * size]
 
     def load(self, rows: Rows) -> None:
         """Add points, as `rows` returns them; those of another width are skipped."""
@@ -284,13 +285,13 @@ def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]
                     for counts in (read, write) for share in (MEDIAN, TAIL)))
 
 
-def _weighted_levels(parts: Iterable[Tuple[LatencyCounts, float, float]]) -> Levels:
+def _weighted_levels(histograms: Iterable[Tuple[LatencyCounts, float, float]]) -> Levels:
     """The percentiles of histograms, each weighted with its shares of the reads and of the writes.
     Those with other buckets than the first are left out."""
     bounds: Tuple[int, ...] = ()
     reads: List[float] = []
     writes: List[float] = []
-    for counts, read_share, write_share in parts:
+    for counts, read_share, write_share in histograms:
         if not read_share + write_share:
             continue
         if not bounds:
@@ -331,7 +332,8 @@ class Charts:
     def update(self, now: float, seconds: float, percentiles: LatencyPercentiles,
                busiest: Iterable[int], pools: Iterable[int], in_flight: int) -> None:
         """Add the percentiles of this moment; call this for each point of the histories. `busiest`:
-        pools, the busiest first; `pools`: all that exist."""
+        pools, the busiest first: only TAIL_POOLS of them are added, as each costs time; `pools`:
+        all that exist."""
         self._cluster.add(now, seconds, [in_flight, *_numbers(percentiles.levels_of_cluster(now))])
         for pool in set(self._pools) - set(pools):
             del self._pools[pool]
@@ -342,6 +344,7 @@ class Charts:
     def cluster(self, points: Sequence[HistoryPoint]) -> ChartRows:
         """The chart of the cluster. `points`: of its history, newest last."""
         levels_by_time = _by_time(self._cluster, points)
+        # The sums after those of clients are states times seconds.
         return {'columns': list(CLUSTER_COLUMNS), 'rows': [
             [*_clients(point), *(round(value / max(point.seconds, 1e-9), 6)
                                  for value in point.sums[WRITE_NS + 1:]),

@@ -64,7 +64,7 @@ class SlowReads(NamedTuple):
         """Whether it was slow within the time that an alarm outlasts its cause."""
         return not self.single and now - max(self.over, self.assumed) < ALARM_SECONDS
 
-    def counts(self, now: float) -> bool:
+    def would_continue(self, now: float) -> bool:
         """Whether a reading over the limit continues the present state."""
         return self.recent(now) or now < self.exempt_until
 
@@ -93,6 +93,7 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
     PGs, which have a budget of their own (stalls.py); `places`: OSDs that are also judged together.
     """
     all_reads = _reads(clients)
+    # OSDs with reads enough to judge them, and those of them that do not wait for peering PGs.
     enough = {osd: reads for osd, reads in all_reads.items() if reads.ops >= LEAST_READS}
     steady = {osd: reads for osd, reads in enough.items() if osd not in unsteady}
     slow_by_place = _judged_places(all_reads, unsteady, enough, places)
@@ -106,8 +107,10 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
         return osd in steady or state.place in slow_by_place
 
     def is_kept(osd: int, state: SlowReads) -> bool:
+        """Whether the state is present, exempt, or the cause of an alarm that may still be raised;
+        not if it is based on one reading that this one refutes."""
         refuted = state.single and is_judged(osd, state) and osd not in over
-        return (state.counts(now) or state.has_been(now)) and not refuted
+        return (state.would_continue(now) or state.has_been(now)) and not refuted
 
     # Keep the states of late, except for those of one reading that this one contradicts.
     states_after = {osd: state._replace(touched=now) if osd in in_flight else state
@@ -117,6 +120,7 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
         # Peering only adds latency, so a fast reading of an unsteady OSD counts.
         contradicted = is_judged(osd, state) or (
             osd in enough and enough[osd].ratio <= enough[osd].limit)
+        # An OSD without any reads is not prolonged: it may have been switched off.
         lasts = state.recent(now) and now - state.over <= UNTOUCHED_SECONDS
         if lasts and not state.single and not contradicted and osd in all_reads:
             states_after[osd] = state._replace(assumed=now)
@@ -124,7 +128,7 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
     for osd, place in over.items():
         state_before = states_after.get(osd)
         states_after[osd] = SlowReads(now, now, single=True, place=place) \
-            if state_before is None or not state_before.counts(now) \
+            if state_before is None or not state_before.would_continue(now) \
             else _exempt(state_before._replace(over=now, single=False, place=place), now)
     return states_after
 
@@ -168,7 +172,7 @@ def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads]
              enough: Mapping[int, _Reads]) -> bool:
     """Whether the reads of `osds` are over their limit, also relative to the other OSDs. `steady`:
     without OSDs that wait for peering PGs; `enough`: with these, but with enough reads."""
-    # The first condition saves the second one, as others have at least 1.
+    # _of_others() is at least 1: the first condition only saves computing it.
     return reads.certain > reads.limit and (
         reads.certain > reads.limit * _of_others(osds, steady, enough))
 
@@ -217,8 +221,8 @@ class _PoolReads(NamedTuple):
 
 @latest
 def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """The reads of OSDs that have a baseline: of replicated pools without a limit of the operator.
-    """
+    """The reads of OSDs that have a baseline, that of the pool times the norm of the OSD: of
+    replicated pools without a limit of the operator (`named`)."""
     pools_by_osd: Dict[int, List[_PoolReads]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
@@ -229,7 +233,8 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
         baseline_ns = 1e6 * pool.read_baseline_ms * norm
         pools_by_osd.setdefault(row.osd, []).append(_PoolReads(
             row.read.sum_ns, row.read.number, baseline_ns,
-            # The floor of the limit in ms is the same for a fast OSD.
+            # A fast OSD (norm below 1) may exceed its baseline by as many ms as the pool: the limit
+            # has a floor in ms.
             baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
             pool.read_spread or OP_SPREAD))
     return {osd: _reads_of_osd(pools) for osd, pools in pools_by_osd.items()}

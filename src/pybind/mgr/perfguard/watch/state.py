@@ -197,7 +197,9 @@ class WatchState:
         self._unknown_seconds = \
             self._unknown_seconds + seconds if context.signals.counts.unreported else 0.0
         if readings.osd_counts is not None:
+            # OSDs report their PGs once per period, so the counts may be that old.
             self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
+            # While PGs are unreported, it is not known when their work began.
             if self._is_reported:
                 self._work.update(context.now, self._counts_read, self.osd_counts, readings.places,
                                   options.slow_osd_seconds)
@@ -304,13 +306,14 @@ class WatchState:
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
         self._uuids.update(uuids)
         if replaced:
+            # A round that has begun still judges the old devices.
             self.rounds.finish()
             self.slow.forget(replaced)
             self.norms.forget_others(uuids.keys() - replaced)
         if osdmap.osds:  # else it is the initial one
             self.slow.chronic.keep(
                 {osd.id for osd in osdmap.osds.values() if not osd.destroyed},
-                {osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
+                away={osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
 
     def _judge_osds(self, context: WatchContext, readings: Readings,
                     ops: Mapping[int, PoolOps], options: Options) -> None:
@@ -345,8 +348,10 @@ class WatchState:
     def _round(self, context: WatchContext, counters: Mapping[int, OsdCounters],
                places: Mapping[int, OsdPlace], options: Options, since_round: '_SinceRound',
                sizes: Mapping[int, Sizes]) -> Work[None]:
-        """Judge all OSDs. `since_round`: what was read in the turns since the last round began."""
+        """Judge all OSDs. `since_round`: what was read in the turns since the last round began.
+        Yields passes over OSDs (rounds.py)."""
         samples: List[OsdSample] = []
+        # As of the turn in which the round begins: later turns replace them.
         replicas, counts_read = self._replicas, self._counts_read
         partners = self._partners_of_slow.known
         with self._lock:
@@ -385,10 +390,10 @@ class WatchState:
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         """Update the alarms on laggy PGs, the PGs that clients wait for, and the suspected OSDs."""
         counts = context.signals.counts
-        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, self._is_reported), 0.0,
-                                CLEAR_PERIODS * context.period)
+        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, self._is_reported),
+                                raise_after=0.0, clear_after=CLEAR_PERIODS * context.period)
         self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, self._is_reported),
-                                  WAIT_SECONDS, 0.0)
+                                  raise_after=WAIT_SECONDS, clear_after=0.0)
         last = self.laggy.last
         if last is not None and not last.until and not self.laggy.raised:
             self.laggy.last = last._replace(until=context.now)
@@ -423,7 +428,8 @@ class WatchState:
         return not context.in_flight and (all_clean or not (moving or context.osdmap.absent))
 
     def _quiet(self, context: WatchContext) -> bool:
-        """Whether nothing moves and no problem exists."""
+        """Whether nothing moves and no problem exists, apart from few slow OSDs, and from OSDs that
+        have been slow for ACCEPT_SECONDS."""
         counts = context.signals.counts
         return (context.idle and self._settled(context)
                 and not counts.laggy + counts.wait and not context.signals.slow_ops
@@ -633,6 +639,7 @@ def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
         rate = _kv_rate([(when, bytes_of[osd]) for when, bytes_of in readings if osd in bytes_of])
         if rate is not None:
             rates[osd] = rate
+            # rate[0]: to SST files.
             insort(classes.setdefault((place.root, place.device_class), []), rate[0])
     return {osd: KvWrites(sst, wal, _median_of_others(
         classes[places[osd].root, places[osd].device_class], sst))
@@ -685,6 +692,7 @@ class ExtraWorks:
         """Add a reading of what OSDs worked on between `begin` and `now`. Work continues if it is
         in two readings in a row, however far apart, or pauses for at most `slow_osd_seconds`."""
         self._first = min(self._first, now)
+        # An OSD counts as slow from half of a window before its median rises (slow_osds.py).
         self._early_seconds = slow_osd_seconds / 2
         lasting = {key: span for key, span in self._spans.items()
                    if span.seen == self._last or now - span.seen <= slow_osd_seconds}
@@ -719,9 +727,10 @@ class ExtraWorks:
         """Whether the work began before the OSD became slow. None: it is not known, so neither this
         work nor the drive is named."""
         if span.since == -math.inf and slow_since < self._first:
-            return None
+            return None  # both began before the first reading
         if span.since <= slow_since:
             return True
+        # Both began at about the same time.
         return None if span.since <= slow_since + self._early_seconds else False
 
 

@@ -89,21 +89,23 @@ def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
         return None
     logs = [math.log(max(point.sums[total_ns], 1.0) / point.sums[number])
             for point in (*before, *after)]
-    low, high = logs[:len(before)], logs[len(before):]
-    low_median, high_median = median(sorted(low)), median(sorted(high))
-    rise = high_median - low_median
+    old_logs, new_logs = logs[:len(before)], logs[len(before):]
+    old_median, new_median = median(sorted(old_logs)), median(sorted(new_logs))
+    rise = new_median - old_median
     if rise < math.log(STEP_RATIO):
         return None
-    middle = 0.5 * (low_median + high_median)
-    share_below = sum(value < middle for value in low) / len(low)
-    share_above = sum(value > middle for value in high) / len(high)
-    rise_at_step = median(sorted(high[:NEAR_POINTS])) - median(sorted(low[-NEAR_POINTS:]))
-    flows = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
-    is_abrupt = rise_at_step >= NEAR_SHARE * rise and high[0] > middle
+    middle = 0.5 * (old_median + new_median)
+    share_below = sum(value < middle for value in old_logs) / len(old_logs)
+    share_above = sum(value > middle for value in new_logs) / len(new_logs)
+    rise_at_step = median(sorted(new_logs[:NEAR_POINTS])) - median(sorted(old_logs[-NEAR_POINTS:]))
+    old, new = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
+    # A slow rise over the day is no step.
+    is_abrupt = rise_at_step >= NEAR_SHARE * rise and new_logs[0] > middle
+    # Texts divide by the latency before the step.
     if min(share_below, share_above) < APART_SHARE or not is_abrupt \
-            or flows[1].ms - flows[0].ms < STEP_MS or not flows[0].ms:
+            or new.ms - old.ms < STEP_MS or not old.ms:
         return None
-    return Step(pool, kind, before[-1].end, after[0].end - after[0].seconds, *flows)
+    return Step(pool, kind, before[-1].end, after[0].end - after[0].seconds, old, new)
 
 
 class Changes:
@@ -213,8 +215,9 @@ class OsdRelease:
         return OsdRelease(release, 0.0, change or self.change)
 
     def upgrade_text(self, now: float, since: float) -> str:
-        """What may be the reason for a latency that has been above its baseline since then; '':
-        there was no upgrade, or latency was high before it."""
+        """The upgrade that may be the reason for a latency that has been above its baseline since
+        `since`; '': there was none, latency was high before it, or baselines are from after it."""
+        # A release is noticed up to UNNOTICED_SECONDS late.
         begun = self.begun or (self.change.begun if self.change is not None else 0.0)
         if not begun or begun - UNNOTICED_SECONDS > since or now - begun > BASELINE_SECONDS:
             return ''
@@ -225,7 +228,8 @@ class OsdRelease:
 
 
 def of_options(changes: Iterable[OptionChange]) -> List[ClusterChange]:
-    """Of options that OSDs read: others do not change the latency that OSDs measure."""
+    """The changes of options that OSDs read: others do not change the latency that OSDs measure.
+    """
     return [ClusterChange(change.at, '%s of %s' % (change.name, change.who),
                           _shown(change.name, change.before), _shown(change.name, change.after))
             for change in changes
@@ -258,6 +262,7 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
     """
     parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
                                                  figure(step.before.ms)) for step in steps]
+    # First what is noticed late, such as an upgrade: only NAMED_CHANGES are named.
     causes = ['%s: %s instead of %s, %s %s' % (
         change.what, change.after, change.before, 'noticed at' if change.late else 'at',
         _clock(change.at)) for change in sorted(changes, key=lambda change: not change.late)]
@@ -268,6 +273,7 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
                 figure(step.after.rate), step.kind, figure(step.before.rate)))
     if not with_options:
         causes.append('options: not known, as the mons did not answer "config log"')
+    # A pool may have two steps: of reads and of writes.
     return '%s; %s' % (listed(parts, 2 * SLOWER_POOLS),
                        'changed at that time: ' + listed(causes, NAMED_CHANGES, '; ') if causes
                        else 'no change at that time is known that may be the cause')

@@ -122,7 +122,8 @@ def _degraded(counts: PgCounts) -> int:
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
              osd_counts: Mapping[int, PgCounts], own_pgs: Sequence[OwnPg]) -> List[Stop]:
     """The stop condition of the PGs that `number_of` counts: on the OSDs that have such PGs besides
-    `own_pgs`, else on the pools; on everything if neither is known. [] if there are no others."""
+    `own_pgs` (those that may be so because they were released), else on the pools; on everything if
+    neither is known. [] if only `own_pgs` are counted."""
     total = number_of(signals.counts)
     if total <= 0:
         return []
@@ -138,7 +139,7 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
                       if number_of(counts) > own_by_pool[pool])
     if osds:
         return [Stop(Reason(code, '%s on %s' % (subject, osds_text(osds))), osds)]
-    if pools:
+    if pools:  # `osds` is empty: no OSD is concerned
         return [Stop(Reason(code, '%s in %s' % (subject, plural(len(pools), 'pool'))), osds, pools)]
     # A total alone does not show which PGs are degraded.
     all_are_own = total <= len(own_pgs) and bool(osd_counts or signals.pool_counts)
@@ -172,8 +173,8 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
     stops += map(Stop, peering(signals.counts))
     stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]
     stops += [Stop(Reason(Code.PG_NUM_CHANGING, 'pg_num of pool %s is changing from %s to %d' % (
-        pool.name, pgs(pool.pg_num), pool.pg_num_target)), frozenset(), frozenset({pool.id}))
-              for pool in osdmap.pools.values()
+        pool.name, pgs(pool.pg_num), pool.pg_num_target)), osds=frozenset(),
+                   pools=frozenset({pool.id})) for pool in osdmap.pools.values()
               if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num]
     return [stop.reason for stop in stops
             if touched is None or stop.concerns(touched.osds, touched.pools)]
