@@ -250,18 +250,18 @@ def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('replicas', text + ', mostly of PGs with other primaries', {
             **evidence, 'client_load_ratio': round(facts.client_ratio, 2)})]
     loads = [row for row in facts.clients if row.osd == facts.osd]
-    pools: Counter[int] = Counter()
+    ops_by_pool: Counter[int] = Counter()
     for row in loads:
-        pools[row.pool] += row.ops
+        ops_by_pool[row.pool] += row.ops
     likely = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
                           '%s; %s' % (text, cause.unnamed))
-              for cause in (*_hot_object(facts, sum(pools.values())),
+              for cause in (*_hot_object(facts, sum(ops_by_pool.values())),
                             *map(_by_client, heavy_clients(loads)))]
     if likely:
         return likely
-    total = sum(pools.values())
+    total = sum(ops_by_pool.values())
     if total >= CAUSE_OPS:
-        pool, ops = pools.most_common(1)[0]
+        pool, ops = ops_by_pool.most_common(1)[0]
         name = facts.pool_names.get(pool, str(pool))
         return [LikelyCause('pool', '%s; %.0f %% are of pool %s' % (text, 100 * ops / total, name),
                             {**evidence, 'pool': name, 'share': round(ops / total, 3)})]

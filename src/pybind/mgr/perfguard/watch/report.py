@@ -493,12 +493,12 @@ def _ago(context: WatchContext, since: float) -> str:
 
 
 def _late_text(latency: PoolPerformance, kind: str) -> str:
-    now, usual = (latency.read, latency.read_baseline_ms) if kind == 'reads' else \
+    flow, usual_ms = (latency.read, latency.read_baseline_ms) if kind == 'reads' else \
         (latency.write, latency.write_baseline_ms)
-    if not now.rate:
+    if not flow.rate:
         return '%s were slow (baseline %.1f ms; none completed in the last minute)' % (
-            kind, usual or 0.0)
-    return '%s take %.1f ms (baseline %.1f ms)' % (kind, now.ms, usual or 0.0)
+            kind, usual_ms or 0.0)
+    return '%s take %.1f ms (baseline %.1f ms)' % (kind, flow.ms, usual_ms or 0.0)
 
 
 # ---- Events
@@ -548,7 +548,7 @@ class Announcer:
         begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in in_reported_parts}
-        # Neither has an OSD that is chronically slow now, nor a shared part that is slow.
+        # An OSD that is chronically slow now, or a shared part that is slow, has not recovered.
         still_slow = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()

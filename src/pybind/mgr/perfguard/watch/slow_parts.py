@@ -133,9 +133,9 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with too many of them to name each. Without those that are
-    PART_RATIO times as slow as most of them, unless that is true of too many. `slow`: OSD ->
-    slowdown."""
+    """The slow OSDs of classes with too many of them to name each. Those that are PART_RATIO times
+    as slow as most of them are left out, to be named, unless they are too many as well. `slow`:
+    OSD -> slowdown."""
     crowd = too_many(slow.keys(), judged, places)
     far: Set[int] = set()
     for osds in by_class(crowd, places).values():
@@ -161,7 +161,7 @@ def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
             if kind == DEVICE and users == members)
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
             len(osds), len(members), device_class or 'classless', worst, slow[worst].why)
-        # Without operations now, none of the OSDs may have a score.
+        # An OSD without recent operations has no score.
         slow_parts.append(SlowShared(
             part, tuple(sorted(osds)), len(members), tuple(devices),
             median(scores) if scores else 1.0, median(sorted(slow[osd].since for osd in osds)),
