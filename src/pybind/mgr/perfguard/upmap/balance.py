@@ -117,12 +117,13 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                     new_rule: bool = False, near: float = 1.0,
                     earlier: Optional[CrushRules] = None) -> 'Shards':
     """The shards of a pool, balanced; upmap/evening.py moves them further. Arguments as in
-    `balance`; `near`: PGs that an OSD may be from its ideal after the moves that CRUSH makes anyway
-    (`deviation`: after all others)."""
+    `balance`; `near`: PGs that an OSD may be from its ideal for shards that CRUSH moves anyway
+    (`deviation`: for those that move for the balance alone)."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
     shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, earlier)
-    # If all buckets have as many shards of a PG, these leave a bucket only together.
+    # If all buckets of each choice have equally many shards of a PG, these leave a bucket only
+    # together: from the top choice down.
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
             _Groups(shards, number, depth).even_out()
@@ -171,9 +172,10 @@ class Shards(ShardLevel):
         self.raw = [raw if number in free else () for number, raw in enumerate(raws)]
         self.count = {osd: shards_by_osd[osd] for osd in (*self.weights, *shards_by_osd)
                       if osd != NO_OSD}
-        #: By take.
+        #: By take: OSD -> ideal number of shards.
         self.ideals = ideals(self.weights, spread, *self._totals())
         self.deviation = max(1.0, deviation)
+        #: `near` (for shards that CRUSH moves anyway) and `wide` (for others) may be widened later.
         self.targets = self.near = targets(self.weights, self.ideals, near, self.limits)
         self.wide = targets(self.weights, self.ideals, self.deviation, self.limits)
         self.filled = self.wide.filled(self.count, self.limits)
@@ -187,24 +189,27 @@ class Shards(ShardLevel):
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self.pool.size
-        broken = {number for number, members in enumerate(self.origin)
-                  if self.pgs[number].free and len(members) == len(raws[number]) == size
-                  # Local groups may be mixed although the mons keep the upmap.
-                  and (self.pool.local_groups and self.takes[0].groups
-                       or broken_rule(self.pool, tuple(members), crush, out))}
-        sets = self._lawful(raws, broken)
+        candidates = {
+            number for number, members in enumerate(self.origin)
+            if self.pgs[number].free and len(members) == len(raws[number]) == size
+            # The mons keep an upmap with which a local group of an LRC is in several buckets, so
+            # GroupedSets checks all PGs of such a pool.
+            and (self.pool.local_groups and self.takes[0].groups
+                 or broken_rule(self.pool, tuple(members), crush, out))}
+        sets = self._lawful(raws, candidates)
         self.here = [list(members) for members in sets]
         self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
                             for osd, before in zip(members, origin))
 
-    def _lawful(self, raws: Sequence[OsdSet], broken: AbstractSet[int]) -> List[Sequence[int]]:
-        """The set of each PG once those of the PGs `broken` obey the rule."""
+    def _lawful(self, raws: Sequence[OsdSet], candidates: AbstractSet[int]) -> List[Sequence[int]]:
+        """The set of each PG once those of the PGs `candidates` (by number), which may break the
+        rule, obey it."""
         groups = self.takes[0].groups
         if groups:
             return GroupedSets(groups, self.pool, self.domain, self.weights, self.limits,
-                               self._earlier).place(self.origin, raws, broken)
+                               self._earlier).place(self.origin, raws, candidates)
         return LawfulSets(self.domain, self.weights, self.limits, self._earlier).place(
-            self.origin, raws, broken)
+            self.origin, raws, candidates)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set of OSDs in the order of the takes; an acting set may have another order."""
@@ -317,14 +322,14 @@ class _Groups(ShardLevel):
         super().__init__()
         self._shards, self.by_place, self.free = shards, shards.by_place, shards.free
         take = shards.takes[number]
-        self._take, self._group, self._below = (
+        self._take_number, self._group, self._choices_below = (
             number, take.groups[depth], take.groups[depth + 1:])
         begin = sum(earlier.shards for earlier in shards.takes[:number])
-        positions = [self._positions_in(members, range(begin, begin + take.shards))
-                     for members in shards.here]
+        positions_by_bucket = [self._positions_in(members, range(begin, begin + take.shards))
+                               for members in shards.here]
         #: By PG and place of a group: the positions of its shards.
-        self._positions = [list(groups.values()) for groups in positions]
-        self.here = [list(groups) for groups in positions]
+        self._positions = [list(groups.values()) for groups in positions_by_bucket]
+        self.here = [list(groups) for groups in positions_by_bucket]
         self.origin = [self._at(*row) for row in zip(shards.origin, self._positions)]
         self.raw = [self._raw_buckets(*row) for row in zip(shards.raw, self._positions)]
         self._osds: Dict[int, List[int]] = {}
@@ -369,7 +374,7 @@ class _Groups(ShardLevel):
         # On average: groups of incomplete PGs have fewer.
         group_shards = shard_count / sum(groups_by_bucket.values()) if shard_count \
             else self._group.shards
-        ideal = shards.ideals[self._take]
+        ideal = shards.ideals[self._take_number]
         self.limits = {bucket: int(sum(shards.limits[osd] for osd in osds) / group_shards)
                        for bucket, osds in self._osds.items()}
         self.near = bucket_targets(shards.weights, ideal, self._osds, group_shards, 1.0,
@@ -436,7 +441,7 @@ class _Groups(ShardLevel):
         if returning:
             used = set(map(shards.domain.get, returning.values()))
             others = self._emptiest([osd for osd in self._osds[bucket]
-                                     if shards.domain[osd] not in used], self._below,
+                                     if shards.domain[osd] not in used], self._choices_below,
                                     len(positions) - len(returning))
             if len(returning) + len(others) == len(positions):
                 return [returning[position] if position in returning else others.pop()
@@ -448,14 +453,15 @@ class _Groups(ShardLevel):
         if len(raw) == len(positions) and all(
                 shards.count[osd] < shards.near.high[osd] for osd in raw):
             return raw
-        return self._emptiest(self._osds[bucket], self._below, len(positions))
+        return self._emptiest(self._osds[bucket], self._choices_below, len(positions))
 
     def _osds_with_data(self, number: int, positions: Sequence[int], bucket: int) -> Dict[int, int]:
         """Position -> OSD of a bucket that has the data of the shard there, one in each failure
-        domain; for the last choice of a rule only."""
+        domain. Only for the last choice of a rule: the OSDs may be too many for one bucket of a
+        choice below."""
         shards = self._shards
         by_domain: Dict[int, Tuple[int, int]] = {}
-        for position in positions if not self._below else ():
+        for position in positions if not self._choices_below else ():
             osd = shards.origin[number][position]
             if self._group.bucket_of.get(osd) == bucket and shards.weights[osd]:
                 by_domain.setdefault(shards.domain[osd], (position, osd))
@@ -470,6 +476,7 @@ class _Groups(ShardLevel):
             moved = [position for position in positions if members[position] != origin[position]]
             buckets = {bucket_of.get(origin[position]) for position in moved}
             for bucket in sorted(bucket for bucket in buckets if bucket is not None):
+                # At least as many shards return to their data as leave it.
                 if self.weights[bucket] and bucket not in self.here[number] \
                         and len(positions) - len(moved) <= len(
                             self._osds_with_data(number, positions, bucket)):
@@ -477,17 +484,17 @@ class _Groups(ShardLevel):
 
     def _emptiest(self, osds: Sequence[int], below: Sequence[Group], number: int) -> List[int]:
         """The emptiest OSDs, so many (`number`), with as many in each bucket of the choices `below`
-        as these allow."""
-        parts: Dict[int, List[int]] = {}
-        part_of = below[0].bucket_of if below else self._shards.domain
+        as these allow, and one in each failure domain."""
+        osds_by_bucket: Dict[int, List[int]] = {}
+        bucket_of = below[0].bucket_of if below else self._shards.domain
         for osd in osds:
             if self._shards.weights[osd]:
-                parts.setdefault(part_of[osd], []).append(osd)
+                osds_by_bucket.setdefault(bucket_of[osd], []).append(osd)
         if not below:
-            emptiest = [min(members, key=self._fullness) for members in parts.values()]
+            emptiest = [min(members, key=self._fullness) for members in osds_by_bucket.values()]
             return sorted(emptiest, key=self._fullness)[:number]
         chosen: List[int] = []
-        for members in sorted(parts.values(), key=self._mean_surplus):
+        for members in sorted(osds_by_bucket.values(), key=self._mean_surplus):
             chosen += self._emptiest(members, below[1:],
                                      min(below[0].shards, number - len(chosen)))
         return chosen
@@ -514,13 +521,13 @@ class _Exchange:
 
     def _note(self, number: int) -> None:
         """Note where the groups of a PG may move now, in place of where they could before."""
-        for on_the_way, place in self._noted.pop(number, ()):
-            on_the_way.discard((number, place))
+        for movable, place in self._noted.pop(number, ()):
+            movable.discard((number, place))
         for place, bucket in self._groups.returns(number):
             ways_from = self._ways.setdefault(self._groups.here[number][place], {})
-            on_the_way = ways_from.setdefault(bucket, set())
-            on_the_way.add((number, place))
-            self._noted.setdefault(number, []).append((on_the_way, place))
+            movable = ways_from.setdefault(bucket, set())
+            movable.add((number, place))
+            self._noted.setdefault(number, []).append((movable, place))
 
     def even_out(self) -> None:
         """Bring the buckets with too many groups, and those with too few, closer to their share."""
@@ -544,9 +551,9 @@ class _Exchange:
         way = self._way(givers, takers)
         for giver, taker in zip(way, way[1:]):
             groups = self._ways[giver][taker]
-            others = {number for number, _, _ in moves}
+            moving_pgs = {number for number, _, _ in moves}
             for number, place in sorted(groups):
-                if number in others:
+                if number in moving_pgs:
                     continue
                 if self._groups.legal(number, place, taker):
                     moves.append((number, place, taker))
@@ -647,9 +654,11 @@ class LawfulSets:
     def _completed(self, before: Sequence[int], raw: Sequence[int],
                    staying: AbstractSet[int]) -> Sequence[int]:
         """A set that obeys the rule: `staying` at their positions, completed with new OSDs, as many
-        as possible where CRUSH (`raw`) places them, which needs no upmap pair."""
+        as possible where CRUSH (`raw`) places them, which needs no upmap pair. Of the PG's shards,
+        only `staying` are counted so far."""
         preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
         if self._earlier is not None:
+            # The earlier rule may allow no set with all of `staying`.
             choices += self._choices(before)
         for choice in choices:
             new = self._new_osds(choice, len(before), preferred)
@@ -661,12 +670,12 @@ class LawfulSets:
             self._count(osd, 1)
         for osd in staying - choice:
             self._count(osd, -1)
-        positions = [osd if osd in choice else None for osd in before]
+        completed = [osd if osd in choice else None for osd in before]
         for position, osd in enumerate(raw):
-            if positions[position] is None and osd in new:
-                positions[position] = osd
+            if completed[position] is None and osd in new:
+                completed[position] = osd
                 new.remove(osd)
-        return [new.pop(0) if osd is None else osd for osd in positions]
+        return [new.pop(0) if osd is None else osd for osd in completed]
 
     def _choices(self, before: Sequence[int]) -> List[AbstractSet[int]]:
         """Sets of shards that may stay, one in each domain."""
@@ -684,19 +693,19 @@ class LawfulSets:
                   preferred: Sequence[int]) -> List[int]:
         """The OSDs that complete a set, fewer if there are none; those that are `preferred` before
         others."""
-        used = {self._domain[osd] for osd in staying}
+        used_domains = {self._domain[osd] for osd in staying}
         entering: List[int] = []
 
         def enter(osd: int) -> None:
-            used.add(self._domain[osd])
+            used_domains.add(self._domain[osd])
             entering.append(osd)
 
         for osd in preferred:
-            if len(staying) + len(entering) < size and self._domain[osd] not in used \
+            if len(staying) + len(entering) < size and self._domain[osd] not in used_domains \
                     and self._fitting([osd], (*staying, *entering)):
                 enter(osd)
         while len(staying) + len(entering) < size:
-            osds = self._in_emptiest_domain(used, (*staying, *entering))
+            osds = self._in_emptiest_domain(used_domains, (*staying, *entering))
             if not osds:
                 break
             enter(min(osds, key=lambda osd: (
@@ -704,7 +713,7 @@ class LawfulSets:
         return entering
 
     def _fitting(self, osds: List[int], others: Collection[int]) -> List[int]:
-        """Those of `osds` that the other rule allows beside `others`."""
+        """Those of `osds` that the earlier rule, if there is one, allows beside `others`."""
         return osds if self._earlier is None else list(filter(self._earlier.beside(others), osds))
 
     def _is_below_share(self, osd: int) -> bool:
@@ -715,7 +724,8 @@ class LawfulSets:
     def _fullness(self, osd: int) -> float:
         return self._shards[osd] / self._weights[osd]
 
-    def _in_emptiest_domain(self, used: AbstractSet[int], others: Collection[int]) -> List[int]:
+    def _in_emptiest_domain(self, used_domains: AbstractSet[int],
+                            others: Collection[int]) -> List[int]:
         """The OSDs that may receive a shard in the emptiest failure domain that has any; `others`:
         the other OSDs of the PG."""
         popped: List[Tuple[float, int]] = []
@@ -727,7 +737,7 @@ class LawfulSets:
                 heappush(self._heap, (fullness, domain))
                 continue
             popped.append((fullness, domain))
-            if domain not in used:
+            if domain not in used_domains:
                 chosen = self._fitting(self._members[domain], others)
         for entry in popped:
             heappush(self._heap, entry)

@@ -70,7 +70,7 @@ class EvenGround(NamedTuple):
 
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
     """The end state, with `budget` moved shards at most. Takes about 0.1 ms a shard."""
-    evened = _Evening(pools, on, None, None)
+    evened = _Evening(pools, on, budgets=None, budget=None)
     moves_without_limit = evened.moved
     if moves_without_limit > budget:
         budgets = [budget * moved // moves_without_limit for moved in evened.moved_alone]
@@ -86,6 +86,7 @@ class _Evening:
         """`budgets`: shards that each pool may move when it is balanced alone; `budget`: in all;
         None: unlimited."""
         self._on, self._pools, self._budget = on, pools, budget
+        #: The shards of each pool, which move on from where its own balance has put them.
         self._levels, ideal = _balanced_alone(pools, on, budgets)
         self.moved_alone = [level.moved for level in self._levels]
         self._capacity = self._capacities(ideal)
@@ -98,7 +99,7 @@ class _Evening:
                 for old, new in zip(origin, members):
                     if old != new:
                         self._count_move(old, new, even_pool.sizes.get(pg.pgid, 0))
-        self._checks = MOST_CHECKS
+        self._checks_left = MOST_CHECKS
         self.moved = sum(self.moved_alone)
         self._shards_on = self._shards_of()
         #: OSD -> the pools that may use it.
@@ -107,6 +108,7 @@ class _Evening:
         #: Two OSDs between which no move was of use, and the number of moves of each by then.
         self._useless: Dict[Tuple[int, int], Tuple[int, int]] = {}
         self._move_counts = dict.fromkeys(self._capacity, 0)
+        #: (relative load, OSD), the emptiest first.
         self._order = sorted((self._relative(osd), osd) for osd in self._capacity)
         self._even_out()
 
@@ -152,7 +154,7 @@ class _Evening:
         """Let the fullest OSDs give first; then let the emptiest take what is left to improve."""
         for fullest_first in (True, False):
             stuck: Set[int] = set()
-            while self._checks > 0:
+            while self._checks_left > 0:
                 osd = next((osd for _, osd in self._ordered(fullest_first)
                             if osd not in stuck), None)
                 if osd is None:
@@ -168,6 +170,7 @@ class _Evening:
         load = self._relative(osd)
         tolerance = FILL_TOLERANCE if self._on.by_bytes else PGS_TOLERANCE
         tried = 0
+        # Partners that differ most come first: after one that differs too little, none is of use.
         for other_load, partner in self._ordered(not gives):
             if abs(load - other_load) <= tolerance or tried >= MOST_PARTNERS or \
                     (other_load > load) == gives:
@@ -195,6 +198,7 @@ class _Evening:
             level, sizes = self._levels[index], self._pools[index].sizes
             if not shards or not level.weights.get(taker):
                 continue
+            # Each pool stays within its deviation.
             if level.count[giver] <= level.wide.low[giver] \
                     or level.count[taker] >= level.wide.high[taker]:
                 continue
@@ -205,7 +209,7 @@ class _Evening:
                 gain = amount * (2 * difference - (1.0 + ROUNDING) * amount * inverse_capacities)
                 if gain <= 0.0 or not self._has_room(taker, size):
                     continue
-                self._checks -= 1
+                self._checks_left -= 1
                 if level.legal(number, place, taker):
                     cost = self._cost(level, number, place, taker)
                     if cost is not None:

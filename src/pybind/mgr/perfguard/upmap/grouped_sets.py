@@ -70,6 +70,7 @@ class EarlierRule:
             for osd in osds:
                 buckets_below.setdefault(above_of.get(osd), set()).add(group.bucket_of.get(osd))
             full = {above for above, buckets in buckets_below.items() if len(buckets) >= most}
+            # `full`: buckets above in which no further bucket may have shards.
             choices.append((group, above_of, shards, full))
             above_of = dict(group.bucket_of)
 
@@ -168,7 +169,8 @@ class GroupedSets:
                     yield kept
 
     def _best_kept(self, depth: int, osds: Mapping[int, int], positions: _Positions) -> _Kept:
-        """The largest part of `osds` that may stay, in the emptiest buckets.
+        """The largest part of `osds` that may stay, in the emptiest buckets. Its value is the
+        number of shards that stay, plus less than one for the emptiness.
 
         `osds`: position -> OSD, all in one bucket of the choice above `depth`; `positions`: those
         that the rule fills from this bucket.
@@ -216,9 +218,9 @@ class GroupedSets:
     # ---- What is new
 
     def _completed(self, members: Sequence[int], raw: Sequence[int], best: _Kept) -> Sequence[int]:
-        """The first set that the rules allow, counted as placed: with what can stay, the most
-        first, and the best of what can be new. `best`: the most that can stay, which is counted as
-        placed so far."""
+        """The best set that the rules allow, `raw` if none is found: as many shards as possible
+        stay; new ones are where CRUSH places them, else on the emptiest OSDs. Its shards are
+        counted in place of those of `best`, the most that can stay."""
         self._tries_left = min(_TRIES, self._all_tries_left)
         self._all_tries_left -= self._tries_left
         sets = ((kept.osds, new) for kept in self._choices(members, best)
@@ -252,10 +254,11 @@ class GroupedSets:
         filled elsewhere before, which each way contains as well.
         """
         if depth == len(self._groups):
-            empty = [position for position in positions if position not in kept.osds] \
+            # Where positions have no meaning, only the number of lacking ones counts.
+            lacking = [position for position in positions if position not in kept.osds] \
                 if self._by_place else positions[len(kept.osds):]
             used_domains = frozenset(self._domain[osd] for osd in kept.osds.values())
-            yield from self._in_domains(parent, empty, used_domains, pg, new)
+            yield from self._in_domains(parent, lacking, used_domains, pg, new)
             return
         step = self._groups[depth].shards
         blocks = [positions[first:first + step] for first in range(0, len(positions), step)]
@@ -268,16 +271,16 @@ class GroupedSets:
                     rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],
                     used: FrozenSet[int], pg: _Placing, new: _New) -> Iterator[_New]:
         """The ways to fill blocks of positions from different buckets below `parent`, the best
-        first. `rows`: blocks of positions, each with its bucket and what stays there, as in
-        _Kept."""
+        first. `rows`: blocks of positions, each with its bucket (None: any) and what stays there;
+        `used`: buckets that have a block."""
         if not rows:
             yield new
             return
-        (block, (kept_in, kept)), *others = rows
-        wishes = [pg.raw[position] for position in block] if self._by_place else pg.raw
-        for bucket in self._emptiest(depth, parent, used, wishes) if kept_in is None else [kept_in]:
+        (block, (kept_in, kept)), *other_rows = rows
+        raw = [pg.raw[position] for position in block] if self._by_place else pg.raw
+        for bucket in self._emptiest(depth, parent, used, raw) if kept_in is None else [kept_in]:
             for filled in self._fillings(depth + 1, bucket, block, kept, pg, new):
-                yield from self._in_buckets(depth, parent, others, used | {bucket}, pg, filled)
+                yield from self._in_buckets(depth, parent, other_rows, used | {bucket}, pg, filled)
 
     def _in_domains(self, parent: int, lacking: _Positions, used: FrozenSet[int], pg: _Placing,
                     new: _New) -> Iterator[_New]:
@@ -286,24 +289,24 @@ class GroupedSets:
         if not lacking:
             yield new
             return
-        position, *others = lacking
-        wishes = [pg.raw[position]] if self._by_place else pg.raw
+        position, *other_positions = lacking
+        raw_osds = [pg.raw[position]] if self._by_place else pg.raw
         fits = None if self._earlier is None else self._earlier.beside((*pg.staying, *new.values()))
-        for domain in self._emptiest(len(self._groups), parent, used, wishes):
+        for domain in self._emptiest(len(self._groups), parent, used, raw_osds):
             self._tries_left -= 1
             if self._tries_left < 0:
                 return
-            for osd in self._alternatives(self._osds_below[-1][parent][domain], fits, wishes):
-                yield from self._in_domains(parent, others, used | {domain}, pg,
+            for osd in self._alternatives(self._osds_below[-1][parent][domain], fits, raw_osds):
+                yield from self._in_domains(parent, other_positions, used | {domain}, pg,
                                             {**new, position: osd})
 
     def _alternatives(self, osds: Sequence[int], fits: Optional[Callable[[int], bool]],
-                      wishes: Sequence[int]) -> Iterable[int]:
+                      raw_osds: Sequence[int]) -> Iterable[int]:
         """The best of the OSDs `osds` of a failure domain; if there are two rules, the best that
-        `fits` in each failure domain of the earlier rule. `wishes`: OSDs of CRUSH."""
+        `fits` in each failure domain of the earlier rule. `raw_osds`: OSDs of CRUSH."""
         ordered = sorted(osds, key=lambda osd: (
             self._count[osd] >= self._limits[osd],
-            not (osd in wishes and self._is_below_share(osd)),
+            not (osd in raw_osds and self._is_below_share(osd)),
             self._count[osd] / self._weights[osd], osd))
         if self._earlier is None or fits is None:
             return ordered[:1]
@@ -313,14 +316,14 @@ class GroupedSets:
         return best_by_domain.values()
 
     def _emptiest(self, depth: int, parent: int, used: AbstractSet[int],
-                  wishes: Sequence[int]) -> Iterator[int]:
-        """The buckets, or domains, below `parent` for what is new: first that of CRUSH (`wishes`)
+                  raw_osds: Sequence[int]) -> Iterator[int]:
+        """The buckets, or domains, below `parent` for what is new: first that of CRUSH (`raw_osds`)
         unless it has more than its share, then the others, the emptiest first."""
         items = self._osds_below[depth].get(parent, {})
         shards, weights = self._item_shards[depth], self._item_weights[depth]
-        of_crush = next((wish for wish in map(self._item_of[depth].get, wishes)
-                         if wish is not None and wish in items and wish not in used
-                         and shards[wish] * self._weight_sum <= self._shard_sum * weights[wish]),
+        of_crush = next((item for item in map(self._item_of[depth].get, raw_osds)
+                         if item is not None and item in items and item not in used
+                         and shards[item] * self._weight_sum <= self._shard_sum * weights[item]),
                         None)
         if of_crush is not None:
             yield of_crush
@@ -337,6 +340,7 @@ def _assigned(rows: Sequence[Sequence[Tuple[int, _Kept]]]) -> List[Tuple[Optiona
     with a part of it, the best first."""
     best_value = -1.0
     best: List[Tuple[Optional[int], _Kept]] = []
+    # By block: what stays at most in it and in those after it.
     bounds = [sum(row[0][1].value for row in rows[block:] if row) for block in range(len(rows) + 1)]
 
     def search(block: int, used: FrozenSet[int], value: float,

@@ -44,7 +44,7 @@ class ShardLevel(ABC):
     limits: Mapping[int, int]
 
     def __init__(self) -> None:
-        self._checks = CHAIN_CHECKS
+        self._checks_left = CHAIN_CHECKS
 
     # ---- What differs between OSDs and buckets
 
@@ -72,7 +72,8 @@ class ShardLevel(ABC):
 
     def even_out(self) -> None:
         """Bring all items as close to their share as possible: first by following CRUSH, then by
-        single moves and chains, to wider and wider bounds."""
+        single moves and chains, to wider and wider bounds: from items above a floor to items below
+        a ceiling."""
         low, high, wide = self.near.low, self.near.high, self.wide
         self._follow_crush(high, low, keep_first=True)
         self._follow_crush(high, low)
@@ -87,14 +88,14 @@ class ShardLevel(ABC):
 
     def _empty(self) -> None:
         """Empty the items without weight, whatever the shares of the others."""
-        anything = dict.fromkeys(self.weights, len(self.here))
-        floor = {item: anything[item] if weight else 0 for item, weight in self.weights.items()}
+        no_limit = dict.fromkeys(self.weights, len(self.here))
+        floor = {item: no_limit[item] if weight else 0 for item, weight in self.weights.items()}
         self._move_directly(floor, self.limits)
         self._move_in_chains(floor, self.limits)
         # An OSD that is drained must not keep shards that fit nowhere: the preview shows, and
         # refuses, OSDs that get too full.
-        self._follow_crush(floor, anything)
-        self._move_directly(floor, anything)
+        self._follow_crush(floor, no_limit)
+        self._move_directly(floor, no_limit)
 
     def takers(self, ceiling: Mapping[int, int]) -> List[int]:
         """The items that may take more."""
@@ -147,6 +148,7 @@ class ShardLevel(ABC):
             return
         entering = [item for item in raw if item not in members]
         if entering:
+            # The primary, at the first place, last.
             for place in range(len(members) - 1, -1, -1):
                 if members[place] not in raw:
                     for item in entering:
@@ -210,18 +212,18 @@ class ShardLevel(ABC):
     def _move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
         """Move shards in two steps: one to an intermediate item, and another one from there to the
         target."""
-        givers, takers = self._givers(floor), self._by_fence(self.takers(ceiling))
-        if not givers or not takers:
+        givers, takers_by_fence = self._givers(floor), self._by_fence(self.takers(ceiling))
+        if not givers or not takers_by_fence:
             return
-        pgs_lacking = self._pgs_lacking(takers)
+        pgs_lacking = self._pgs_lacking(takers_by_fence)
         shards = self._shards_of(givers)
-        everywhere = self._by_fence([item for item, weight in self.weights.items() if weight])
+        usable_by_fence = self._by_fence([item for item, weight in self.weights.items() if weight])
         for giver in givers:
             if not self.affords(giver, 2):
                 continue
-            shards_to = self._shards_by_domain(giver, shards[giver], everywhere)
+            shards_to = self._shards_by_domain(giver, shards[giver], usable_by_fence)
             for taker in sorted({taker for fence in self.fences_of(giver)
-                                 for taker in takers.get(fence, ())}):
+                                 for taker in takers_by_fence.get(fence, ())}):
                 onward_pgs = pgs_lacking[self.domain[taker]]
                 # A shard that moves anyway can move elsewhere without cost.
                 for only_moving in (True, False):
@@ -271,7 +273,7 @@ class ShardLevel(ABC):
         returns whether that was possible. `only_moving`: the latter is not where its data is."""
         for index, onward_pg in enumerate(onward_pgs):
             for place, middle in enumerate(self.here[onward_pg]):
-                self._checks -= 1
+                self._checks_left -= 1
                 moving = self.origin[onward_pg][place] != middle
                 if (middle == giver or (only_moving and not moving) or not self.weights[middle]
                         or not self.legal(onward_pg, place, taker)):
@@ -280,10 +282,11 @@ class ShardLevel(ABC):
                 if shard is not None:
                     self.move(*shard, middle)
                     self.move(onward_pg, place, taker)
+                    # It has a shard in the failure domain of `taker` now.
                     onward_pgs[index] = onward_pgs[-1]
                     onward_pgs.pop()
                     return True
-            if self._checks < 0:
+            if self._checks_left < 0:
                 return False
         return False
 
@@ -291,7 +294,7 @@ class ShardLevel(ABC):
                    onward_pg: int) -> Optional[_Shard]:
         """The best shard of `giver` that may move to `middle`, not of the PG `onward_pg`."""
         for number, place in reversed(shards_to.get(self.domain[middle], ())):
-            self._checks -= 1
+            self._checks_left -= 1
             if (self.here[number][place] == giver and number != onward_pg
                     and self.legal(number, place, middle)):
                 return number, place
@@ -307,11 +310,13 @@ class _Takers:
 
     def __init__(self, level: ShardLevel, ceiling: Mapping[int, int]) -> None:
         self._level, self._ceiling = level, ceiling
+        #: (fence, failure domain) -> heap of (surplus, item).
         self._items: Dict[Tuple[int, int], List[Tuple[float, int]]] = {}
         for item in level.takers(ceiling):
             for fence in level.fences_of(item):
                 self._items.setdefault((fence, level.domain[item]), []).append(
                     (level.surplus(item), item))
+        #: Fence -> heap of (least surplus of an item in it, failure domain).
         self._domains: Dict[int, List[Tuple[float, int]]] = {}
         for (fence, domain), members in self._items.items():
             heapify(members)
@@ -332,15 +337,15 @@ class _Takers:
         passed = []
         taker: Optional[int] = None
         while domains and taker is None:
-            entry = heappop(domains)
-            members = self._items[fence, entry[1]]
+            _, domain = heappop(domains)
+            members = self._items[fence, domain]
             item = members[0][1]
             if level.count[item] >= self._ceiling[item]:
                 heappop(members)  # it is in another fence as well, by which it was filled
             elif level.legal(number, place, item):
                 taker = self._taken(members)
             if members:
-                passed.append((members[0][0], entry[1]))
+                passed.append((members[0][0], domain))
         for entry in passed:
             heappush(domains, entry)
         if not domains:

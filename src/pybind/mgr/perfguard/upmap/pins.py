@@ -85,7 +85,7 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     if reason:
         return Unpinnable(reason)
     if up == acting or (not by_position and set(up) == set(acting)):
-        return Pin(entry, False)
+        return Pin(entry, changed=False)
     reason = target_reason(acting, osds)
     if reason is None and crush is not None:
         reason = broken_rule(pool, acting, crush, out)
@@ -96,7 +96,7 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     raw_set = raw_set and _in_order(pool, raw_set, crush)
     acting = _in_order(pool, acting, crush, raw_set or ())
     if raw_set is None or not pool.is_complete(raw_set):
-        return Pin(UpmapEntry(vector=acting), True)
+        return Pin(UpmapEntry(vector=acting), changed=True)
     return pin_from_raw(raw_set, acting, entry, by_position, out, existing)
 
 
@@ -283,8 +283,8 @@ def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optio
     """Pairs that turn ``raw`` into ``final``, position by position; None if no pairs can.
 
     Each OSD leaves the set before it enters another position: a pair whose target is still in
-    the set would be skipped. Swaps and longer cycles have no first pair to begin with. Those of
-    ``existing`` among them come first, in their order, as far as that rule allows.
+    the set would be skipped. Swaps and longer cycles have no first pair to begin with. Pairs
+    that are in ``existing`` come first, in their order there, as far as that rule allows.
     """
     pairs = [(old, new) for old, new in zip(raw, final) if old != new]
     if len(pairs) == 1 and pairs[0][1] not in raw:
@@ -391,17 +391,17 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     if isinstance(whole, Pin) or all_stay or not (_is_set(up) and _is_set(acting)):
         return whole
 
-    def legal(osds: OsdSet) -> bool:
-        live = tuple(osd for osd in osds if osd != NO_OSD)
-        no_further_hole = all(new != NO_OSD or old == NO_OSD for old, new in zip(up, osds))
-        return no_further_hole and _is_set(osds) and (
+    def legal(new_up: OsdSet) -> bool:
+        live = tuple(osd for osd in new_up if osd != NO_OSD)
+        no_further_hole = all(new != NO_OSD or old == NO_OSD for old, new in zip(up, new_up))
+        return no_further_hole and _is_set(new_up) and (
             crush is None or broken_rule(pool, live, crush, out_of_use) is None)
 
     for candidate in _candidates(pool, up, acting, staying, legal):
         if candidate != up and legal(candidate):
-            pinned = _entry_leading_to(candidate, pool, up, entry, osds, out_of_use)
-            if pinned is not None and pinned != entry:
-                return Pin(pinned, True, whole.reason)
+            new_entry = _entry_leading_to(candidate, pool, up, entry, osds, out_of_use)
+            if new_entry is not None and new_entry != entry:
+                return Pin(new_entry, changed=True, left=whole.reason)
     return whole
 
 
@@ -436,6 +436,7 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int
             stays_for = dict(zip(replaced, not_in_up))
             yield tuple(stays_for.get(osd, osd) for osd in up)
         swaps = [(up.index(new), old) for old in not_in_up for new in entering]
+    # `swaps`: positions of `up`, each with an OSD that may stay there instead.
     osds = up
     for position, osd in swaps:
         with_osd = (*osds[:position], osd, *osds[position + 1:])

@@ -48,8 +48,8 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
     """The raw CRUSH set behind a complete up set, or None if it cannot be known.
 
     ``up`` has no holes. The answer relies on what the mon guarantees of stored items: every
-    source is in the raw set. A pair whose source visibly is not any more counts for nothing, as
-    for the mon, which drops it with its next clean-up. None: a vector that applies has replaced
+    source is in the raw set. A pair whose source is visibly no longer in it is ignored, as the
+    mon drops it in its next clean-up. None: a vector that applies has replaced
     the raw set; or two pairs share a source, and more than one raw set explains ``up``. Where a
     primary affinity or pg_upmap_primaries reorders the up set of a replicated pool, so is the
     answer's order.
@@ -62,7 +62,7 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
     if not items:
         return up
     sources = {source for source, _ in items}
-    candidates = _undo(up, items, len(sources) < len(items))
+    candidates = _undo(up, items, shared_source=len(sources) < len(items))
     fitting = {raw for raw in candidates
                if sources.issubset(raw) and apply_entry(raw, entry, out) == up}
     return fitting.pop() if len(fitting) == 1 else None
@@ -71,7 +71,7 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
 def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
     """Whether the source of a pair is not in the raw set.
 
-    If it were, no other pair touching either OSD, either it or the target would be in ``up``.
+    If it were, and no other pair has either OSD, the source or the target would be in ``up``.
     """
     source, target = pair
     other_osds = [osd for other_pair in items if other_pair != pair for osd in other_pair]
@@ -124,8 +124,9 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
 def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
     """The command that keeps `acting` as the acting set of a PG when its up set changes.
 
-    Empty if `acting` is empty or has a hole. The command must follow the change: the mons remove a
-    pg_temp that equals the up set, as it would if they committed an epoch between the two.
+    Empty if `acting` is empty or has a hole. The command must follow the change: if it came first
+    and the mons committed an epoch between the two, they would remove the pg_temp, which would
+    equal the up set.
     """
     if not acting or NO_OSD in acting:
         return []

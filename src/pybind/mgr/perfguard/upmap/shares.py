@@ -58,6 +58,7 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
     choosable = {osd for take in spread.takes
                  for osd in _choosable(take, usable_osds, spread.domain)}
     if crush.places(pool.crush_rule, pool.size, choosable) < pool.size:
+        # Without other buckets, CRUSH uses incomplete ones.
         return weights
     return {osd: weight if osd in choosable else 0.0 for osd, weight in weights.items()}
 
@@ -65,14 +66,15 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
 def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) -> AbstractSet[int]:
     """The OSDs in buckets that have enough of them for the shards of a PG."""
     choosable = osds & take.osds
-    part_of, shards = domain, 1
+    # Items: failure domains, then the buckets of each choice, from the lowest.
+    item_of, item_shards = domain, 1
     for group in reversed(take.groups if take.even else ()):
-        parts: Dict[int, Set[int]] = {}
+        items_by_bucket: Dict[int, Set[int]] = {}
         for osd in choosable:
-            parts.setdefault(group.bucket_of[osd], set()).add(part_of[osd])
+            items_by_bucket.setdefault(group.bucket_of[osd], set()).add(item_of[osd])
         choosable = {osd for osd in choosable
-                     if shards * len(parts[group.bucket_of[osd]]) >= group.shards}
-        part_of, shards = group.bucket_of, group.shards
+                     if item_shards * len(items_by_bucket[group.bucket_of[osd]]) >= group.shards}
+        item_of, item_shards = group.bucket_of, group.shards
     return choosable
 
 
@@ -99,15 +101,16 @@ def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float
         whole = sum(weights.values())
         return {osd: total * weight / whole if weight else 0.0 for osd, weight in weights.items()}
     choice, *below = choices
-    parts: Dict[int, Dict[int, float]] = {}
+    #: Bucket -> OSD -> weight.
+    buckets: Dict[int, Dict[int, float]] = {}
     for osd, weight in weights.items():
-        parts.setdefault(choice.bucket_of[osd], {})[osd] = weight
-    share = _capped(sorted(((part, sum(members.values())) for part, members in parts.items()),
+        buckets.setdefault(choice.bucket_of[osd], {})[osd] = weight
+    share = _capped(sorted(((bucket, sum(members.values())) for bucket, members in buckets.items()),
                            key=itemgetter(1)), total, pgs * choice.shards)
     shares: Dict[int, float] = {}
-    for part, members in parts.items():
-        shares.update(_shares(members, below, share[part],
-                              share[part] / choice.shards if even else pgs, even))
+    for bucket, members in buckets.items():
+        shares.update(_shares(members, below, share[bucket],
+                              share[bucket] / choice.shards if even else pgs, even))
     return shares
 
 
@@ -144,6 +147,7 @@ def bucket_targets(weights: Mapping[int, float], ideal: Mapping[int, float],
         highest = math.floor(sum(_high(share_of_osd, within)
                                  for share_of_osd in usable) / unit + ROUNDING)
         if lowest > highest:
+            # No whole number of groups suits all OSDs: the two next to the share.
             lowest, highest = math.floor(share + ROUNDING), math.ceil(share - ROUNDING)
         low[bucket], high[bucket] = min(limits[bucket], lowest), min(limits[bucket], highest)
     return Targets(shares, low, high)
