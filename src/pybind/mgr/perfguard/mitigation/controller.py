@@ -88,6 +88,7 @@ class Mitigating:
         #: Steps whose options were compared with those in force on OSDs.
         self._checked_steps: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
+        #: Since when releases of the active campaign are held; 0.0: they are not.
         self._hold_since = 0.0
         #: The OSD that most likely causes laggy PGs.
         self._suspects: FrozenSet[int] = frozenset()
@@ -122,7 +123,8 @@ class Mitigating:
         self._checked_steps = {}
         state, errors = self._store.load(MITIGATION_DOCUMENT, MitigationState, MitigationState())
         state = no_later_than(MitigationState, state, now)
-        # This mgr does not know how long there has been evidence, or none.
+        # This mgr does not know how long there has been evidence, or none; but when PGs were last
+        # degraded remains true.
         self._state = replace(_gist(state), degraded=state.degraded)
         for error in errors:
             self._note(Event('store', 'cannot read the mitigations in force: %s' % error))
@@ -159,11 +161,12 @@ class Mitigating:
             signals, watched.laggy_raised, watched.late, slow_osds,
             self._unknown(now, signals, watched),
             untouched_pools(observed, {pool for _, pool in watched.late}),
-            len(observed.evacuation),
-            campaign.orders.acknowledged)
+            evacuating=len(observed.evacuation),
+            waived=campaign.orders.acknowledged)
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity, options.mitigation_backfills)
-        # Costly: client operations of all OSDs are judged. As for a campaign with one PG in flight.
+        # Costly: client operations of all OSDs are judged. As for a campaign with one PG in flight
+        # (1), and without stalls by peering PGs (no OSDs, 0.0 ms).
         if present_evidence.recovering:
             self._pace = judge(self._pace, observed.clients, frozenset(), 0.0, 1, options)
             self._room = recovery.room(self._room, self._pace, observed.clients, now)
@@ -196,6 +199,7 @@ class Mitigating:
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
+            # Without actions, this forgets the failures of the last turn.
             if not decision.actions or self._is_kept():
                 self._act(decision.actions)
             self._check(observed)
@@ -257,8 +261,8 @@ class Mitigating:
             if answers:
                 ladder_view = replace(ladder_view, schedulers=frozenset(answers.values()))
         if Need.PG_STATES in decision.needs and self._suspect_unknown:
-            # No PG is pinned back, since it may have to peer with the OSD that is the cause. That
-            # is repeated in the next interval; until then, the other rungs are considered.
+            # No PG is pinned back, since it may have to peer with the OSD that is the cause. A
+            # later turn decides anew; until then, the other rungs are considered.
             ladder_view = replace(ladder_view, pg_states={})
         elif Need.PG_STATES in decision.needs:
             answers = self._asked(now, Need.PG_STATES, [

@@ -48,7 +48,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     waiting = counts.degraded_waiting + counts.recovery_wait
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
                     counts.degraded, blocked, dict(slow_osds), unknown, evacuating,
-                    waiting, waiting + counts.degraded_recovering > 0)
+                    waiting=waiting, recovering=waiting + counts.degraded_recovering > 0)
 
 
 def _moves(counts: PgCounts) -> bool:
@@ -102,7 +102,7 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
     """
     troubles_before = {trouble.key: trouble for trouble in state.troubles}
     present = {key for reason in signs.trouble for key in trouble_keys(reason)}
-    passed = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
+    turn_seconds = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if signs.degraded else 1.0)
     # Where nothing would be rebalanced, the flag stops nothing.
     stopped = stopped and (signs.rebalancing or signs.unknown)
@@ -110,12 +110,13 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
     for key in sorted(present | troubles_before.keys()):
         trouble = troubles_before.get(key, Trouble(key, now))
         if key in present:
-            still = trouble.still + passed if stopped else 0.0
-            lasted = still >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
-            trouble = Trouble(key, now, still, trouble.in_vain or lasted)
+            stopped_seconds = trouble.still + turn_seconds if stopped else 0.0
+            lasted = stopped_seconds >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
+            trouble = Trouble(key, now, stopped_seconds, trouble.in_vain or lasted)
         else:
             trouble = trouble._replace(last=trouble.last or now)
         pause = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
+        # While the evidence is unknown, its absence does not end a trouble.
         if signs.unknown or now - trouble.last < pause:
             current.append(trouble)
     return tuple(current)
@@ -133,7 +134,7 @@ def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> Frozen
     moving = {*map(pool_of, temp)} | {pool for pool in observation.osdmap.pools
                                       if pool not in counts or _moves(counts[pool])}
     osds_of = observation.osds_of(moving | pools)
-    # The inner set: most pools have the same OSDs as another one.
+    # A set of sets, since most pools have the same OSDs as another one.
     moving_osds: Set[int] = set().union(*temp.values(), *{osds_of[pool] for pool in moving})
     moving_hosts = {*map(observation.host_of, moving_osds)}
     return frozenset(pool for pool in pools if osds_of[pool]

@@ -217,6 +217,7 @@ def _keep_time(draft: _Draft) -> _Draft:
     elif draft.in_vain:
         # The evidence is incomplete: what is known is not bad, and what is not known not clear.
         bad, clear = 0.0, 0.0
+    # Otherwise both remain, since the evidence is incomplete.
     remembered = max(RETURNED_SECONDS, draft.rest_seconds)
     returned = tuple((osd, when) for osd, when in state.returned if now - when < remembered)
     return replace(draft, state=replace(
@@ -242,6 +243,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     for setting in step.settings:
         can_tell, value = present(setting, draft.view)
         if can_tell:
+            # What others have ordered as well is left to them, like what they have changed.
             hold_step = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
             if hold_step.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
@@ -261,8 +263,8 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
                            '%d s' % READBACK_SECONDS) \
             .put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                          note='the cluster did not accept it'))
-    moving = tuple(pgid for pgid in step.pgs if pgid in draft.view.in_flight)
-    return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=moving))
+    in_flight = tuple(pgid for pgid in step.pgs if pgid in draft.view.in_flight)
+    return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=in_flight))
 
 
 def _is_ordered(setting: Setting, draft: _Draft) -> bool:
@@ -315,10 +317,10 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
         draft = draft.event(step_text(UNDONE_TEXT, step), _WHY_UNDONE.get(step.then, ''))
     if step.rung is Rung.AFFINITY:
         # An operator who changes an option and back has the OSD judged anew.
-        osd, allowed = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
-        earlier = [row for row in draft.state.returned if allowed or row[0] != osd]
+        osd, may_lower = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
+        returned = [row for row in draft.state.returned if may_lower or row[0] != osd]
         draft = replace(draft, state=replace(
-            draft.state, returned=(*earlier, (osd, draft.now))))
+            draft.state, returned=(*returned, (osd, draft.now))))
     return draft.drop(step) if step.then is None else draft.put(
         replace(step, stage=step.then, pgs=()))
 
@@ -332,15 +334,15 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
         urgent = draft.evidence.against_norebalance
     elif step.rung is Rung.SLOW and draft.evidence.degraded:
         urgent = '%s degraded' % pgs_are(draft.evidence.degraded)
-    faster, may_accelerate = step.rung is Rung.FASTER, draft.policy.backfills > 0
+    is_faster, may_accelerate = step.rung is Rung.FASTER, draft.policy.backfills > 0
     is_dropped = False
     if stage is StepStage.WOULD:
-        is_dropped = mode != 'observe' or bool(urgent) or faster and not may_accelerate
+        is_dropped = mode != 'observe' or bool(urgent) or is_faster and not may_accelerate
     elif stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN):
         is_dropped = mode != 'act'
     elif stage is StepStage.LIMITED:
-        # The step records that mitigation_backfills, or the state of an OSD, is the limit.
-        may_be_limited = draft.state.recovery.bound == draft.policy.backfills if faster \
+        # A limit lasts while mitigation_backfills is what it was, or mitigation_affinity is on.
+        may_be_limited = draft.state.recovery.bound == draft.policy.backfills if is_faster \
             else draft.policy.affinity
         is_dropped = mode == 'off' or not may_be_limited
     if is_dropped:
@@ -353,7 +355,7 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
         return _begin_undo(draft, step, urgent).stepped()
     if step.rung is Rung.AFFINITY and not draft.policy.affinity:
         return _begin_undo(draft, step, 'mitigation_affinity is off')
-    if faster and not may_accelerate:
+    if is_faster and not may_accelerate:
         return _begin_undo(draft, step, recovery.NO_BOUND)
     return draft
 
@@ -467,6 +469,7 @@ def _take_affinity(draft: _Draft) -> _Draft:
     affinities = draft.view.affinities
     for osd, why in sorted(draft.evidence.slow_osds.items()):
         name = str(osd)
+        # Nothing to lower, a step that is not just limited, or nothing known of what it serves.
         if affinities.get(osd, 0.0) <= 0.0 or name in subjects - limited.keys() \
                 or osd in draft.view.unread:
             continue
@@ -540,8 +543,9 @@ def _accelerate(draft: _Draft) -> _Draft:
         if step is None:
             return draft
         return _begin_undo(draft, step, why) if in_force else draft.drop(step)
-    is_unchanged = not in_force or pace.level == draft.state.recovery.level
-    if step is not None and is_unchanged:
+    # A step that is only reported (mode observe, or a limit) sets nothing.
+    sets_nothing = not in_force or pace.level == draft.state.recovery.level
+    if step is not None and sets_nothing:
         return draft.with_pace(pace)
     if step is None:
         # The level may be one of mode observe, which had no effect: it takes effect now.

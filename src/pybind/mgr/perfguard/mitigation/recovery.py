@@ -69,6 +69,7 @@ def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> Client
         # A mgr that has just become active does not know yet.
         before = before._replace(known=now)
     if not idle and pace.code not in (Code.LATENCY, Code.LATENCY_OK):
+        # Latency could not be judged.
         return before._replace(since=0.0, felt=False, why=pace.why)
     # `under` counts readings well within the limit.
     comfortable = idle or pace.code == Code.LATENCY_OK and pace.under > 0
@@ -171,6 +172,7 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     backfills = values_of_others.get(BACKFILLS, DEFAULT_BACKFILLS).strip()
     if backfills.isdigit() and 0 < int(backfills) < bound:
         put(BACKFILLS, str(min(bound, int(backfills) << level)))
+    # If not 0, it overrides the sleeps for types of drives, and remains unchanged.
     if number(values_of_others.get(degraded_sleep, '0')) == 0.0:
         for option, default in SLEEP_SECONDS.items():
             name = option.replace(SLEEP, degraded_sleep)
@@ -192,6 +194,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     """
     settings: List[Setting] = []
     remarks: List[str] = []
+    # OSDs with mclock reset the limits unless OVERRIDE is set; of them, the profile counts.
     limits_apply = WPQ in schedulers
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():

@@ -107,7 +107,8 @@ def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
 
 
 def reasons(state: MitigationState) -> Tuple[Reason, ...]:
-    """Texts on the rungs in force, for `status`."""
+    """Texts for `status` on the rungs that are in force, being undone or in vain, or that mode act
+    or another limit would allow."""
     rows = []
     for step in state.steps:
         lines: List[str] = []

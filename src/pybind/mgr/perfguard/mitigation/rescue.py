@@ -68,6 +68,7 @@ def stuck(facts: RescueFacts, last: str = '',
     stuck_pgs: List[Stuck] = []
     degraded = [pgid for pgid, acting in facts.observed.osdmap.pg_temp.items()
                 if pgid not in skipped and _may_be_stuck(pgid, acting, facts)]
+    # Those after `last` first.
     for pgid in sorted(degraded, key=lambda pgid: (pgid <= last, pgid))[:LOOKED_UP]:
         last, full = pgid, _full_targets(pgid, facts)
         if full:
@@ -148,14 +149,14 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
     out, present = osdmap.out, osdmap.entry(pg.pgid)
-    up, taken_by = place.up, []
+    new_up, taken_by = place.up, []
     for osd in pg.full:
-        substitute = _substitute(osd, up, place.acting, pool, facts, room, busy, out)
+        substitute = _substitute(osd, new_up, place.acting, pool, facts, room, busy, out)
         if substitute is None:
             return None
-        up = tuple(substitute if member == osd else member for member in up)
+        new_up = tuple(substitute if member == osd else member for member in new_up)
         taken_by.append(substitute)
-    pin = plan_pin(pool, place.up, up, present, osdmap.osds, observation.crush, out=out)
+    pin = plan_pin(pool, place.up, new_up, present, osdmap.osds, observation.crush, out=out)
     if isinstance(pin, Unpinnable) or pin.entry.vector is not None:
         # A vector would hide what CRUSH chooses from everybody else.
         return None

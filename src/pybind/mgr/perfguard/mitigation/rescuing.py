@@ -170,6 +170,7 @@ class Rescuing:
         """Whether nothing has moved or been degraded for CALM_SECONDS. `campaign`: one is
         active."""
         counts = observation.signals.counts
+        # PGs that are clean and remapped have no other place to go to.
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
                 or counts.backfill_toofull \
                 or len(observation.osdmap.pg_temp) > counts.remapped_clean:
@@ -185,6 +186,7 @@ class Rescuing:
         if pool_of(pgid) not in osdmap.pools:
             return None
         if pgid in facts.pinned:
+            # The campaign restores the upmap when it has released the PG.
             return replace(rescue, returning=False)
         if rescue.seen:
             rescue = left_of(rescue, entry)
