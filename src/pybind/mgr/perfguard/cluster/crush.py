@@ -82,12 +82,12 @@ class CrushRules:
             if name not in _DERIVED}}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']}, rules,
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
-                   _checksum([tunables, crush_dump.get('choose_args')]), _checksum(tunables),
-                   _checksum(sorted(
+                   _other_parameters=_checksum([tunables, crush_dump.get('choose_args')]),
+                   tunables=_checksum(tunables), _hashing=_checksum(sorted(
                        [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
                         *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
                        for b in crush_dump['buckets'])),
-                   any(bucket.get('weight_set') for buckets in (
+                   weight_sets=any(bucket.get('weight_set') for buckets in (
                        crush_dump.get('choose_args') or {}).values() for bucket in buckets))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
@@ -383,17 +383,17 @@ class CrushRules:
         Names with different checksums have changed between two maps. Weights of buckets are sums
         of the weights below them, so they do not count.
         """
-        parts: Dict[str, List[object]] = {}
+        facts_by_name: Dict[str, List[object]] = {}
         for bucket in self._buckets.values():
             if '~' not in bucket.name:
-                parts.setdefault('bucket ' + bucket.name, []).append(bucket.type_id)
+                facts_by_name.setdefault('bucket ' + bucket.name, []).append(bucket.type_id)
                 for item, weight in bucket.items:
                     name = 'osd.%d' % item if item >= 0 else 'bucket ' + self._name(item)
-                    parts.setdefault(name, []).append(
+                    facts_by_name.setdefault(name, []).append(
                         [bucket.name, weight if item >= 0 else 0, self.class_of(item)])
         for rule in self._dumped_rules.values():
-            parts['rule ' + str(rule['rule_name'])] = [rule['rule_id'], rule['steps']]
-        return {name: _checksum(part) for name, part in parts.items()}
+            facts_by_name['rule ' + str(rule['rule_name'])] = [rule['rule_id'], rule['steps']]
+        return {name: _checksum(facts) for name, facts in facts_by_name.items()}
 
     def rule_named(self, name: str) -> Optional[int]:
         return next((rule_id for rule_id, rule in self._dumped_rules.items()

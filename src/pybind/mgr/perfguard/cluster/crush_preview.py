@@ -89,7 +89,7 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
         later = _mapping(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
         changed = dict(_changed(osdmap, now, later))
         return Future(changed, _rules(tools, tools.path('crush')),
-                      others=dict(_others(changed, later, None)))
+                      others=dict(_others(changed, later, pools=None)))
 
     return _with_tools(work, stopping)
 
@@ -210,7 +210,8 @@ class _Places:
         self._later = self._placed(enlarged, self._pgp_num)
 
     def later(self, pgid: str, raw: OsdSet) -> OsdSet:
-        """`raw`: where the OSDMap places the PG now. Raises ToolFailed if crushtool does not."""
+        """Where CRUSH places a PG with the enlarged map. `raw`: where the OSDMap places it now.
+        Raises ToolFailed if crushtool places it elsewhere now."""
         seed = stable_mod(seed_of(pgid), self._pgp_num, mask_of(self._pgp_num))
         if self._now.get(seed, raw) != raw:
             raise ToolFailed('crushtool places PGs of pool %s elsewhere than the OSDMap (a pool '
@@ -249,7 +250,8 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
              rule: Optional[PoolRule]) -> Outlook:
     """Where PGs are placed with another CRUSH map, rule of a pool or weights, whichever is given.
-    With `whole`, also the PGs for which nothing changes."""
+    With `whole`, also the PGs for which nothing changes: of the pools with changes, or of all pools
+    if none of these is given."""
     crush_path, pgs = tools.path('crush'), osdmap.pg_count
     now = later = _mapping(tools, 'osdmap', source(osdmap.epoch), pgs)
     if crush_map is not None:

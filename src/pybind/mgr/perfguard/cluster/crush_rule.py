@@ -158,7 +158,8 @@ class CrushRule:
 
     def allows_upmaps(self, pool_size: int) -> bool:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
-        choose step with the buckets of all OSDs of a PG, also below several buckets or takes."""
+        choose step with the buckets of all OSDs of a PG, also below several buckets or takes. Of a
+        chooseleaf step, they only require at most one OSD in a bucket."""
         return self.is_proven or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
             product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
             for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
@@ -227,7 +228,7 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
         elif step['op'] in _CHOOSELEAF + _CHOOSE:
             # Of two steps of the same type, the mon considers the first.
             num_by_type.setdefault(step['type'], step['num'])
-            if type_ids[step['type']] != 0:
+            if type_ids[step['type']] != 0:  # not the type of OSDs
                 choices.append(Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
                                       _bucket_of(buckets, takes, type_ids[step['type']])))
         elif step['op'] == 'emit' and root is not None:
@@ -250,12 +251,12 @@ def _levels(buckets: Buckets, type_ids: Mapping[str, int], root: int,
     above: Mapping[int, int] = dict.fromkeys(weights_below(buckets, root), root)
     for number, step in enumerate(steps):
         type_id = type_ids[step['type']]
-        if type_id == 0:
+        if type_id == 0:  # the step chooses OSDs
             break
         bucket_of = _bucket_of(buckets, [root], type_id)
         inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
         levels.append(Level(step['type'], step['num'], inner, bucket_of, above,
-                            step['op'] == _CHOOSE_MSR))
+                            retries=step['op'] == _CHOOSE_MSR))
         above = bucket_of
     return levels
 
@@ -365,6 +366,7 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
     places = sorted(filter(None, (
         min(_places(below, members, pool_size) if below else len(members),
             product(level.inner, pool_size)) for members in osds_by_bucket.values())))
+    # A step of an MSR rule goes on to further buckets.
     return sum(places if level.retries else places[:max(0, wanted(level.num, pool_size))])
 
 
@@ -386,7 +388,7 @@ def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[st
         return None
     position = 0
     for emit in rule.emits:
-        if emit.osds is None:
+        if emit.osds is None:  # the mon does not check, nor count, takes that are OSDs
             continue
         count = product(emit.nums, pool_size)
         for osd in osds[position:position + count]:

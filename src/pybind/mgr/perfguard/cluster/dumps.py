@@ -256,6 +256,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             staying += count
         if {'scrubbing', 'deep'} <= words:
             deep += count
+        # An undersized PG without objects is not degraded.
         if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
             empty += count
         if {'degraded', 'backfill_wait'} <= words and 'backfill_toofull' not in words:

@@ -52,6 +52,7 @@ class FlagOrders:
         for entry in entries:
             order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
             when = None if order is None else _seconds(str(entry.get('stamp')))
+            # Whoever clears a flag, mgrs included, ends the orders to set it.
             if order is None or when is None or order.sets and order.entity.startswith(_MGR):
                 continue
             with self._lock:

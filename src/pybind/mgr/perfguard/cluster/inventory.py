@@ -274,9 +274,9 @@ def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], 
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,
         'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared,
-        dumped['size'] - (1 if pool is None else pool.data_shards),
-        ('', 0, 0) if pool is None else domains[pool.crush_rule, pool.size],
-        (dumped.get('read_balance') or {}).get('score_acting'))
+        redundancy=dumped['size'] - (1 if pool is None else pool.data_shards),
+        domains=('', 0, 0) if pool is None else domains[pool.crush_rule, pool.size],
+        read_score=(dumped.get('read_balance') or {}).get('score_acting'))
 
 
 def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
@@ -312,10 +312,10 @@ def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
     unused = {pool: _unused_bytes(space) for pool, space in spaces.items()}
     if not any(unused.values()):
         return {}
-    clones = {row['poolid']: row['stat_sum']['num_object_clones'] /
-              max(row['stat_sum']['num_objects'], 1)
-              for row in mgr.get('pool_stats').get('pool_stats', [])}
-    shared = {pool: min(number, round(int(spaces[pool]['stored_raw']) * clones.get(pool, 0.0)))
+    clone_ratios = {row['poolid']: row['stat_sum']['num_object_clones'] /
+                    max(row['stat_sum']['num_objects'], 1)
+                    for row in mgr.get('pool_stats').get('pool_stats', [])}
+    shared = {pool: min(number, round(int(spaces[pool]['stored_raw']) * clone_ratios.get(pool, 0)))
               for pool, number in unused.items()}
     return {pool: number for pool, number in shared.items() if number > 0}
 

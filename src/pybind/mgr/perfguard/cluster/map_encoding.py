@@ -67,10 +67,10 @@ def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
 def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are up. Raises ValueError."""
     changed = bytearray(osdmap)
-    states, number = _states_at(osdmap)
-    for osd in _known(osds, number):
-        state, = _STATE.unpack_from(osdmap, states + osd * _STATE.size)
-        _STATE.pack_into(changed, states + osd * _STATE.size, state | _UP)
+    states_at, count = _states_at(osdmap)
+    for osd in _known(osds, count):
+        state, = _STATE.unpack_from(osdmap, states_at + osd * _STATE.size)
+        _STATE.pack_into(changed, states_at + osd * _STATE.size, state | _UP)
     return _with_checksum(changed)
 
 
@@ -78,12 +78,13 @@ def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
 def with_osds_out(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are out. Raises ValueError."""
     changed = bytearray(osdmap)
-    states, number = _states_at(osdmap)
-    at = states + number * _STATE.size
-    if struct.unpack_from('<I', osdmap, at) != (number,):
-        raise ValueError('no reweights of %d OSDs in the OSDMap' % number)
-    for osd in _known(osds, number):
-        _REWEIGHT.pack_into(changed, at + 4 + osd * _REWEIGHT.size, 0)
+    states_at, count = _states_at(osdmap)
+    reweights_at = states_at + count * _STATE.size
+    # They begin with their number.
+    if struct.unpack_from('<I', osdmap, reweights_at) != (count,):
+        raise ValueError('no reweights of %d OSDs in the OSDMap' % count)
+    for osd in _known(osds, count):
+        _REWEIGHT.pack_into(changed, reweights_at + 4 + osd * _REWEIGHT.size, 0)
     return _with_checksum(changed)
 
 
@@ -184,15 +185,15 @@ def rules_exchanged(crush_map: bytes, rule_a: int, rule_b: int) -> bytes:
     """The map in which two rules have each other's id. Raises ValueError."""
     try:
         places = _rule_places(crush_map)
-        (first, second), (third, fourth) = sorted((places[rule_a], places[rule_b]))
+        (at_1, end_1), (at_2, end_2) = sorted((places[rule_a], places[rule_b]))
     except (struct.error, LookupError) as error:
         raise ValueError('no CRUSH map with rules %d and %d: %r'
                          % (rule_a, rule_b, error)) from error
     if rule_a == rule_b:
         return crush_map
-    return b''.join((crush_map[:first], _with_id_of(crush_map[third:fourth], crush_map[first:]),
-                     crush_map[second:third],
-                     _with_id_of(crush_map[first:second], crush_map[third:]), crush_map[fourth:]))
+    return b''.join((crush_map[:at_1], _with_id_of(crush_map[at_2:end_2], crush_map[at_1:]),
+                     crush_map[end_1:at_2],
+                     _with_id_of(crush_map[at_1:end_1], crush_map[at_2:]), crush_map[end_2:]))
 
 
 def _with_id_of(rule: bytes, place: bytes) -> bytes:
@@ -206,7 +207,7 @@ def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
     slots, rules, _ = _header(crush_map)
     slot_ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
     rule_ends = _ends(crush_map, slot_ends[-1], rules, _rule_end)
-    # One that does not exist has four bytes.
+    # The first four bytes of a slot say whether the rule exists; they are all of it if it does not.
     rules_at = enumerate(zip(rule_ends, rule_ends[1:]))
     return {rule: (begin + 4, end) for rule, (begin, end) in rules_at if end > begin + 4}
 
@@ -240,7 +241,7 @@ def refuse_unbounded(crush_map: bytes, ids: int) -> None:
     try:
         slots, _, devices = _header(crush_map)
         buckets = dict(_bucket_items(crush_map, slots))
-        below = _items_below(buckets)
+        most_items = _items_below(buckets)
     except (struct.error, LookupError) as error:
         raise ToolFailed('no compiled CRUSH map: %r' % error) from error
     except CycleError:
@@ -249,7 +250,7 @@ def refuse_unbounded(crush_map: bytes, ids: int) -> None:
     if highest >= ids + SPARE_IDS:
         raise ToolFailed('the map contains osd.%d, but the highest OSD ID in the cluster is %d'
                          % (highest, ids - 1))
-    if below > OFTEN * (ids + SPARE_IDS):
+    if most_items > OFTEN * (ids + SPARE_IDS):
         raise ToolFailed('OSDs or buckets are in too many buckets')
 
 

@@ -78,7 +78,8 @@ class MapView:
         return Placement(tuple(sets['up']), tuple(sets['acting']), sets['acting_primary'])
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
-        """Up sets of all PGs of a pool; takes 6 us per PG, in large pools 20 us."""
+        """Up sets of all PGs of a pool; takes 6 us per PG, in large pools 20 us: there PG by PG,
+        since one call for all would hold the GIL too long."""
         pg_num = self.osdmap.pools[pool_id].pg_num
         if pg_num <= MOST_PGS_MAPPED:
             return {pgid: tuple(up)
@@ -228,7 +229,7 @@ class MgrCluster:
         return Balancing(
             float(deviation) if deviation.isdigit() else BALANCER_DEVIATION, mode in UPMAP_MODES,
             frozenset(int(pool) for pool in pools.replace(',', ' ').split() if pool.isdigit()),
-            mode == 'crush-compat')
+            weight_sets=mode == 'crush-compat')
 
     def stored_options(self) -> Optional[Dict[str, Dict[str, str]]]:
         """The configuration database: section -> option -> value, without masked entries; None: the
@@ -447,6 +448,7 @@ class MgrCluster:
             raise OSError('could not get %s from the mons: %s' % (subject, failure)) from failure
         if retval != 0 or not data:
             raise OSError('could not get %s from the mons: %s' % (subject, error or retval))
+        # Of a command that succeeded, the third value is its text output.
         return bytes(data), str(error).strip()
 
     # ---- Acting
@@ -469,8 +471,8 @@ class MgrCluster:
     def _ask(self, questions: Sequence[Command], timeout: Optional[float] = None) -> List[Reply]:
         """Send mon commands that only read, and wait as `run` does.
 
-        While one of them waits for its answer from an earlier time, none is sent, and the reply is
-        at once that there is no answer. Mons that have a quorum again answer all late commands
+        If one of them was sent before and has no answer yet, none is sent, and all count as
+        unanswered at once. Mons that have a quorum again answer all late commands
         together, 0.3 MB each for the configuration database of 1,000 OSDs; and the loop must not
         wait for the same mons again and again. A late answer is out of date, and not used.
         """

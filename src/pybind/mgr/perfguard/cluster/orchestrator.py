@@ -131,6 +131,7 @@ class OrchestratorReader:
             self._read_at = now
             present = self._is_cephadm()
             stored = self._stored(KEYS) if present else dict.fromkeys(KEYS)
+            # Otherwise the mons did not answer for some of them.
             if len(stored) == len(KEYS):
                 self._known = replace(orchestrating(stored), present=present)
         return self._known

@@ -58,20 +58,20 @@ class OsdCommands:
         """
         parsed: List[OsdAnswer] = []
         now = self._clock()
-        for key, (asked_at, until, result) in list(self._open.items()):
-            if key[0] != topic:
+        for (open_topic, osd), (asked_at, until, result) in list(self._open.items()):
+            if open_topic != topic:
                 continue
             if result.ev.is_set():
-                del self._open[key]
+                del self._open[topic, osd]
                 if result.r != 0:
                     continue
                 try:
-                    parsed.append(OsdAnswer(key[1], asked_at, parse(result.outb)))
+                    parsed.append(OsdAnswer(osd, asked_at, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
-                    log.warning('osd.%d: cannot read %s: %r', key[1], topic, error)
+                    log.warning('osd.%d: cannot read %s: %r', osd, topic, error)
             elif now > until:
-                del self._open[key]
+                del self._open[topic, osd]
         return parsed
 
 
@@ -372,7 +372,8 @@ class WorkTimes(NamedTuple):
     waited: float
 
     def since(self, before: 'WorkTimes', seconds: float) -> Optional[Pressure]:
-        """None if the OSD was restarted, or has no such threads."""
+        """How busy the busiest messenger thread has been since `before`, `seconds` ago, and the
+        mean wait in the queue. None if the OSD was restarted, or has no such threads."""
         worked = [end - before.messengers.get(name, 0.0) for name, end in self.messengers.items()]
         waits, waited = self.waits - before.waits, self.waited - before.waited
         if not worked or not all(value >= 0.0 for value in (*worked, waits, waited)):

@@ -84,6 +84,7 @@ class LoadSampling:
         self._decided_at = now
         self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,
                                   LOADS_FIRST_SECONDS)
+        # Once begun, it lasts until the saved time is spent.
         threshold = 0.0 if self._counting else LOADS_LEAST_SECONDS
         self._counting = standing and self._saved_seconds > threshold
         return self._counting
@@ -150,10 +151,10 @@ class Sensors:
         silent = self._silent(now, up, counters, period)
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
-        waiting = _with_waiting(counts or {}, alive)
+        laggy_osds = _with_waiting(counts or {}, alive)
         is_asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
         loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
-        pings = self._pings.take(now, alive, waiting)
+        pings = self._pings.take(now, alive, laggy_osds)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters,
@@ -164,8 +165,8 @@ class Sensors:
             kv_bytes=self._kv_bytes(alive) if is_asked or standing else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=None if pings is None else median_ping_ms(pings), peer_ping_ms=pings or {},
-            pressures=self._pressures.take(now, waiting),
-            unreadable=self._unreadable(now, waiting),
+            pressures=self._pressures.take(now, laggy_osds),
+            unreadable=self._unreadable(now, laggy_osds),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
             counted=self._sampler.counted,
             silent=silent,
@@ -264,6 +265,7 @@ class Sensors:
         forgets OSDs without a place, and what it knows must survive their restart."""
         before: Mapping[int, OsdPlace] = {}
         if view.crush_version != self._places_crush_version or self._places_pace.due(now):
+            # All places are read again.
             before, self._places, self._software = self._places, {}, {}
             self._places_crush_version = view.crush_version
             self._places_pace.done(now)
@@ -571,11 +573,11 @@ class _Parts:
         self.seconds = 0.0
         #: Number of readings taken in, and of the next part.
         self.readings = 0
-        self._parts = 1
+        self._part_count = 1
 
     @property
     def complete(self) -> bool:
-        return self.readings >= self._parts
+        return self.readings >= self._part_count
 
     def add(self, seconds: float, rows: Sequence[Mapping[str, Any]],
             placement: Callable[[str], Optional[Placement]]) -> None:
@@ -584,12 +586,12 @@ class _Parts:
         The first reading decides how many parts there are; a PG is always in the same one.
         """
         if not self.readings:
-            self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
+            self._part_count = -(-len(rows) // MOST_PGS_PER_READING) or 1
 
         def parsed(row: Mapping[str, Any]) -> Optional[PgWrites]:
             # The name of a PG of an erasure-coded pool ends in the shard of its primary.
             pgid = row['k'][0][0].partition('s')[0]
-            if zlib.crc32(pgid.encode()) % self._parts != self.readings:
+            if zlib.crc32(pgid.encode()) % self._part_count != self.readings:
                 return None
             placed = placement(pgid)
             if placed is None or placed.primary < 0:
