@@ -288,6 +288,7 @@ def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
     osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]
     choices = [*((kind, wanted(number, size)) for kind, number in crush.fences(rule)),
                (crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, size))]
+    # The last number less the one before: how many there are to spare.
     return min(((kind, needed, len(crush.domains_of(osds, kind))) for kind, needed in choices),
                key=lambda row: row[2] - row[1])
 

@@ -231,8 +231,8 @@ class HistogramSampler:
         samples = self._collect(now)
         self._sampling.intersection_update(alive)
         # An OSD that hangs is not alive, and its slow operations must count later.
-        self._last_dumps = {osd: dumped for osd, dumped in self._last_dumps.items()
-                            if osd in self._sampling or now - dumped[0] <= MOST_COUNTED_SECONDS}
+        self._last_dumps = {osd: (when, dump) for osd, (when, dump) in self._last_dumps.items()
+                            if osd in self._sampling or now - when <= MOST_COUNTED_SECONDS}
         ending = [osd for osd in sorted(self._sampling)
                   if now - self._last_dumps[osd][0] >= SAMPLE_SECONDS]
         self._asking.ask(LATENCY_TOPIC, ending + self._beginning(alive), LATENCY_COMMAND)
@@ -409,6 +409,6 @@ class PressureSampler:
         due = [osd for osd in laggy[:ASKED_OSDS]
                if now - self._last_dumps.get(osd, (-math.inf,))[0] >= PRESSURE_SECONDS]
         self._asking.ask(PRESSURE_TOPIC, due, PRESSURE_COMMAND)
-        self._last_dumps = {osd: dumped for osd, dumped in self._last_dumps.items()
-                            if now - dumped[0] <= PRESSURE_SECONDS_MAX}
+        self._last_dumps = {osd: (when, dump) for osd, (when, dump) in self._last_dumps.items()
+                            if now - when <= PRESSURE_SECONDS_MAX}
         return pressures

@@ -189,27 +189,26 @@ class Shards(ShardLevel):
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self.pool.size
-        candidates = {
-            number for number, members in enumerate(self.origin)
-            if self.pgs[number].free and len(members) == len(raws[number]) == size
-            # The mons keep an upmap with which a local group of an LRC is in several buckets, so
-            # GroupedSets checks all PGs of such a pool.
-            and (self.pool.local_groups and self.takes[0].groups
-                 or broken_rule(self.pool, tuple(members), crush, out))}
-        sets = self._lawful(raws, candidates)
+        to_check = {number for number, members in enumerate(self.origin)
+                    if self.pgs[number].free and len(members) == len(raws[number]) == size
+                    # The mons keep an upmap with which a local group of an LRC is in several
+                    # buckets, so GroupedSets checks all PGs of such a pool.
+                    and (self.pool.local_groups and self.takes[0].groups
+                         or broken_rule(self.pool, tuple(members), crush, out))}
+        sets = self._lawful(raws, to_check)
         self.here = [list(members) for members in sets]
         self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
                             for osd, before in zip(members, origin))
 
-    def _lawful(self, raws: Sequence[OsdSet], candidates: AbstractSet[int]) -> List[Sequence[int]]:
-        """The set of each PG once those of the PGs `candidates` (by number), which may break the
+    def _lawful(self, raws: Sequence[OsdSet], to_check: AbstractSet[int]) -> List[Sequence[int]]:
+        """The set of each PG once those of the PGs `to_check` (by number), which may break the
         rule, obey it."""
         groups = self.takes[0].groups
         if groups:
             return GroupedSets(groups, self.pool, self.domain, self.weights, self.limits,
-                               self._earlier).place(self.origin, raws, candidates)
+                               self._earlier).place(self.origin, raws, to_check)
         return LawfulSets(self.domain, self.weights, self.limits, self._earlier).place(
-            self.origin, raws, candidates)
+            self.origin, raws, to_check)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set of OSDs in the order of the takes; an acting set may have another order."""
@@ -724,10 +723,9 @@ class LawfulSets:
     def _fullness(self, osd: int) -> float:
         return self._shards[osd] / self._weights[osd]
 
-    def _in_emptiest_domain(self, used_domains: AbstractSet[int],
-                            others: Collection[int]) -> List[int]:
-        """The OSDs that may receive a shard in the emptiest failure domain that has any; `others`:
-        the other OSDs of the PG."""
+    def _in_emptiest_domain(self, used: AbstractSet[int], others: Collection[int]) -> List[int]:
+        """The OSDs that may receive a shard in the emptiest failure domain that has any. `used`:
+        domains with a shard of the PG; `others`: its other OSDs."""
         popped: List[Tuple[float, int]] = []
         chosen: List[int] = []
         while self._heap and not chosen:
@@ -737,7 +735,7 @@ class LawfulSets:
                 heappush(self._heap, (fullness, domain))
                 continue
             popped.append((fullness, domain))
-            if domain not in used_domains:
+            if domain not in used:
                 chosen = self._fitting(self._members[domain], others)
         for entry in popped:
             heappush(self._heap, entry)

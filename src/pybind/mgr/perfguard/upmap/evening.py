@@ -261,9 +261,9 @@ class _Evening:
             finals.update(level.result().finals)
             deviations[level.pool.id] = (_deviation(level, level.before),
                                          _deviation(level, level.count))
-        return Evened(finals, self.moved, moves_without_limit, deviations, {
+        return Evened(finals, self.moved, wanted=moves_without_limit, deviations=deviations, loads={
             osd: (self._load_at_first[osd] / capacity, self._relative(osd))
-            for osd, capacity in self._capacity.items()}, dict(self._gained))
+            for osd, capacity in self._capacity.items()}, gained=dict(self._gained))
 
 
 def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,

@@ -224,8 +224,8 @@ class GroupedSets:
         self._tries_left = min(_TRIES, self._all_tries_left)
         self._all_tries_left -= self._tries_left
         sets = ((kept.osds, new) for kept in self._choices(members, best)
-                for new in self._fillings(0, 0, range(self._size), kept,
-                                          _Placing(raw, list(kept.osds.values())), {}))
+                for new in self._fillings(depth=0, parent=0, positions=range(self._size), kept=kept,
+                                          pg=_Placing(raw, list(kept.osds.values())), new={}))
         chosen = next(sets, None)
         self._all_tries_left += self._tries_left
         self._add(list(best.osds.values()), -1)
@@ -250,8 +250,9 @@ class GroupedSets:
                   new: _New) -> Iterator[_New]:
         """The ways to fill `positions` with OSDs below the bucket `parent`, the best first.
 
-        `depth`: choices of the rule above; `kept`: what stays at these positions; `new`: what was
-        filled elsewhere before, which each way contains as well.
+        `depth`: choices of the rule above; `kept`: what stays at these positions; `pg`: where CRUSH
+        places the PG, and all that stays of it; `new`: what was filled elsewhere before, which each
+        way contains as well.
         """
         if depth == len(self._groups):
             # Where positions have no meaning, only the number of lacking ones counts.

@@ -219,7 +219,7 @@ class ShardLevel(ABC):
         shards = self._shards_of(givers)
         usable_by_fence = self._by_fence([item for item, weight in self.weights.items() if weight])
         for giver in givers:
-            if not self.affords(giver, 2):
+            if not self.affords(giver, moves=2):
                 continue
             shards_to = self._shards_by_domain(giver, shards[giver], usable_by_fence)
             for taker in sorted({taker for fence in self.fences_of(giver)
@@ -228,7 +228,7 @@ class ShardLevel(ABC):
                 # A shard that moves anyway can move elsewhere without cost.
                 for only_moving in (True, False):
                     while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
-                           and self.affords(giver, 2)
+                           and self.affords(giver, moves=2)
                            and self._chain(giver, taker, shards_to, onward_pgs, only_moving)):
                         pass
 
