@@ -104,7 +104,8 @@ class CrushRules:
             if not rule.weights.get(osd) or osd in out:
                 return weight_reason(rule, osd)
         for choice in rule.choices:
-            # Mons that keep upmaps under such a rule do not count all its takes against each step.
+            # Mons that keep upmaps under such a rule do not count all its takes against each step:
+            # `crowding` below checks each step by itself.
             if rule.is_proven and not choice.leaf:
                 continue
             reason = self._choice_violation(choice, pool_size, osds)

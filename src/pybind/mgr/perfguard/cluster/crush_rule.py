@@ -436,7 +436,7 @@ def emit_order(rule: CrushRule, pool_size: int, osds: OsdSet, like: OsdSet) -> O
 def _finds_place(osd: int, takes: Sequence[AbstractSet[int]], like: OsdSet,
                  placed: Dict[int, int], tried: Set[int]) -> bool:
     """Give an OSD a position, for which others in `placed` (position -> OSD) may change theirs if
-    none is free."""
+    none is free. Returns whether that was possible."""
     allowed = [position for position, take in enumerate(takes) if osd in take]
     for position in sorted(allowed, key=lambda position: (
             like[position:position + 1] != (osd,), position in placed)):

@@ -251,16 +251,16 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
     return OsdFacts(
         osd, crush.host_of(osd) or '', str(metadata.get('hostname', '')), crush.root_of(osd),
         crush.class_of(osd), drive_model(metadata),
-        None if rotational is None else bool(rotational),
-        str(metadata.get('osd_objectstore', '')),
-        _number(metadata.get('bluestore_min_alloc_size')),
-        None if memory is None else memory << 10,
-        int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'),
-        devices_of(metadata), _number(metadata.get('bluestore_bdev_size')),
-        _number(metadata.get('bluefs_db_size'))
-        if metadata.get('bluefs_dedicated_db') == '1' else None,
-        str(metadata.get('distro', '')), str(metadata.get('ceph_version_short', '')),
-        crush.location_of(osd))
+        rotational=None if rotational is None else bool(rotational),
+        store=str(metadata.get('osd_objectstore', '')),
+        min_alloc_bytes=_number(metadata.get('bluestore_min_alloc_size')),
+        memory_bytes=None if memory is None else memory << 10,
+        total_bytes=int(row.get('kb', 0)) << 10, used_bytes=int(row.get('kb_used', 0)) << 10,
+        pgs=row.get('num_pgs'), devices=devices_of(metadata),
+        main_bytes=_number(metadata.get('bluestore_bdev_size')), db_bytes=_number(
+            metadata.get('bluefs_db_size')) if metadata.get('bluefs_dedicated_db') == '1' else None,
+        distro=str(metadata.get('distro', '')), version=str(metadata.get('ceph_version_short', '')),
+        location=crush.location_of(osd))
 
 
 def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],

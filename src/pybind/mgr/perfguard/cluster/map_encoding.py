@@ -281,6 +281,6 @@ def _bucket_end(crush_map: bytes, at: int) -> int:
     _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)
     at += 20 + 4 * size
     if algorithm == _TREE:
-        return at + 1 + 4 * crush_map[at]
-    bucket, item = _BUCKET_BYTES[algorithm]
-    return at + bucket + item * size
+        return at + 1 + 4 * crush_map[at]  # a byte with the number of nodes, then these
+    bucket_bytes, item_bytes = _BUCKET_BYTES[algorithm]
+    return at + bucket_bytes + item_bytes * size

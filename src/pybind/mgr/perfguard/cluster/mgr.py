@@ -152,6 +152,7 @@ class MgrCluster:
         counts = count_states(((row['state_name'], row['count'])
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
         pools = pool_counts(status, osdmap.pools)
+        # The summary by OSD is costly: these show when it may be outdated.
         self._summary.note(counts, pools, frozenset(
             osd.id for osd in osdmap.osds.values() if osd.is_up_and_in))
         return Signals(

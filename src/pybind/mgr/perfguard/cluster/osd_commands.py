@@ -262,9 +262,9 @@ class HistogramSampler:
     def _since_last(self, osd: int, end: float, dump: Histograms) -> Optional[LatencyCounts]:
         """The operations since the last dump of an OSD; None: there is none, or the OSD was
         restarted."""
-        if osd not in self._last_dumps or end <= self._last_dumps[osd][0]:
+        begin, before = self._last_dumps.get(osd, (math.inf, None))
+        if before is None or end <= begin:
             return None
-        begin, before = self._last_dumps[osd]
         counts = dump.since(before)
         return None if counts is None else LatencyCounts(osd, end - begin, tuple(dump.bounds),
                                                          *counts)

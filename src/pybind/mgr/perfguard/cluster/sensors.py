@@ -591,6 +591,7 @@ class _Parts:
         def parsed(row: Mapping[str, Any]) -> Optional[PgWrites]:
             # The name of a PG of an erasure-coded pool ends in the shard of its primary.
             pgid = row['k'][0][0].partition('s')[0]
+            # `readings` is also the number of the part that this one takes.
             if zlib.crc32(pgid.encode()) % self._part_count != self.readings:
                 return None
             placed = placement(pgid)

@@ -222,6 +222,7 @@ class Mitigating:
         now, osdmap = observed.now, observed.osdmap
         in_flight: FrozenSet[str] = frozenset()
         if campaign.phase in RELEASING_PHASES:
+            # A PG without a pin was never pinned, so it cannot be pinned back.
             in_flight = frozenset(pgid for pgid, flight in campaign.flights.in_flight.items()
                                   if flight.pin is not None)
         ladder_view = LadderView(

@@ -405,11 +405,12 @@ def _up(draft: _Draft) -> _Draft:
     """Apply the lowest rung that is not in force, if the evidence has lasted."""
     if draft.policy.mode not in ('observe', 'act'):
         return draft
-    rungs = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
+    # A step in vain only informs operators.
+    rungs_tried = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
     if draft.bad_lasts and draft.is_bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
-            if rung not in rungs:
+            if rung not in rungs_tried:
                 draft = _TAKE[rung](draft, why)
             if draft.needs or not draft.may_step:
                 return draft
@@ -586,7 +587,8 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
-    """Why the campaign must release nothing: Rung.HOLD, which every mode applies, has no steps."""
+    """Why the campaign must release nothing: trouble (Rung.HOLD, which every mode applies, without
+    steps), and rungs against movement that are in force."""
     in_force = [step for step in state.steps
                 if step.stage in (StepStage.HELD, StepStage.UNDOING)
                 and step.rung in MOVEMENT_RUNGS]

@@ -76,7 +76,7 @@ def is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
 
 
 def why_unbalanced(pool: Pool, crush: CrushRules) -> str:
-    """Why the PGs of a pool end where its rule places them; '' if it balances them."""
+    """Why the CRUSH rule of a pool keeps its PGs from being balanced; '' if it does not."""
     if not crush.keeps_upmaps(pool.crush_rule, pool.size):
         return 'the mons keep no upmaps under the CRUSH rule'
     if not crush.balances(pool.crush_rule, pool.size):
