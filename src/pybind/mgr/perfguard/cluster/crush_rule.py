@@ -158,8 +158,8 @@ class CrushRule:
 
     def allows_upmaps(self, pool_size: int) -> bool:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
-        choose step with the buckets of all OSDs of a PG, also below several buckets or takes. Of a
-        chooseleaf step, they only require at most one OSD in a bucket."""
+        choose step with the buckets of all OSDs of a PG (the sum), also below several buckets or
+        takes. Of a chooseleaf step, they only require at most one OSD in a bucket."""
         return self.is_proven or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
             product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
             for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)

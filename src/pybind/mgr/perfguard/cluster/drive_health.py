@@ -66,8 +66,8 @@ def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[Driv
     cache = _at(newest, 'write_cache', 'enabled')
     return DriveHealth(
         device_id, _firmware(newest), cache if isinstance(cache, bool) else None, _wear(newest),
-        _errors(newest), (taken - first_taken) / 3600.0, _growth(_hot(first), _hot(newest)),
-        _growth(_errors(first), _errors(newest)))
+        _errors(newest), hours=(taken - first_taken) / 3600.0, hot_minutes=_growth(
+            _hot(first), _hot(newest)), new_errors=_growth(_errors(first), _errors(newest)))
 
 
 def _growth(before: Optional[int], after: Optional[int]) -> Optional[int]:

@@ -41,6 +41,7 @@ class KnownItems(Dict[Pair, Items]):
 
     def read(self, dumped: Sequence[Mapping[str, Any]]) -> Dict[str, Items]:
         """PG -> its items, from the `pg_upmap_items` of an OSDMap; equal ones are one object."""
+        # Forget items that were removed: at least half of them. Missing ones are added below.
         if len(self) + len(self._longer) > 2 * len(dumped) + MOST_KNOWN:
             self.clear()
             self._longer.clear()
@@ -253,7 +254,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
         if {'active', 'clean'} <= words:
             clean += count
         if {'remapped', 'clean'} <= words:
-            staying += count
+            staying += count  # they have nowhere to move
         if {'scrubbing', 'deep'} <= words:
             deep += count
         # An undersized PG without objects is not degraded.

@@ -473,9 +473,9 @@ class MgrCluster:
         """Send mon commands that only read, and wait as `run` does.
 
         If one of them was sent before and has no answer yet, none is sent, and all count as
-        unanswered at once. Mons that have a quorum again answer all late commands
-        together, 0.3 MB each for the configuration database of 1,000 OSDs; and the loop must not
-        wait for the same mons again and again. A late answer is out of date, and not used.
+        unanswered at once. Mons that have a quorum again answer all late commands together, 0.3 MB
+        each for the configuration database of 1,000 OSDs; and the loop must not wait for the same
+        mons again and again. A late answer is out of date, and not used.
         """
         if self.unanswered():
             late = [command for command, _ in self._unanswered]

@@ -97,7 +97,7 @@ class OsdQuestions:
         now = self._clock()
         self._collect(now)
         for question in questions:
-            asked_at = self._known.get(question, (float('-inf'), ''))[0]
+            asked_at, _ = self._known.get(question, (float('-inf'), ''))
             if question not in self._open and now - asked_at > FRESH_SECONDS:
                 self._asking.ask(_topic(question), [question.osd], _command(question))
                 self._open.add(question)

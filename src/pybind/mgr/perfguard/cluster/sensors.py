@@ -312,13 +312,13 @@ class Sensors:
     # ---- Commands to OSDs
 
     def _unreadable(self, now: float,
-                    waiting: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
+                    laggy_osds: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
         """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
-        if not waiting:
+        if not laggy_osds:
             self._ops_asked.clear()
         room = ASKED_FOR_OPS - len(self._asking.asked(OPS_TOPIC))
         # OSDs that were never asked, or longest ago, first.
-        due = sorted((osd for osd in waiting
+        due = sorted((osd for osd in laggy_osds
                       if now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
                      key=lambda osd: self._ops_asked.get(osd, -math.inf))
         chosen = due[:max(0, room)]

@@ -81,6 +81,7 @@ class Mitigating:
         self._is_kept = is_kept
         self._may_write = may_write
         self._state = MitigationState()
+        #: What the store has of the state (_gist).
         self._stored_gist: object = None
         self._config_read_at: Optional[float] = None
         #: Since when answers are waited for.
@@ -118,8 +119,8 @@ class Mitigating:
     # ---- State
 
     def load(self, now: float) -> None:
-        """Load the state of an earlier mgr from the store. More than once where another mgr may
-        have been active for a while."""
+        """Load the state of an earlier mgr from the store. Called again if another mgr may have
+        been active meanwhile."""
         self._checked_steps = {}
         state, errors = self._store.load(MITIGATION_DOCUMENT, MitigationState, MitigationState())
         state = no_later_than(MitigationState, state, now)

@@ -571,11 +571,11 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
         if not options.settings:
             return draft.limit(Rung.FASTER, why, '', note or 'nothing is left to raise')
         return draft.add(Rung.FASTER, why, settings=options.settings, note=note)
-    puts = {setting.name: setting.held.put for setting in options.settings}
+    new_values = {setting.name: setting.held.put for setting in options.settings}
     settings: List[Setting] = []
     for setting in step.settings:
         _, value = present(setting, ladder_view)
-        hold_step = hold_other(setting.held, value, puts.get(setting.name, setting.held.put))
+        hold_step = hold_other(setting.held, value, new_values.get(setting.name, setting.held.put))
         # Without a record, others have changed it: `_hold` gives the rung up.
         if hold_step.held is not None:
             setting = replace(setting, held=hold_step.held)

@@ -219,13 +219,13 @@ class Rescuing:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
         toofull = self._too_full(facts)
-        moving = sum(1 for pgid, rescue in rescues.items()
+        in_progress = sum(1 for pgid, rescue in rescues.items()
                      if not rescue.seen or pgid in facts.observed.osdmap.pg_temp)
-        planned = plan_rescues(toofull, facts, AT_ONCE - moving) if toofull else {}
+        planned = plan_rescues(toofull, facts, AT_ONCE - in_progress) if toofull else {}
         if mode != 'act':
             self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')
             return {}
-        if toofull and not planned and not moving:
+        if toofull and not planned and not in_progress:
             self._remark(len(toofull), 'no other OSD that their CRUSH rule allows has room')
         for pgid, rescue in planned.items():
             self._note(Event(
@@ -261,11 +261,11 @@ class Rescuing:
         for pgid, rescue in sorted(self._rescues.items()):
             present = observation.osdmap.entry(pgid)
             entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
-            last = self._sent_at.get(pgid)
+            sent_at = self._sent_at.get(pgid)
             if pgid in self._pinned:
                 continue
             if present != entry and not (
-                    last is not None and observation.now - last < RESEND_SECONDS):
+                    sent_at is not None and observation.now - sent_at < RESEND_SECONDS):
                 commands += entry_commands(pgid, present, entry)
                 due.append(pgid)
         if not commands or not self._is_kept():

@@ -145,12 +145,13 @@ class Shards(ShardLevel):
         self.pool, self.pgs, self._budget, self._fill = pool, pgs, budget, room.fill
         spread = crush.spread(pool.crush_rule, pool.size)
         self.takes, self.domain, self.by_place = spread.takes, spread.domain, pool.erasure
-        # A shard cannot leave its take, nor its lowest bucket if all buckets have as many shards.
+        # A shard cannot leave its take, nor its lowest bucket if all have equally many shards of a
+        # PG: whole groups move between these.
         fences = [take.groups[-1].bucket_of if take.groups and take.even
                   else dict.fromkeys(take.osds, number) for number, take in enumerate(self.takes)]
         self.fences = [fence for fence, take in zip(fences, self.takes)
                        for _ in range(take.shards)]
-        #: By place: choices whose buckets have a shard more or less.
+        #: By place: the choices whose buckets need not have equally many shards of a PG.
         self._uneven = [() if take.even else take.groups
                         for take in self.takes for _ in range(take.shards)]
         self.origin = [self._ordered(crush, pg.here) for pg in pgs]
@@ -179,7 +180,7 @@ class Shards(ShardLevel):
         self.targets = self.near = targets(self.weights, self.ideals, near, self.limits)
         self.wide = targets(self.weights, self.ideals, self.deviation, self.limits)
         self.filled = self.wide.filled(self.count, self.limits)
-        #: How many there were before.
+        #: `count` before the balance.
         self.before = dict(self.count)
         #: Shards, besides the required ones, that are not where their data is.
         self.moved = 0
@@ -376,11 +377,11 @@ class _Groups(ShardLevel):
         ideal = shards.ideals[self._take_number]
         self.limits = {bucket: int(sum(shards.limits[osd] for osd in osds) / group_shards)
                        for bucket, osds in self._osds.items()}
-        self.near = bucket_targets(shards.weights, ideal, self._osds, group_shards, 1.0,
-                                   self.limits)
+        self.near = bucket_targets(shards.weights, ideal, self._osds, group_shards, within=1.0,
+                                   limits=self.limits)
         # Not to the limit, so that the OSDs of a bucket need not all be at theirs.
         self.wide = bucket_targets(shards.weights, ideal, self._osds, group_shards,
-                                   (1.0 + shards.deviation) / 2, self.limits)
+                                   within=(1.0 + shards.deviation) / 2, limits=self.limits)
         self.filled = self.wide.filled(self.count, self.limits)
 
     def even_out(self) -> None:

@@ -160,7 +160,7 @@ def lacking_osds(osdmap: OsdMap, pool_up: PoolUp, pools: Iterable[int]) -> List[
 
 
 def with_down_osds(osdmap: OsdMap, pool_up: PoolUp, raws: Raws) -> PoolUp:
-    """`pool_up` with complete sets where they are known."""
+    """`pool_up` with the OSDs that are down and in, where the places of these are known."""
     absent, out = osdmap.absent, osdmap.out
     if not absent:
         return pool_up

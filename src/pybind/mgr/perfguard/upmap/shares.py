@@ -177,7 +177,7 @@ def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
         if sum(low[osd] for osd in osds) <= shard_count <= sum(high[osd] for osd in osds):
             continue
         shares = _shares({osd: weights[osd] for osd in osds}, [Group(1, domain)], shard_count,
-                         shard_count / group.shards)
+                         pgs=shard_count / group.shards)
         for osd, share in shares.items():
             low[osd] = min(low[osd], _low(share, within))
             high[osd] = max(high[osd], min(limits[osd], _high(share, within))
