@@ -238,7 +238,7 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
             levels += emits[-1].levels
             root, num_by_type = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
-                     tuple(levels), all(step['op'] in _MODELLED for step in steps)
+                     tuple(levels), modelled=all(step['op'] in _MODELLED for step in steps)
                      and all(emit.osds is not None for emit in emits))
 
 

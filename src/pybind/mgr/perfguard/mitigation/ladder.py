@@ -532,6 +532,7 @@ def _accelerate(draft: _Draft) -> _Draft:
             draft = draft.drop(step)
         return draft.with_pace(replace(draft.state.recovery, level=0))
     in_force = step is not None and step.stage is StepStage.HELD
+    # Until a step is in force, the level is at most that of the step to take.
     if policy.mode == 'off':
         level_limit = 0
     else:

@@ -201,8 +201,8 @@ class Rescuing:
             self._refused.pop(pgid, None)
             return replace(rescue, seen=True)
         if now - max(rescue.since, facts.observed.unanswered_at) > READBACK_SECONDS:
-            pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
-            self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
+            _, pause = self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))
+            self._refused[pgid] = now, min(2 * pause, MOST_REFUSED_SECONDS)
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS))
             return None
@@ -220,7 +220,7 @@ class Rescuing:
             return {}
         toofull = self._too_full(facts)
         in_progress = sum(1 for pgid, rescue in rescues.items()
-                     if not rescue.seen or pgid in facts.observed.osdmap.pg_temp)
+                          if not rescue.seen or pgid in facts.observed.osdmap.pg_temp)
         planned = plan_rescues(toofull, facts, AT_ONCE - in_progress) if toofull else {}
         if mode != 'act':
             self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')

@@ -48,11 +48,10 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
     """The raw CRUSH set behind a complete up set, or None if it cannot be known.
 
     ``up`` has no holes. The answer relies on what the mon guarantees of stored items: every
-    source is in the raw set. A pair whose source is visibly no longer in it is ignored, as the
-    mon drops it in its next clean-up. None: a vector that applies has replaced
-    the raw set; or two pairs share a source, and more than one raw set explains ``up``. Where a
-    primary affinity or pg_upmap_primaries reorders the up set of a replicated pool, so is the
-    answer's order.
+    source is in the raw set. A pair whose source is visibly no longer in it is ignored, as the mon
+    drops it in its next clean-up. None: a vector that applies has replaced the raw set; or two
+    pairs share a source, and more than one raw set explains ``up``. Where a primary affinity or
+    pg_upmap_primaries reorders the up set of a replicated pool, the answer has that order.
     """
     if entry.vector is not None:
         return None if vector_applies(entry, out) else up

@@ -34,8 +34,8 @@ class Targets:
         """To how many shards CRUSH fills each OSD: `low`; or, if the OSD holds nothing of the pool
         yet, all but a quarter of its share.
 
-        Where its share is hardly more than the deviation, it would stay empty. Where it is less
-        than a PG, as in a pool of one PG, nothing moves.
+        By `low` alone, an OSD whose share is hardly more than the deviation would stay empty. Where
+        the share is less than a PG, as in a pool of one PG, nothing moves.
         """
         return {osd: low if count.get(osd) else min(limits[osd], max(
             low, math.floor((1.0 - LACKING_SHARE) * self.ideal[osd] + ROUNDING)))
@@ -88,8 +88,8 @@ def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
     """
     takes_of = Counter(osd for take in spread.takes for osd in take.osds)
     return [_shares({osd: weights[osd] / takes_of[osd] for osd in sorted(take.osds)},
-                    [*take.groups, Group(1, spread.domain)], total, number, take.even)
-            for take, total, number in zip(spread.takes, shards, pgs)]
+                    [*take.groups, Group(1, spread.domain)], total, pg_count, even=take.even)
+            for take, total, pg_count in zip(spread.takes, shards, pgs)]
 
 
 def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float, pgs: float,
