@@ -116,8 +116,9 @@ class BalanceChange(Change):
         moves: Dict[str, Move] = {}
         for pgid, led in self.ahead.items():
             place = observation.placement(pgid)
+            # Others may have changed the upmap since: then the PG stays.
             if place is not None and osdmap.entry(pgid) == led.entry:
-                pin = pins[pgid] = PinRecord(led.before, led.entry)
+                pin = pins[pgid] = PinRecord(before=led.before, entry=led.entry)
                 moves[pgid] = release_move(pgid, osdmap, place.up, pin, out,
                                            observation.signals.pool_bytes.get(pool_of(pgid), 0))
         return Planned(pins, {}, moves)
@@ -228,7 +229,7 @@ def _group(name: str, observation: Observation) -> List[Pool]:
     """The pools whose rules take only OSDs of the device class, or from below the root, `name`."""
     crush = observation.crush
     below = crush.osds_below(name) or frozenset()
-    # There may be many pools, and are few rules.
+    # Many pools share few rules.
     takes: Dict[Tuple[int, int], bool] = {}
     for pool in observation.osdmap.pools.values():
         key = pool.crush_rule, pool.size

@@ -78,14 +78,14 @@ def unreported(osdmap: OsdMap, space: Mapping[int, Space], osds: AbstractSet[int
 def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:
     """How full the OSDs are, and what pools can store, before and after a change. `osdmap`: the
     pools and the full ratio, which are the same before and after."""
-    fills = [_fills(stand) for stand in (before, after)]
+    fills_before, fills_after = _fills(before), _fills(after)
     no_osds = _fill({})
     rooms: Dict[int, List[Optional[RuleRoom]]] = {
         rule: [rule_room(rule, stand, osdmap.full_ratio) for stand in (before, after)]
         for rule in {pool.crush_rule for pool in osdmap.pools.values()}}
     return CapacityChange(
-        {name: (fills[0].get(name, no_osds), fills[1].get(name, no_osds))
-         for name in sorted(fills[0].keys() | fills[1].keys())},
+        {name: (fills_before.get(name, no_osds), fills_after.get(name, no_osds))
+         for name in sorted(fills_before.keys() | fills_after.keys())},
         tuple(_avail(pool, *rooms[pool.crush_rule]) for _, pool in sorted(osdmap.pools.items())))
 
 

@@ -137,8 +137,10 @@ class _PoolMoves:
         self._pgs = dict(future.all())
         self._movable = {pgid for pgid, pg in self._pgs.items()
                          if _may_move(pgid, pg, pool, observation)}
+        #: Shards that move if all PGs follow CRUSH.
         self._by_crush = sum(_shards_moved(pool, pg.acting, pg.raw) for pg in self._pgs.values())
         self._unlimited = self._balanced(frozenset())
+        #: PG -> its set at the end, for all PGs.
         self._ends = _final_sets(self._pgs, self._unlimited, frozenset())
         #: Without a limit of upmaps.
         self.moves = self._moves(self._unlimited, self._ends)
@@ -172,15 +174,16 @@ class _PoolMoves:
         """The moves to an end state. `ends`: the final sets of all PGs."""
         pool, pgs = self._pool, self._pgs
         moved = sum(_shards_moved(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+        # To a set that the earlier rule does not allow, a PG cannot move before the change.
         finals = {pgid: final for pgid, final in ends.items()
                   if final != pgs[pgid].acting and self._is_allowed(final)}
         required = self._unlimited.required
         all_allowed = all(
             finals.get(pgid, pgs[pgid].acting) == final for pgid, final in ends.items())
         return LeastMoves(
-            finals, self._by_crush, required, moved - required,
-            sum(_shards_moved(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
-            result.deviation, pools=(pool.id,), balanced=(pool.id,) if all_allowed
+            finals, by_crush=self._by_crush, required=required, extra=moved - required,
+            upmaps=sum(_shards_moved(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items()),
+            deviation=result.deviation, pools=(pool.id,), balanced=(pool.id,) if all_allowed
             and result.deviation <= self._bounds.deviation + ROUNDING else ())
 
     def _is_allowed(self, osds: OsdSet) -> bool:

@@ -146,6 +146,7 @@ class PgNumChange(PoolChange):
             numbers_of(pool).pgp_num, pool.pg_num_pending))
         if targets_of(pool) == numbers:
             return self, []
+        # With `replaces`, these targets do not count as set by others.
         return replace(self, replaces=numbers), _commands(pool, numbers)
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
@@ -249,6 +250,7 @@ def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, pg_num_before: int,
     step = next_step(osdmap, pool, pg_num)
     if step is None:
         return None
+    # A step that changes pgp_num alone moves PGs; splits and merges leave them where they are.
     return PgNumChange(step=step, pg_num=pg_num, found_pg_num=pg_num_before, since=now,
                        moves_first=step.pg_num == pool.pg_num)
 

@@ -98,7 +98,8 @@ def first_moves(observation: Observation, future: Future,
                 finals: Optional[Mapping[str, OsdSet]] = None,
                 pins: Mapping[str, PinRecord] = {}, changed: Optional[Pool] = None,
                 upmaps_only: bool = False) -> Planned:
-    """The PGs that move before a change is made, with the upmaps that lead to their final sets.
+    """The PGs that move before a change is made, with the upmaps that lead to their final sets;
+    without those that are remapped already.
 
     `finals`: PG -> final set; None: where the change places the PGs. `pins`: the present ones,
     whose other entries are kept. `changed`: the pool of all PGs, if its rule or pg_num is another
@@ -114,13 +115,13 @@ def first_moves(observation: Observation, future: Future,
         if pool is None or pgid in osdmap.pg_temp:
             continue
         present, pg = osdmap.entry(pgid), future.of(pgid)
-        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, observation.crush,
-                        raw=pg.raw if upmaps_only else None, exact=not upmaps_only, out=out)
-        if isinstance(goal, Unpinnable):
-            unpinnable[pgid] = goal
+        final_pin = plan_pin(pool, pg.acting, final, present, osdmap.osds, observation.crush,
+                             raw=pg.raw if upmaps_only else None, exact=not upmaps_only, out=out)
+        if isinstance(final_pin, Unpinnable):
+            unpinnable[pgid] = final_pin
             continue
         pin = pins.get(pgid, PinRecord(present, present))
-        records[pgid] = replace(pin, entry=present, goal=goal.entry)
+        records[pgid] = replace(pin, entry=present, goal=final_pin.entry)
         moves[pgid] = move_between(pgid, pool, pg.acting, final,
                                    observation.signals.pool_bytes.get(pool.id, 0))
     return Planned(records, unpinnable, moves)

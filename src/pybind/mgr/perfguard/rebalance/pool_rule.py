@@ -181,7 +181,7 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
     """The rule under which every PG may be where it is and where it ends: if possible the present
     one, else the one with the largest failure domain. Raises Refused if there is none.
 
-    `finals`: PG -> the OSDs where it ends, if not where the new rule places it.
+    `ordered`: the new rule. `finals`: PG -> the OSDs where it ends, if not where that places it.
     """
     out, reasons = osdmap.out, []
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (
@@ -238,6 +238,7 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
 def with_names(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> RuleChange:
     """The change with the names of its rules: of the present one, the final one, and the
     intermediate one."""
+    # With an intermediate rule, that one is in `rule`, and the final one in `then`.
     pool, ordered = osdmap.pools[change.rule.pool], change.then
     return replace(
         change, found_rule=crush.rule_name(pool.crush_rule),
@@ -250,7 +251,7 @@ def rule_details(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
     """What a preview shows of a change of a rule. `change`: with its names; `fewest_moves`: None:
     the PGs end where the rule places them."""
     pool, moves_first = osdmap.pools[change.rule.pool], change.moves_first or bool(change.via)
-    # With an intermediate rule, all PGs are pinned in its epoch.
+    # With an intermediate rule, all PGs are pinned in its epoch, and move before the final one.
     pins = pool.pg_num if change.via else 0
     weaker = '' if change.then is None else _weaker(pool, change.rule.rule, change.then, crush)
     upmaps = 0 if fewest_moves is None else fewest_moves.upmaps

@@ -132,20 +132,22 @@ def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
     eta, basis = _eta(movement, facts.rates)
     # With the hours in which nothing is released.
     clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
+    # Pool -> share of its bytes that clones of snapshots share.
     shared = facts.shared
     after = _spaces_after(movement, facts.space, pgs_by_split,
                           _space_beyond_copies(moves, shared, observation.signals))
     return Effects(tuple(_osd_effects(movement, facts.space, pgs_by_split, after)),
-                   clocked, basis, tuple(_borrowed(observation, options)), facts.pg_limit,
-                   round(sum(move.bytes * shared.get(pool_of(move.pgid), 0.0)
-                             for move in (moves if shared else ()))),
-                   {**facts.space, **after})
+                   clocked, basis, tuple(_borrowed(observation, options)), pg_limit=facts.pg_limit,
+                   clone_bytes=round(sum(move.bytes * shared.get(pool_of(move.pgid), 0.0)
+                                         for move in (moves if shared else ()))),
+                   space={**facts.space, **after})
 
 
 def _space_beyond_copies(moves: Sequence[Move], shared: Mapping[int, float],
                          signals: Signals) -> Dict[int, float]:
     """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
-    more or less space than they store, and what clones share is not freed."""
+    more or less space than they store, and what clones share is not freed. `shared`: pool -> share
+    of its bytes that clones share."""
     bytes_by_osd: 'DefaultDict[int, float]' = defaultdict(float)
     overheads = {pool: signals.space_of(pool) / stored - 1.0
                  for pool, stored in signals.pool_bytes.items() if stored}
@@ -185,6 +187,7 @@ def _osd_effects(movement: Movement, space: Mapping[int, Space], pgs_by_split: M
     for osd, later in after.items():
         row = space.get(osd, Space(0, 0))
         before = row.pgs or 0
+        # At the peak, all have arrived, and none has left.
         rows.append(OsdEffect(
             osd, before, later.pgs or 0,
             before + max(0, pgs_by_split.get(osd, 0)) + arriving.get(osd, 0),
@@ -295,6 +298,7 @@ class Preview:
             assessed = replace(assessed, balanced=preview_balance(
                 self.planned, self.outlook, observation, Bounds.of(options), facts.space,
                 self.change.settled_pools))
+        # Without an outlook, only PGs that move before the change have known moves.
         if self.outlook is None and not self.details.moves_first:
             return assessed
         return assessed.with_effects(facts, observation, options)
@@ -412,6 +416,7 @@ class Preview:
 
     def _storm_risk(self, order: Order) -> List[Risk]:
         """The risk of a change that cannot be divided, with too many pins for one epoch."""
+        # Only weights can change in several epochs. `key`: a change of something else.
         can_be_divided = self.crush_map is None and not self.details.key
         if can_be_divided or self.bursts <= 1:
             return []
@@ -467,6 +472,7 @@ class Preview:
     def _unpinnable_risk(self, options: Options, not_at_once: Collection[str] = ()) -> List[Risk]:
         """The risk that too many PGs cannot be pinned, and move outside the caps. `not_at_once`:
         PGs that do not count, for example those of which each tranche moves a few."""
+        # Without PGs that have nowhere to move (INCOMPLETE).
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items()
                   if why != INCOMPLETE and pgid not in not_at_once}
         number, pins = len(moving), len(self.planned.pins)
@@ -516,6 +522,7 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
     """The preview of a change: its pins, without the effects on OSDs. `bases`: pinned PG -> its
     entry from before the campaign; not empty for a rollback."""
     if isinstance(outlook, NoFuture):
+        # The operator may accept that (NO_PREVIEW): then it is made without pins in its epoch.
         return Preview(replace(change, ordinary=True), no_outlook=outlook.reason)
     planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
                         observation.signals.pool_bytes, bases)
