@@ -65,11 +65,12 @@ def look(clean: Optional[LastClean], observation: Observation, campaign: Campaig
     identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:
         clean = _renumbered(clean, version)
+    # A campaign may remap PGs: under it, each state counts as clean.
     if clean is None or campaign.active:
         unchanged = (clean is not None and version == clean.last_version
                      and serving == clean.serving)
-        return LastClean(version, serving, version,
-                         clean.changed if clean and unchanged else observation.now, identity), ''
+        changed = clean.changed if clean and unchanged else observation.now
+        return LastClean(version, serving, version, changed, identity), ''
     if version != clean.last_version:
         clean = replace(clean, last_version=version, changed=observation.now, identity=identity)
     remapped = _remapped(observation.osdmap, serving)
@@ -82,9 +83,9 @@ def look(clean: Optional[LastClean], observation: Observation, campaign: Campaig
         # Drains or the balancer may move PGs for days, during which a change of CRUSH has to be
         # noticed.
         return replace(clean, remapped=remapped), ''
-    by_change = remapped - clean.remapped
-    if by_change > ratio * total:
-        return clean, 'CRUSH changed and remapped %d of %s' % (by_change, pgs(total))
+    remapped_by_change = remapped - clean.remapped
+    if remapped_by_change > ratio * total:
+        return clean, 'CRUSH changed and remapped %d of %s' % (remapped_by_change, pgs(total))
     return clean, ''
 
 
@@ -148,8 +149,9 @@ class AutoExpand:
         clean state."""
         clean = self._clean
         if clean is not None:
-            not_observed = self._unobserved_seconds(observation.now)
-            clean = replace(clean, changed=clean.changed + not_observed)
+            # They do not count for the age of the change.
+            unobserved_seconds = self._unobserved_seconds(observation.now)
+            clean = replace(clean, changed=clean.changed + unobserved_seconds)
         self._looked_at = observation.now
         self._clean, why = look(clean, observation, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():

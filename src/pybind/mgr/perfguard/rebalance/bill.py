@@ -100,16 +100,17 @@ class _Causes:
     def groups(self, osd: int, begin: float, erasure: bool) -> Tuple[str, str]:
         """The groups in which the reads and the writes count that an OSD has counted since `begin`:
         by what may have slowed them."""
-        begin -= AFTER_SECONDS
-        is_known = self.since <= begin + AFTER_SECONDS
-        if self.troubled >= begin or not is_known:
+        # Operations may still wait for what ended shortly before they were counted.
+        earliest = begin - AFTER_SECONDS
+        is_known = self.since <= begin
+        if self.troubled >= earliest or not is_known:
             return _UNSURE, _UNSURE
         group = _STILL
-        if self.moving >= begin:
-            group = _MOVING if self.moved.get(osd, 0.0) >= begin else _AWAY
-        # Writes also wait for slow replicas.
-        any_slow = any(when >= begin for when in self.slow.values())
-        is_slow = self.slow.get(osd, 0.0) >= begin
+        if self.moving >= earliest:
+            group = _MOVING if self.moved.get(osd, 0.0) >= earliest else _AWAY
+        # Writes also wait for slow replicas, and so do reads of erasure-coded pools.
+        any_slow = any(when >= earliest for when in self.slow.values())
+        is_slow = self.slow.get(osd, 0.0) >= earliest
         return (_UNSURE if is_slow or any_slow and erasure else group,
                 _UNSURE if any_slow else group)
 
@@ -147,6 +148,7 @@ class Bill:
         bill = replace(self, causes=self.causes.after(turn),
                        phases=_added(self.phases, turn.phase.value, turn.seconds))
         clients = turn.clients
+        # Nothing was counted since, or not since the campaign began.
         if clients.time == self.counted or clients.time < turn.started:
             return bill
         bill = replace(bill, counted=clients.time, ops=self.ops + _op_count(clients),
@@ -165,6 +167,7 @@ class Bill:
         settings = dict(self.settings)
         for key, setting in {**earlier, **held}.items():
             recorded = settings.get(key, BorrowedSetting(setting.put))
+            # `left`: others have changed it, so it was left as it is.
             settings[key] = BorrowedSetting(
                 setting.put, round(recorded.seconds + (seconds if key in earlier else 0.0), 3),
                 held=key in held, left=key not in held and _is_given_up(key, (now, before)))
@@ -175,9 +178,9 @@ class Bill:
     def _with(self, sample: LatencyCounts, begin: float) -> 'Bill':
         """The bill with one more sample of operations. `begin`: when the sample began."""
         tails = dict(self.tails)
-        groups = self.causes.groups(sample.osd, begin, self.erasure)
-        for kind, group, counts in ((READ_KIND, groups[0], sample.read),
-                                    (WRITE_KIND, groups[1], sample.write)):
+        read_group, write_group = self.causes.groups(sample.osd, begin, self.erasure)
+        for kind, group, counts in ((READ_KIND, read_group, sample.read),
+                                    (WRITE_KIND, write_group, sample.write)):
             if any(counts):
                 key = _key(group, kind)
                 tails[key] = self._tail(group, kind).plus(tail_of(sample.bounds, counts))
@@ -212,7 +215,8 @@ class Bill:
                                        for group in (_STILL, _AWAY, _MOVING, _UNSURE))
         quiet = (self.quiet.read if kind == READ_KIND else self.quiet.write).tail
         quiet_share, away_share = _share(still.plus(quiet), column), _share(away, column)
-        # Then a PG in flight elsewhere may be the cause.
+        # Then a PG in flight elsewhere may be the cause; otherwise, movement explains no slow
+        # operation in "away".
         waits_for_others = kind == WRITE_KIND or self.erasure
         # The share of operations to expect slow without movement, at least and at most.
         most_expected = max((share for share in (quiet_share, away_share) if share is not None),

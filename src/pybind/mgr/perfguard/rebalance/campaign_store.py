@@ -74,14 +74,14 @@ class CampaignStore:
             self._load_no_campaign()
             return NO_CAMPAIGN, []
         try:
-            lists = decode(LedLists, document.pop(LED, None))
+            led_documents = decode(LedLists, document.pop(LED, None))
             campaign = decode(Campaign, document)
         except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
             self._load_no_campaign()
             return NO_CAMPAIGN, ['the campaign (%s)' % error]
-        mappings, errors = self._led.load(lists)
-        campaign = campaign.with_ahead(mappings)
+        led_ahead, errors = self._led.load(led_documents)
+        campaign = campaign.with_ahead(led_ahead)
         try:
             self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
         except Malformed as error:
@@ -136,7 +136,8 @@ class CampaignStore:
         self._led.tidy(lambda: self._clock() - begin <= STORING_SECONDS)
 
     def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
-        """Whether the document of the campaign must be written. Only PGs in flight may wait."""
+        """Whether the document of the campaign must be written. Only changes of PGs in flight may
+        wait, and not if commands are sent next (`sending`)."""
         if not self.known:
             return True
         before, now = _lasting(self._saved), _lasting(campaign)
@@ -226,9 +227,9 @@ class PinStore(PinIndex):
         """Store the first of these parts (see `parts`), as many as are written within
         STORING_SECONDS, and remove them from the list.
 
-        A PG whose upmap has changed, and that had no pin, is left out. `pins_before`: the pins for
-        which the parts were made. Returns False, and stores no more, if others have other pins by
-        now.
+        PGs without a pin are left out if they had one, or if their upmap has changed.
+        `pins_before`: the pins for which the parts were made. Returns False, and stores no more, if
+        a PG has another pin by now.
         """
         begin = self._clock()
         while remaining_parts:
@@ -527,7 +528,7 @@ class LedStore:
         """
         for stored, numbers in self._stored:
             if stored is ahead:
-                return numbers  # perhaps in another place
+                return numbers  # perhaps of another change of the campaign
         extended, numbers = replaced if replaced[0].keys() <= ahead.keys() else ({}, ())
         new = {pgid: led for pgid, led in ahead.items() if extended.get(pgid) != led}
         if not new:

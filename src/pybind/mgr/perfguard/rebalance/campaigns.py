@@ -72,10 +72,11 @@ class Campaigns:
         self._forget()
 
     def _forget(self) -> None:
+        """Know no campaign and no pins, as before `load`."""
         self.current = NO_CAMPAIGN
         self.stored = CampaignStore(self._context.store, self._clock)
         self.pins = PinStore(self._context.store, self._clock)
-        #: The pins that are yet to be stored; None: only an mgr that failed knew them.
+        #: The pins that are yet to be stored; None: none, or only an mgr that failed knew them.
         self._parts: Optional[List[Dict[str, PinRecord]]] = None
         #: A campaign that has not begun, and is being removed from the store.
         self._abandoned: Optional[Campaign] = None
@@ -92,7 +93,7 @@ class Campaigns:
             now = self._clock()
             taken_over: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
             if lost:
-                # Some goals are missing: all are computed again.
+                # Some goals may be missing: marked as stored in part, all are computed again.
                 taken_over = replace(taken_over, pinning=replace(
                     taken_over.pinning, goals=taken_over.pinning.goals.being_stored()))
             self.current = taken_over
@@ -178,15 +179,16 @@ class Campaigns:
         OSDs of an aborted one. It is not journalled yet: `put` does that, or the turn before it
         sends commands. Not while `removing`."""
         last = max(self.history.last_id, self.current.id)
+        # Whatever could not be read does not count from now on, and is removed.
         self._context.store.acknowledge_losses()
         self._begun()
         self._remember_crush(observation)
         self.current = Campaign(
             last + 1, Origin(observation.now, trigger, observation.osdmap.epoch, plan, plan_token),
             Phase.PREPARED, phase_since=observation.now, target=self._options().target,
-            crush=OwnCrush(observation.crush_version, observation.crush_version,
-                           observation.crush.identity,
-                           self._still_draining(observation), self._emptied()),
+            crush=OwnCrush(version=observation.crush_version, own=observation.crush_version,
+                           identity=observation.crush.identity,
+                           draining=self._still_draining(observation), emptied=self._emptied()),
             holds=self._holds_left(), pinning=self._pinning_left(),
             progress=Progress(last_epoch=observation.osdmap.epoch),
             bill=Bill.begun(observation.clients.quiet))
@@ -294,7 +296,7 @@ class Campaigns:
             self._context.cluster.progress_done(report.progress_id(campaign))
             self.history.file(row, self._options().campaign_history)
         if campaign.held:
-            return
+            return  # it stays stored, with its pins, until the operator decides
         if campaign.phase is Phase.DONE:
             self.pins.clear()
         self._crush_orders.ended()

@@ -174,7 +174,8 @@ class SavedPlan:
                           '("plan save" it again)' % (self.name, listed(changes, NAMED, '; ')))
 
     def refuse_other(self, preview: Preview, order: Order) -> None:
-        """Raise Refused if the order now makes another change. `order`: that of its campaign."""
+        """Raise Refused if the order now makes another change. `preview`: of the order as it was
+        when the computation began; `order`: the first one of the plan as it is saved now."""
         change = preview.change
         if preview.order != order:
             raise Refused(errno.EAGAIN, 'plan %s was saved again during the computation: try '
@@ -303,7 +304,7 @@ class PlanQueue:
 
     def __init__(self, context: CampaignContext, campaigns: Campaigns, starter: CampaignStarter,
                  unfold: Unfold) -> None:
-        """`unfold` raises Refused if the order of a plan needs no campaign."""
+        """`unfold`: see Unfold; it raises Refused if the order of a plan needs no campaign."""
         self._unfold = unfold
         self.saved = Plans(context.store)
         self._store, self._options, self._note = context.store, context.options, context.note
@@ -341,6 +342,7 @@ class PlanQueue:
         name, order = waiting.order.plan, waiting.order.order
         waiting.order.refuse_codes()
         self.saved.check_new(name)
+        # The order of its first campaign, such as the drain of a replacement.
         first_order, _ = self._unfold(order, observation)
         result = self._starter.preview(waiting, observation, first_order)
         if result is None:
@@ -351,7 +353,7 @@ class PlanQueue:
         refuse(preview.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
         answer = preview.answer(replace(order, dry_run=True), None, observation, self._options())
-        # It was checked; from now on, the ground shows whether CRUSH has changed.
+        # The version was checked; from now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
         plan = SavedPlan(name, observation.now, order, preview.change, ground, answer,
                          len(preview.planned.pins), token=secrets.token_hex(4))
@@ -376,7 +378,7 @@ class PlanQueue:
                       'queued_behind': campaign.id}
             if waiting.order.previews:
                 return queued
-            self._starter.reopen()
+            self._starter.reopen()  # refused during a shutdown
             self.saved.put(replace(plan,
                                    approved=plan.approved or self.saved.last_place(observation.now),
                                    refused=''))

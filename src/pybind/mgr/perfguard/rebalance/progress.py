@@ -110,9 +110,9 @@ def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: in
     recent_seconds = _by_recent_rate(arrivals, bytes_left)
     bounds = [seconds * math.exp(-error), seconds * math.exp(error)]
     if recent_seconds is not None:
-        # If the rate has a trend, only the later half counts.
+        # If the recent rate is higher, the slowest OSD may be faster as well: twofold at most.
         slowest *= max(0.5, min(1.0, recent_seconds / overall))
-        # It widens the interval at most twofold at either end.
+        # The recent rate widens the interval at most twofold at either end.
         bounds += [max(bounds[0] / 2, recent_seconds * math.exp(-error)),
                    min(bounds[1] * 2, recent_seconds * math.exp(error))]
     return Eta(seconds, max(min(bounds), slowest * math.exp(-error)), max(bounds))
@@ -209,9 +209,11 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
     if in_flight >= allowed:
         # The throttle's reason is the first one of a turn that may release.
         return Code.CAP_PGS if allowed >= cap or not codes else codes[0]
+    # The turn has released all it could: the last such reason prevented more.
     limiting = [code for code in codes if code in _LAST]
     if limiting:
         return limiting[-1]
+    # Otherwise this is why the remaining PGs are no candidates.
     return next((code for code in _BARS if code in codes), Code.NO_LIMIT)
 
 

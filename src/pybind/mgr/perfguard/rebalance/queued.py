@@ -52,8 +52,8 @@ class Retry:
 
     def attempt(self, now: float, carry_out: Callable[[], Optional[Document]]
                 ) -> Tuple['Retry', Optional[Refused]]:
-        """The next attempt if this one is refused, and the refusal. An error is a refusal with EIO:
-        it must not fail every later turn."""
+        """Carry out the order. Returns when to try again, and the refusal; if it is not refused,
+        this retry and None. An error is a refusal with EIO: it must not fail every later turn."""
         try:
             with as_refusal(self.name):
                 carry_out()

@@ -263,10 +263,10 @@ def progress_share(campaign: Campaign) -> float:
     if not campaign.progress.total:
         return 0.0
     tranche, tranches = tranche_of(campaign)
-    # The share of the change that the tranches so far are.
-    begun = tranche / tranches if tranche else 1.0
+    # The share of the change that is done once all PGs of the present tranche have arrived.
+    share = tranche / tranches if tranche else 1.0
     moving = _moving(campaign)
-    return begun * min(1.0, campaign.progress.released / moving) if moving > 0 else begun
+    return share * min(1.0, campaign.progress.released / moving) if moving > 0 else share
 
 
 def _moving(campaign: Campaign) -> int:
@@ -376,8 +376,8 @@ def _slow_texts(bill: Bill) -> List[str]:
     if not ratio:
         return []
     slow_texts = ['%d over %s' % (row.total, text) + (
-        ' (movement explains %d, and not %d; unknown %d)' % row[1:] if row.total else '')
-        for row, text in zip(bill.slow_ops, ('100 ms', '1 s'))]
+        ' (movement explains %d, and not %d; unknown %d)' % (row.movement, row.others, row.unknown)
+        if row.total else '') for row, text in zip(bill.slow_ops, ('100 ms', '1 s'))]
     return ['; '.join(slow_texts) + ('' if ratio >= WHOLE_RATIO else
                                      ', of %.0f %% of the operations' % (100 * ratio))]
 
@@ -440,10 +440,10 @@ def campaign_rows(campaign: Campaign, osdmap: OsdMap, pins: int) -> List[Row]:
         option = set_option(name, borrowed.found)
         rows.append(owned(option_text(name), borrowed.found, borrowed.put, since, _restore(option),
                           option.name))
-    intermediate = campaign.change and campaign.change.left_setting(osdmap)
-    if intermediate:
-        rows.append(owned(intermediate.what, intermediate.before, intermediate.now, since,
-                          intermediate.restore))
+    left_setting = campaign.change and campaign.change.left_setting(osdmap)
+    if left_setting:
+        rows.append(owned(left_setting.what, left_setting.before, left_setting.now, since,
+                          left_setting.restore))
     if pins:
         rows.append(owned('upmaps of pinned PGs', 'upmaps from before the campaign',
                           plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '

@@ -168,6 +168,7 @@ def _check_new(campaign: Campaign, request: Request, unhealthy: Sequence[Reason]
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value,
             _MEANWHILE.get(campaign.phase, '"campaign finish" or "campaign abort" first')))
+    # With `sure`, the new campaign changes a rule: so it may follow.
     if campaign.held and not request.sure:
         _refuse_intermediate(campaign)
     if unfit:
@@ -241,6 +242,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'finish':
         orders = replace(orders, keep=request.keep)
     elif verb == 'abort':
+        # norebalance is borrowed again, even if others have changed it meanwhile.
         campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
         orders = replace(orders, accepted_unpinnable=lastingly_unpinned(campaign))

@@ -59,6 +59,7 @@ def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
     words = ''.join(' --accept ' + code for code in codes)
     fits = command and len(command + words) <= MOST_COMMAND
     how = '; to accept: ' + ('"%s%s"' % (command, words) if fits else 'add' + words)
+    # Not fit: the next reports may show a state of the cluster as cleared.
     raise Refused(missing[0].errno, _listed(missing, MOST_ERROR_CHARACTERS - len(how)) + how,
                   not_fit=any(risk.of_cluster for risk in missing))
 

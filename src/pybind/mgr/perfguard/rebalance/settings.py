@@ -55,8 +55,8 @@ _SPECS: Dict[str, Mapping[str, Any]] = {spec['name']: spec for spec in OPTIONS}
 
 
 def assignment(text: str) -> Tuple[str, str]:
-    """"latency_factor=2" -> the option and its value; '' for the module option's. Raises Refused.
-    """
+    """"latency_factor=2" -> the option and its value; '': the setting is removed, so that the
+    module option applies. Raises Refused."""
     name, equals, value = text.partition('=')
     if not equals:
         raise Refused(errno.EINVAL, 'expected <option>=<value>, not %.60r ("<option>=" removes a '

@@ -176,6 +176,7 @@ def shown(data: Json) -> str:
 
 def _bill(data: Json) -> List[Tuple[str, str]]:
     """Rows on what a campaign has moved and cost."""
+    # Without the last letter, a kind ("reads") is the prefix of the keys of its latencies.
     return [('bytes moved', _moved_text(data)),
             ('time by phase', _times_text(data['phase_seconds'])),
             ('time by limit', _times_text(data['limit_seconds'])),
@@ -210,6 +211,7 @@ def _latency_text(data: Json, kind: str) -> str:
     """Latency, as in "p50 1.2 ms, p99 8.1 ms while PGs moved (before: 1.1 ms, 7.9 ms)"."""
     now, before = ([row['%s_%s_ms' % (kind, name)] for name in ('p50', 'p99')]
                    for row in (data['latency_while_moving'], data['latency_before']))
+    # Both are [p50, p99]; None: not measured.
     text = 'not measured' if now[1] is None else 'p50 %s, p99 %s' % tuple(map(ms_text, now))
     return text + (' while PGs moved' if now[1] is not None else '') + (
         ' (before: not measured)' if before[1] is None
@@ -568,6 +570,7 @@ def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
     """
     goal = _phase(until)
     codes = {reason.code for reason in status.reasons}
+    # The next campaign begins once the awaited OSDs have booted.
     if (not status.id or status.phase in _ENDS) and Code.AWAITS_OSDS in codes:
         return None
     if not status.id:
