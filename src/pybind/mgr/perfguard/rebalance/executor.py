@@ -34,8 +34,8 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     or gives up.
     """
     failures: List[str] = []
-    unanswered: Set[str] = set()
-    refused: Dict[str, str] = {}
+    unanswered_pgs: Set[str] = set()
+    refused_options: Dict[str, str] = {}
     for action in actions:
         if isinstance(action, SetBalancer):
             # The command of the balancer takes effect at once, an option only after its sleep
@@ -46,10 +46,10 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     for command, reply in zip(commands, cluster.run(commands) if commands else ()):
         failures += _failure(command, reply)
         if reply.retval is None and 'pgid' in command:
-            unanswered.add(command['pgid'])
+            unanswered_pgs.add(command['pgid'])
         if reply.retval and command['prefix'] == 'config set':
-            refused[option_name(command['who'], command['name'])] = reply.error
-    return Outcome(tuple(failures), frozenset(unanswered), refused)
+            refused_options[option_name(command['who'], command['name'])] = reply.error
+    return Outcome(tuple(failures), frozenset(unanswered_pgs), refused_options)
 
 
 def _failure(command: Command, reply: Reply) -> List[str]:
@@ -59,7 +59,7 @@ def _failure(command: Command, reply: Reply) -> List[str]:
 
 
 def commands_of(action: Action) -> List[Command]:
-    """The mon commands of an action."""
+    """The mon commands of an action. For SetBalancer, `execute` calls the balancer as well."""
     if isinstance(action, SetFlag):
         return [flag_command(action.flag, action.on)]
     if isinstance(action, SetBalancer):
@@ -75,7 +75,7 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]
-    # A SetEntry.
+    # A SetEntry: what differs from the present entry `now`, and the acting set `prime`.
     return entry_commands(action.pgid, action.now, action.entry) + prime_commands(
         action.pgid, action.prime)
 

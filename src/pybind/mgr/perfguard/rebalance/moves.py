@@ -182,15 +182,16 @@ class MoveSums:
         self.bytes += sign * move.bytes
         self.primaries += sign * move.moves_primary
         share = sign * (move.bytes // max(1, len(move.targets)))
-        for column, osds in ((0, move.targets), (1, move.sources)):
+        # The columns of OsdLoad: PGs in and out, then bytes in and out.
+        for pgs_column, osds in ((0, move.targets), (1, move.sources)):
             for osd in osds:
                 load = self.loads[osd]
-                load[column] += sign
-                load[column + 2] += share
+                load[pgs_column] += sign
+                load[pgs_column + 2] += share
 
     def movement(self, parallel: int, per_target: int,
                  measured_bytes_per_second: Optional[float] = None) -> Movement:
-        """Preview of releasing them.
+        """The preview of a release of these moves.
 
         `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a
         measured rate, the time is that of the busiest target or, if longer, that of all PGs at
@@ -344,6 +345,7 @@ class Load:
         self._devices_of = devices
         self.pgs = 0
         self.bytes = 0
+        #: OSD in this role, host, shared device or failure domain -> its moving PGs.
         self.source: Dict[int, int] = {}
         self.primary: Dict[int, int] = {}
         self.target: Dict[int, int] = {}
@@ -380,6 +382,7 @@ class Load:
                 or self.primary.get(move.primary, 0) >= caps.primary:
             return False
         # The same caps as in `obstacles`, but faster: a turn asks this a thousand times.
+        # `receives`: up to mon_max_pg_per_osd.
         for osd in move.targets:
             used = self.target.get(osd, 0)
             if used >= caps.target or used >= caps.receives.get(osd, caps.target):

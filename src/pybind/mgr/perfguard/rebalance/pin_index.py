@@ -23,15 +23,18 @@ class PinIndex(Mapping[str, PinRecord]):
         #: The upmap entries of the pins. `_differing_items` replaces equal items by the objects of
         #: the OSDMap, which is faster to compare.
         self._items: Dict[str, Items] = {}
+        #: The vectors of the PGs that are pinned by one.
         self._vectors: Dict[str, OsdSet] = {}
         #: Pool id -> PG -> seed.
         self._seeds: Dict[int, Dict[str, int]] = {}
         #: Pool id -> the highest seed of a PG that was ever pinned.
         self._highest: Dict[int, int] = {}
+        #: PGs whose pins become ordinary upmaps (PinRecord.stays), and those without a goal.
         self._staying: Dict[str, None] = {}
         self._without_goal: Dict[str, None] = {}
         #: OSD -> PGs whose release, or rollback, may lead to it by an upmap.
         self._ahead: Dict[int, Dict[str, None]] = {}
+        #: PGs whose pins were added or removed since the last `take_changed`.
         self._changed: Dict[str, None] = {}
         for pgid, pin in pins.items():
             self._put(pgid, pin)

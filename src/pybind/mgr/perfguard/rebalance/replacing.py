@@ -138,17 +138,18 @@ def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
     goals = list(_goals(observation, temp)) if created_again(observation.osdmap.osds, records) \
         else []
     return ReplaceFacts(
-        orders, frozenset(osd for acting in temp.values() for osd in acting),
-        frozenset(osd for _, up in goals for osd in up),
-        frozenset(osd for is_complete, up in goals if is_complete for osd in up),
-        {osd: count.degraded for osd, count in observation.osd_counts.items()},
-        not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
-             or counts.undersized_empty), stopped, campaign, orders.crush.weights(), drives)
+        orders, leaving=frozenset(osd for acting in temp.values() for osd in acting),
+        entering=frozenset(osd for _, up in goals for osd in up),
+        pinnable=frozenset(osd for is_complete, up in goals if is_complete for osd in up),
+        degraded={osd: count.degraded for osd, count in observation.osd_counts.items()},
+        complete=not (counts.degraded or counts.inactive or counts.in_transition
+                      or counts.unreported or counts.undersized_empty),
+        stopped=stopped, campaign=campaign, weights=orders.crush.weights(), drives=drives)
 
 
 def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[bool, OsdSet]]:
-    """The OSDs to which each remapped PG moves, and whether it lacks no copy. PGs that have nowhere
-    to move remain remapped."""
+    """Of each remapped PG: whether it lacks no copy, and the OSDs to which it moves. Without PGs
+    that remain remapped because they have nowhere to move."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
         if pool is not None and place is not None \
@@ -168,11 +169,11 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
     if row.destroyed or row.uuid == NO_UUID:
         return ReplacePhase.WAITING
     serving = serves(osd, facts.orders.osdmap)
-    if row.uuid != record.uuid:
+    if row.uuid != record.uuid:  # the new device
         if not serving or is_kept_empty(osd, record, facts):
             return ReplacePhase.WAITING
         return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
-    if not serving:
+    if not serving:  # the old device, down or out
         is_emptied = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
         safe = is_emptied and facts.complete and osd not in facts.leaving | facts.stopped
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
@@ -243,6 +244,7 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     if campaign.phase is not Phase.ABORTING \
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
         return ''
+    # An automatic campaign has caught PGs that Ceph had remapped to it.
     is_caught = campaign.origin.trigger == 'auto' and osd in facts.entering
     if not is_caught and not is_ordered(osd, facts):
         return ''
@@ -338,8 +340,7 @@ def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
 def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str,
               remove: bool) -> Replacement:
     """The record of a replacement that begins."""
-    orders = facts.orders
-    weight = facts.weight(osd)
+    orders, weight = facts.orders, facts.weight(osd)
     space = orders.space.get(osd)
     return Replacement(orders.osdmap.osds[osd].uuid,
                        orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
@@ -374,6 +375,7 @@ class Replacing:
         self._removals: Dict[int, _Removal] = {}
         self._space: Optional[Mapping[int, Space]] = None
         self._space_read = 0.0
+        #: The campaign that is to fill the new devices that are ready.
         self._fill = _Fill()
         #: OSDs that were created again on the drive that is being replaced: no PG is released to
         #: them until an operator accepts that.
@@ -503,8 +505,8 @@ class Replacing:
     def _rows(self, facts: ReplaceFacts, records: Optional[Mapping[int, Replacement]] = None,
               osds: Optional[Sequence[int]] = None,
               emptied: Container[str] = ()) -> List[Document]:
-        """The OSDs that are drained or replaced, as "osds --drained" shows them. `emptied`: OSDs
-        that the campaign of the order empties."""
+        """The OSDs that are drained or replaced, as "osds --drained" shows them. `records`, `osds`:
+        None: all; `emptied`: OSDs that the campaign of the order empties."""
         records = self._records if records is None else records
         chosen = sorted({*records, *facts.orders.drained}) if osds is None else osds
         return [{**self._row(osd, records.get(osd), facts),
@@ -608,8 +610,8 @@ class Replacing:
         self._removals[osd] = self._removals[osd]._replace(answer=answer)
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
-        """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,
-        and its report may be that of the old device."""
+        """Whether a new device has been in use for less than REMAP_SECONDS: its PGs may not be
+        remapped yet, and its report may be that of the old device."""
         if osd not in facts.orders.osdmap.osds \
                 or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
             self._in_use_since.pop(osd, None)
@@ -646,8 +648,8 @@ class Replacing:
                           phases: Mapping[int, ReplacePhase], settle: float,
                           fill: Callable[[QueuedOrder, Order], Optional[Document]],
                           catch: Callable[[str], None]) -> None:
-        """Fill the new devices that are ready, once all of their host are; `catch` the PGs of
-        devices that Ceph has put to use already.
+        """Fill the new devices that are ready, once all new devices of their host are; `catch` the
+        PGs of devices that Ceph has put to use already.
 
         `settle`: seconds to wait for the other devices of a host; `fill`: begins the campaign.
         """
@@ -698,6 +700,7 @@ class Replacing:
         retry, refused = last.retry.attempt(observation.now, lambda: fill(last.pending, order))
         if refused is None:
             return
+        # Only the first of several refusals is reported.
         if not last.retry.waits:
             self._note(Event('refused', 'filling of %s' % retry.name,
                              retry.waits + '; perfguard will retry'))
