@@ -203,11 +203,13 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
     """
     codes = [reason.code for reason in reasons]
     if not releasing:
+        # What prevents all releases is the first reason.
         return codes[0] if codes else Code.NO_LIMIT
     if not waiting:
+        # The last reason, as the throttle's is the first one, and nothing waits for its release.
         return Code.IN_FLIGHT if in_flight else (codes[-1] if codes else Code.NO_LIMIT)
     if in_flight >= allowed:
-        # The throttle's reason is the first one of a turn that may release.
+        # The first reason is the throttle's.
         return Code.CAP_PGS if allowed >= cap or not codes else codes[0]
     # The turn has released all it could: the last such reason prevented more.
     limiting = [code for code in codes if code in _LAST]
