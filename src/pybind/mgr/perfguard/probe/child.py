@@ -40,9 +40,10 @@ class Child:
         self._outgoing = b''
         self._errors = b''
         #: When it was found to have exited.
-        self._exited: Optional[float] = None
+        self._exited_at: Optional[float] = None
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
+            # Only standard output has a thread that may wait for it.
             os.set_blocking(pipe.fileno(), pipe is self._process.stdout)
             try:
                 fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
@@ -73,13 +74,14 @@ class Child:
         return lines_read
 
     def ended(self, now: float) -> Optional[int]:
-        """Its exit status; None: it runs, or its output is not read completely. Fetch the lines
-        after this."""
+        """Its exit status; None: it runs, or its output is not read completely. Call `lines` after
+        this: then they include its last ones."""
         status = self._process.poll()
         if status is None or not self._lines.reading:
             return status
-        self._exited = now if self._exited is None else self._exited
-        return None if now - self._exited <= LAST_LINES_SECONDS else status
+        # Another process may hold the pipe open: do not wait forever for its end.
+        self._exited_at = now if self._exited_at is None else self._exited_at
+        return None if now - self._exited_at <= LAST_LINES_SECONDS else status
 
     def why(self) -> str:
         """Why it has exited, in one line: a signal, its last line of standard error, or its
@@ -139,7 +141,7 @@ class _Lines:
         self._changed = threading.Condition()
         self._lines: List[bytes] = []
         #: Bytes of these lines: at HELD_BYTES, the child must wait for the reader.
-        self._held = 0
+        self._held_bytes = 0
         #: After `drop`: further lines are discarded, so that the child does not block.
         self._dropping = False
         self._thread = threading.Thread(target=self._read, name='perfguard-child', daemon=True)
@@ -152,7 +154,7 @@ class _Lines:
     def taken(self) -> List[bytes]:
         """Lines since the last call."""
         with self._changed:
-            lines, self._lines, self._held = self._lines, [], 0
+            lines, self._lines, self._held_bytes = self._lines, [], 0
             self._changed.notify()
         return lines
 
@@ -167,26 +169,26 @@ class _Lines:
     def _read(self) -> None:
         """The thread: keep whole lines until the pipe ends. The beginning of a line that is too
         long is dropped."""
-        # Of the line that is not complete yet.
-        parts: List[bytes] = []
+        line_so_far: List[bytes] = []
         with self._pipe:
-            for part in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):
-                *whole, incomplete = part.split(b'\n')
-                if whole:
-                    self._keep([b''.join([*parts, whole[0]]), *whole[1:]])
-                    parts = []
-                parts.append(incomplete)
-                if sum(map(len, parts)) > LINE_BYTES:
-                    log.warning('incomplete line from a worker: %r', parts[0][:200])
-                    parts = []
+            for chunk in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):
+                *complete, incomplete = chunk.split(b'\n')
+                if complete:
+                    self._keep([b''.join([*line_so_far, complete[0]]), *complete[1:]])
+                    line_so_far = []
+                line_so_far.append(incomplete)
+                if sum(map(len, line_so_far)) > LINE_BYTES:
+                    log.warning('incomplete line from a worker: %r', line_so_far[0][:200])
+                    line_so_far = []
 
     def _keep(self, lines: List[bytes]) -> None:
+        """Keep lines for `taken`; wait for it while too many are kept. After `drop`: no-op."""
         with self._changed:
-            while self._held > HELD_BYTES and not self._dropping:
+            while self._held_bytes > HELD_BYTES and not self._dropping:
                 self._changed.wait()
             if not self._dropping:
                 self._lines += lines
-                self._held += sum(map(len, lines))
+                self._held_bytes += sum(map(len, lines))
 
 
 def _signal_name(number: int) -> str:

@@ -73,7 +73,7 @@ class Measuring:
     def __init__(self, request: WorkerRequest, meeting: Optional[Meeting] = None) -> None:
         self._meeting = meeting
         #: The step that the worker is ready to begin, and the last one that it has begun.
-        self._ready = self._begun = -1
+        self._ready_step = self._begun_step = -1
         #: When it last followed the meeting.
         self._attended_at = time.monotonic()
         self._child = Child(worker_argv())
@@ -83,9 +83,8 @@ class Measuring:
         self.results: List[StepResult] = []
         self.messages: List[str] = []
         #: Number of objects that are not removed; None: not known.
-        self.left: Optional[int] = None
-        #: Objects may have been written.
-        self.began = False
+        self.objects_left: Optional[int] = None
+        self.may_have_written = False
         self._cancelled = False
 
     def cancel(self, number: int, frame: Optional[FrameType]) -> None:
@@ -98,6 +97,7 @@ class Measuring:
         """Wait until the worker has removed its objects. Returns the state of the run."""
         end = time.monotonic() + self._limit_seconds
         while True:
+            # Before its lines, so that they include the last ones.
             status = self._child.ended(time.monotonic())
             for line in self._child.lines():
                 self._take(line)
@@ -114,37 +114,38 @@ class Measuring:
         ended. Returns the seconds until this is due again."""
         assert self._meeting is not None
         if self._cancelled or self.messages:
+            # The worker is ending.
             return POLL_SECONDS
         attended_before, self._attended_at = self._attended_at, time.monotonic()
         try:
-            go = self._meeting.attend(self._attended_at, self._ready)
+            go = self._meeting.attend(self._attended_at, self._ready_step)
         except (CannotJoin, Failed) as error:
             go = Go(end=str(error))
         if go.end:
             self.messages.append(go.end)
             self._child.send({'cancel': go.end})
-        elif go.step > self._begun:
+        elif go.step > self._begun_step:
             self._child.send({'begin': go.step})
-            self._begun = go.step
+            self._begun_step = go.step
             # Others may have begun since the call before this one; the first host decides it now.
             self._meeting.began(self._attended_at if self._meeting.leads else attended_before,
                                 time.monotonic())
-        return BEGIN_SECONDS if self._ready > self._begun else POLL_SECONDS
+        return BEGIN_SECONDS if self._ready_step > self._begun_step else POLL_SECONDS
 
     def _take(self, line: Mapping[str, Any]) -> None:
         """Take in one line of the worker's output."""
         kind = line.get('type')
         if kind == 'step':
-            self.began = True
+            self.may_have_written = True
             step = self.steps[int(line['index'])]
             if line['state'] == STEP_WAITS:
-                self._ready = int(line['index'])
+                self._ready_step = int(line['index'])
             say('measurement %d of %d (%s), %s' % (
                 line['index'] + 1, len(self.steps), step.job.name, line['state']))
         elif kind == 'result':
             self.results.append(step_result(line['result']))
         elif kind == 'cleaned':
-            self.left = int(line['left'])
+            self.objects_left = int(line['left'])
         elif kind == 'error':
             self.messages.append(str(line['message']))
 
@@ -190,7 +191,8 @@ def _run(args: argparse.Namespace) -> int:
     if cluster is None:
         return 1
     if args.output != '-':
-        # Before measuring, because results that cannot be written are lost.
+        # Before measuring, because results that cannot be written are lost. 'a': an existing file
+        # stays as it is until then.
         _write(args.output, '', 'a')
     meeting = None
     if args.join:
@@ -204,6 +206,7 @@ def _run(args: argparse.Namespace) -> int:
         run, args.pool, budget.seconds, budget.objects))
     started = time.time()
     state = measuring.wait()
+    # The mgr that imports the record replaces its id, 0.
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
                        results=tuple(measuring.results), messages=tuple(measuring.messages),
                        setting={CLIENT: socket.gethostname()})
@@ -221,14 +224,16 @@ def _run(args: argparse.Namespace) -> int:
             say('removing the objects of run %d, whose host has died' % dead_run)
             _sweep(request, dead_run)
         for dead_run in () if meeting is None else meeting.dead_of_other_jobs:
-            _say_left(dead_run, None)
+            # Unknown jobs, so unknown names.
+            _say_left(dead_run, objects_left=None)
     return 0 if record.state == DONE else 1
 
 
 def _sweep_left(request: WorkerRequest, measuring: Measuring, run: int) -> None:
-    """Remove what a worker has left that was killed."""
-    objects_left = measuring.left
-    if objects_left is None and measuring.began:
+    """Remove the objects of a worker that ended before it removed them; of one that could not
+    remove some, report their number."""
+    objects_left = measuring.objects_left
+    if objects_left is None and measuring.may_have_written:
         say('removing the objects of run %d' % run)
         _sweep(request, run)
     elif objects_left:
@@ -244,7 +249,7 @@ def _sweep(request: WorkerRequest, run: int) -> None:
     objects_left = _swept(replace(
         request, mode=SWEEP, prefix=run_prefix(run), steps=(), meeting='',
         naming=replace(request.naming, run=run), limit_seconds=CLIENT_SWEEP_SECONDS))
-    if objects_left != 0:
+    if objects_left != 0:  # None: not known
         _say_left(run, objects_left)
 
 
@@ -257,8 +262,8 @@ def _say_left(run: int, objects_left: Optional[int]) -> None:
 def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequest,
             jobs: Sequence[Job], repeat: int) -> Meeting:
     """The meeting, which this host has joined. Raises BadArguments."""
-    words = [VERSION, args.pool, repeat, *map(repr, jobs)]
-    plan = MeetingPlan(hashlib.sha256(repr(words).encode()).hexdigest(), args.hosts,
+    must_match = [VERSION, args.pool, repeat, *map(repr, jobs)]
+    plan = MeetingPlan(hashlib.sha256(repr(must_match).encode()).hexdigest(), args.hosts,
                        len(request.steps))
     assert request.naming is not None
     host = '%s (process %d)' % (socket.gethostname(), os.getpid())
@@ -282,7 +287,7 @@ def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequ
 def _say_left_by_dead(meeting: Meeting) -> None:
     """Name the runs whose meeting this host has removed, and whose objects it does not remove."""
     for dead_run in (*meeting.dead, *meeting.dead_of_other_jobs):
-        _say_left(dead_run, None)
+        _say_left(dead_run, objects_left=None)
 
 
 def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
@@ -294,9 +299,10 @@ def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
         except (CannotJoin, Failed) as error:
             record = _failed(record, error)
     try:
-        why = '' if record.ended_well else listed(record.messages, 1) or record.state
+        failure = '' if record.ended_well else listed(record.messages, 1) or record.state
+        # `leave` waits for hosts that still write into the meeting: not without a limit.
         until = time.monotonic() + 2 * FAREWELL_SECONDS
-        while not meeting.leave(why, time.monotonic()) and time.monotonic() < until:
+        while not meeting.leave(failure, time.monotonic()) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
     except (CannotJoin, Failed) as error:
         return _failed(record, error)
@@ -308,9 +314,11 @@ def _failed(record: RunRecord, error: Exception) -> RunRecord:
 
 
 def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
-    """The record of this host once all hosts of the meeting have ended, and on the first host that
-    of all of them together. Raises CannotJoin or Failed."""
+    """Deliver the results of this host, and wait until all hosts have delivered theirs. Returns the
+    record of all of them on the first host, that of this host on others. Raises CannotJoin or
+    Failed."""
     meeting.deliver(record.results, time.monotonic())
+    # GO says "begin" for the step after the last one when all hosts have delivered their results.
     while not meeting.go.end and meeting.go.step < len(record.steps):
         time.sleep(POLL_SECONDS)
         meeting.attend(time.monotonic(), len(record.steps))
@@ -330,11 +338,12 @@ def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
 
 def _swept(request: WorkerRequest) -> Optional[int]:
     """Remove the objects of a run. Returns how many are left; None: not known."""
-    work = Measuring(request)
-    work.wait()
-    for text in work.messages:
+    measuring = Measuring(request)
+    measuring.wait()
+    for text in measuring.messages:
         say(text)
-    return work.left if work.left or not work.messages else None
+    # After an error, 0 does not prove that all were found.
+    return measuring.objects_left if measuring.objects_left or not measuring.messages else None
 
 
 def _number(objects_left: Optional[int]) -> str:
@@ -349,23 +358,24 @@ def connected(request: WorkerRequest) -> 'Connection':
 
 def _admitted(request: WorkerRequest, budget: Budget,
               args: argparse.Namespace) -> Optional['Connection']:
-    """The cluster; None: it should not, or cannot, be probed now, and why is printed."""
+    """The connection to the cluster; None: it should not or cannot be probed now, and the reasons
+    were printed."""
     hosts = args.hosts if args.join else 1
     try:
         cluster = connected(request)
         health = {} if args.force else cluster.health()
-        beyond = over_quota(budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
-                                            objects=hosts * budget.objects),
-                            *cluster.quota_left())
+        quota_texts = over_quota(budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
+                                                 objects=hosts * budget.objects),
+                                 *cluster.quota_left())
     except Failed as error:
         say(str(error))
         return None
     unwell = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
     if unwell:
         say('not measuring while %s (--force overrides)' % ', '.join(unwell))
-    for text in beyond:
+    for text in quota_texts:
         say(text)
-    return None if unwell or beyond else cluster
+    return None if unwell or quota_texts else cluster
 
 
 def _clean(args: argparse.Namespace) -> int:
@@ -392,7 +402,10 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
 
 def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
              jobs: Sequence[Job] = (), steps: Tuple[JobStep, ...] = ()) -> WorkerRequest:
-    """The request to the worker. `limit`: seconds; `jobs`: not empty, unless `mode` is SWEEP."""
+    """The request to the worker. `limit`: seconds; `jobs`: not empty, unless `mode` is SWEEP.
+
+    A sweep lists the pool, and removes images as well: it does not know the jobs of the run.
+    """
     target = Target('pool', args.pool)
     return WorkerRequest(
         args.pool, run_prefix(run), args.name, _key(args), mon_host='', mode=mode, conf=args.conf,
@@ -407,6 +420,7 @@ def _key(args: argparse.Namespace) -> str:
     path = args.keyring or '/etc/ceph/ceph.%s.keyring' % args.name
     keyring = configparser.RawConfigParser(strict=False, delimiters=('=',))
     try:
+        # Without the indentation that keyrings use, which configparser takes for continued lines.
         keyring.read_string('\n'.join(line.strip() for line in _read(path).splitlines()))
         return keyring.get(args.name, 'key')
     except configparser.Error:

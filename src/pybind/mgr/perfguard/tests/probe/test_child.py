@@ -108,8 +108,8 @@ def test_one_that_talks_faster_than_it_is_listened_to_waits(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, 'HELD_BYTES', 1 << 20)
     one = child('for _ in range(80): print(json.dumps({"a": "x" * 100000}))')
-    wait_for(lambda: one._lines._held > 1 << 20)
-    assert one.ended(time.monotonic()) is None and one._lines._held < 4 << 20
+    wait_for(lambda: one._lines._held_bytes > 1 << 20)
+    assert one.ended(time.monotonic()) is None and one._lines._held_bytes < 4 << 20
     assert len(heard(one)) == 80
 
 
