@@ -111,14 +111,14 @@ class Probing:
         #: When the clean-up of the active run began.
         self._cleaning_since = 0.0
         #: When the last run ended.
-        self._ended = float('-inf')
+        self._last_ended = float('-inf')
         self._loaded = Loaded()
         #: Clients that the active run affects.
         self._clients = AffectedClients()
         self._attempts = Attempts()
         self._scheduled = ScheduledOrder()
         #: Epoch and CRUSH version of the following: the place of each OSD, the OSDs of each pool.
-        self._placed = (-1, -1)
+        self._placed_for = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
         self._layouts: Mapping[str, Layout] = {}
         self._caches = Caches()
@@ -138,12 +138,13 @@ class Probing:
         return None if self._run is None or self._record is None else self._record.id
 
     def affects_latency(self, now: float, stats_period: float) -> bool:
-        """Whether a probe may affect what the OSDs report now: reports are late. A clean-up that
-        lasts waits for mons, OSDs or an operator, for days perhaps; the watch learns meanwhile."""
+        """Whether a probe may affect what the OSDs report now: reports are late. A clean-up longer
+        than LEFT_SECONDS only waits for mons, OSDs or an operator, perhaps for days: the watch must
+        be able to learn meanwhile."""
         if self._run is not None and (self._run.state != CLEANING
                                       or now - self._cleaning_since <= LEFT_SECONDS):
             return True
-        return now - self._ended < EFFECT_PERIODS * stats_period
+        return now - self._last_ended < EFFECT_PERIODS * stats_period
 
     def loaded(self, now: float, stats_period: float) -> Touched:
         """The OSDs and pools of which the present reports may contain operations of a probe."""
@@ -180,15 +181,15 @@ class Probing:
         journal: RunJournal = decode(RunJournal, document)
         self._record = record = journal.record
         if journal.site is None:
-            # There is nothing to clean up, but a bench continues without its mgr.
+            # A bench: it leaves nothing to clean up, but continues without its mgr.
             self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
         taken_over = replace(journal.site, stage=CLEANING)
-        self._run = self._probe_run(taken_over, None, now)
+        self._run = self._probe_run(taken_over, checked=None, now=now)
         self._cleaning_since = now
         if taken_over.abandoned:
-            # The mgr failed before it recorded this.
+            # An operator has given up the clean-up, and the mgr failed before it filed the record.
             self._abandoned(self._run, now)
             return
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
@@ -218,7 +219,8 @@ class Probing:
     def carry_out(self, waiting: WaitingProbe, observation: Observation, view: View,
                   options: Options, moving: bool) -> Optional[Document]:
         """Carry out an order, in the loop. Returns the answer to its command; None: call it again
-        in the next turn, because a job of the order is still running. Raises Refused or BadJob."""
+        in the next turn, because a job of the order is still running. `moving`: a campaign is
+        active. Raises Refused or BadJob."""
         order = waiting.order
         if isinstance(order, RunOrder):
             checked = self._checked(order, observation, view, options, moving)
@@ -233,6 +235,7 @@ class Probing:
             return self._import(order.text)
         if isinstance(order, DroppedSchedule):
             return self._drop_schedule(order.key)
+        # For any id: that of an unreadable journal is unknown.
         if order.verb == 'probe cancel --force' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}
         if order.verb == 'probe baseline --rm':
@@ -283,8 +286,9 @@ class Probing:
                        preview={**checked.preview, 'refusals': list(refusals)})
 
     def _look_for_upgrade(self, now: float) -> Tuple[str, ...]:
-        """Read the installed version, and publish in `remarks` why no probe begins: the workers of
-        another version do not work for an mgr that runs since before its installation."""
+        """Read the installed version. If it is not the version of this mgr, which must be restarted
+        then, publish in `remarks` and return why no probe begins: a worker is of the installed
+        version, and refuses requests of another one."""
         installed, self._version_read = installed_version(), now
         self.remarks = () if installed == VERSION else (
             (other_version(VERSION, installed) if installed else NO_FILES)
@@ -316,11 +320,11 @@ class Probing:
                                checked.redundancy),
             **_pool_conditions(checked, observation))
         if checked.order.store:
-            self._keep(None)
+            self._keep(resources=None)  # a bench creates nothing
             self._run = StoreRun(self._cluster, checked.target.osds, checked.repeat, now)
         else:
             pool_name = own_pool(run) if checked.pool is None else checked.pool.name
-            resources = RunResources(run, pool_name, checked.pool is None, image=checked.image)
+            resources = RunResources(run, pool_name, own=checked.pool is None, image=checked.image)
             self._keep(resources)
             self._run = self._probe_run(resources, checked, now)
         self._note(Event('probe', 'probe %d of %s' % (run, checked.target.key),
@@ -328,7 +332,8 @@ class Probing:
         return {**checked.preview, 'dry_run': False, 'id': run}
 
     def _import(self, text: str) -> Json:
-        """Keep the record of a run on a client host."""
+        """Keep the record of a run that perfguard-probe has made on client hosts. Raises Refused if
+        it is known already."""
         record = imported_record(text)
         for imported in self._history.all():
             if imported.trigger == IMPORTED and (imported.created, imported.target) == (
@@ -412,7 +417,7 @@ class Probing:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
                           '"probe schedule <name> --rm" removes one' % order.key)
         schedule = schedule_of(order.key, order.run, order.window)
-        # An invalid order is refused; one that only cannot begin now is not.
+        # Raises if the order is invalid. Why it cannot begin now (`refusals`) does not matter here.
         checked = check_run(order.run, self._cluster, observation, view, options, moving)
         if not self._placement_is_checked(waiting, checked, view):
             return None
@@ -429,8 +434,8 @@ class Probing:
 
     def turn(self, observation: Observation, view: View, options: Options, moving: bool,
              closing: bool = False) -> None:
-        """Run one turn: follow the active run, or begin one that is due. `closing`: schedules begin
-        no run."""
+        """Run one turn: follow the active run, or begin one that is due. `moving`: a campaign is
+        active. `closing`: schedules begin no run."""
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
         if observation.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
@@ -459,6 +464,7 @@ class Probing:
             try:
                 checked = self._checked(order, observation, view, options, moving)
                 if not self._placement_is_checked(waiting, checked, view):
+                    # The next turn continues this attempt.
                     self._scheduled = waiting
                     self._attempts.again(name)
                     return
@@ -503,6 +509,7 @@ class Probing:
         own_pool, displaced = -1, ''
         if isinstance(run, ProbeRun):
             displaced = run.displaced(view)
+            # The PGs of a pool that the run has created may move; during a campaign, all may.
             if run.resources.own and not self._order.during_campaign:
                 own_pool = run.resources.pool_id
         stop_reasons = reasons(observation, self._order.during_campaign, own_pool)
@@ -543,8 +550,8 @@ class Probing:
             record = replace(record, started=run.started or 0.0, steps=run.steps,
                              results=run.in_order(), conditions=tuple(run.disturbed_by),
                              counted=run.counted())
-        self._ended = now
-        # Else an earlier mgr has ended the run, and failed before it removed the journal.
+        self._last_ended = now
+        # Not again, if an earlier mgr has filed it and failed before it removed the journal.
         if self._history.get(record.id) is None:
             self._file(record, 'probe %d is %s' % (record.id, state), message)
         self._record = None
@@ -610,10 +617,10 @@ class Probing:
         """Compute the places of OSDs and the layouts of pools again if the OSDMap or CRUSH has
         changed: this considers each OSD for each rule."""
         key = (observation.osdmap.epoch, observation.crush_version)
-        if key == self._placed:
+        if key == self._placed_for:
             return
         crush = observation.crush
-        self._placed = key
+        self._placed_for = key
         self._places = {
             osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
                              crush.class_of(osd.id))
@@ -622,7 +629,8 @@ class Probing:
 
 
 def _pool_conditions(checked: CheckedRun, observation: Observation) -> Dict[str, Any]:
-    """Fields of the record."""
+    """The fields of the record for a probe of a pool: the number of OSDs at work, and the
+    operations per second of clients of this pool and of others on its OSDs."""
     if checked.pool is None:
         return {}
     clients = observation.clients.pools.get(checked.pool.id)
