@@ -94,24 +94,25 @@ class RunComparison(NamedTuple):
 
 def compare(a: RunRecord, b: RunRecord) -> RunComparison:
     """Run b compared with run a, in the jobs that both have. Raises NothingInCommon."""
-    ours, theirs = measured(a.done), measured(b.done)
-    common = [key for key in ours if key in theirs]
+    measured_a, measured_b = measured(a.done), measured(b.done)
+    common = [key for key in measured_a if key in measured_b]
     if a.target.key != b.target.key and not _same_osds(common):
         raise NothingInCommon('cannot compare probe %d of %s with probe %d of %s: they measured '
                               'different OSDs or pools'
                               % (a.id, a.target.key, b.id, b.target.key))
     if not common:
         raise NothingInCommon('cannot compare probes %d and %d: they have no job in common (%s; %s)'
-                              % (a.id, b.id, _names(ours), _names(theirs)))
+                              % (a.id, b.id, _names(measured_a), _names(measured_b)))
     replicates = max(FEWEST_REPLICATES, min(REPLICATES, ALL_REPLICATES // len(common)))
-    lines = tuple(_line(key, ours[key], theirs[key],
-                        (_generator(a.id, key, ours[key]), _generator(b.id, key, theirs[key])),
-                        replicates) for key in common)
-    holds = holm([line.p for line in lines], ALARM_LEVEL)
-    significant = [line for line, is_significant in zip(lines, holds) if is_significant]
+    lines = tuple(_line(
+        key, measured_a[key], measured_b[key],
+        (_generator(a.id, key, measured_a[key]), _generator(b.id, key, measured_b[key])),
+        replicates) for key in common)
+    significances = holm([line.p for line in lines], ALARM_LEVEL)
+    significant = [line for line, is_significant in zip(lines, significances) if is_significant]
     slower = tuple(line for line in significant if line.verdict == SLOWER)
     return RunComparison(a.id, b.id, lines, _overall(lines, significant), slower,
-                         tuple(_notes(a, b, ours, theirs, common)))
+                         tuple(_notes(a, b, measured_a, measured_b, common)))
 
 
 def _same_osds(common: Sequence[Key]) -> bool:
@@ -129,14 +130,15 @@ def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Rand
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
           replicates: int) -> Line:
     """The comparison of one job of two probes: its speed, and its latency if that was measured."""
-    speed, speed_p = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
+    speed, speed_p = _estimate(a, b, 'iops', _of_iops, rngs, replicates, more_is_better=True)
     bandwidth = speed._replace(a=_middle(a, 'bytes_per_second'), b=_middle(b, 'bytes_per_second'))
     if not all(repetition.latency_ns for repetition in (*a, *b)):
-        # No latencies were measured.
+        # 0.0: the bench of an OSD measures none.
         without_latency = {IOPS: speed, BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), without_latency,
                     speed.verdict, speed_p, _why(key, without_latency, speed.verdict))
-    latency, latency_p = _estimate(a, b, 'latency_ns', _of_latency, False, rngs, replicates)
+    latency, latency_p = _estimate(
+        a, b, 'latency_ns', _of_latency, rngs, replicates, more_is_better=False)
     tail, tail_p = _tail(a, b, rngs, replicates)
     main, p = (latency, latency_p) if key.job.rate_iops else (speed, speed_p)
     verdict = main.verdict
@@ -173,18 +175,19 @@ def _middle(side: Sequence[Repetition], quantity: str) -> float:
 
 
 def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
-              value_of: Callable[[float, int, int], float], more_is_better: bool,
-              rngs: Generators, replicates: int) -> Tuple[Estimate, float]:
+              value_of: Callable[[float, int, int], float], rngs: Generators, replicates: int,
+              more_is_better: bool) -> Tuple[Estimate, float]:
     """The estimate of a quantity that is known for each second, and its p. `value_of`: as in
     `resamples`. With enough repetitions, a change must also show in their ranks."""
-    ours, theirs = ([resamples(math.log(value), repetition.seconds, value_of, rng)
-                     for value, repetition in zip(_values(side, quantity), side)]
-                    for side, rng in zip((a, b), rngs))
-    estimate = difference(ours, theirs, PRIOR_SD, rngs, replicates)
-    matters = estimate.p <= LEVEL and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
-    if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
-        matters = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
-    return _verdict_of(a, b, quantity, estimate, matters, more_is_better), estimate.p
+    side_a, side_b = ([resamples(math.log(value), repetition.seconds, value_of, rng)
+                       for value, repetition in zip(_values(side, quantity), side)]
+                      for side, rng in zip((a, b), rngs))
+    estimate = difference(side_a, side_b, PRIOR_SD, rngs, replicates)
+    # The logarithm of a fall to 1 - LEAST_EFFECT; a rise counts from the inverse of that.
+    is_change = estimate.p <= LEVEL and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
+    if is_change and min(len(a), len(b)) >= RANK_REPETITIONS:
+        is_change = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
+    return _verdict_of(a, b, quantity, estimate, is_change, more_is_better), estimate.p
 
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
@@ -192,22 +195,23 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
     """The estimate of p99, and its p. It depends on few operations and has outliers: each
     repetition of one run must be beyond each of the other, and an alarm requires that the ranks
     alone prove the difference."""
-    ours, theirs = ([math.log(repetition.p99_ns) for repetition in side] for side in (a, b))
-    estimate = difference([[log_p99] for log_p99 in ours], [[log_p99] for log_p99 in theirs],
+    side_a, side_b = ([math.log(repetition.p99_ns) for repetition in side] for side in (a, b))
+    # Without resamples: p99 is not known for each second.
+    estimate = difference([[log_p99] for log_p99 in side_a], [[log_p99] for log_p99 in side_b],
                           TAIL_PRIOR_SD, rngs, replicates)
-    apart = min(ours) > max(theirs) or max(ours) < min(theirs)
-    matters = (apart and min(len(a), len(b)) > 1 and estimate.p <= LEVEL
-               and abs(estimate.value) >= math.log1p(LEAST_TAIL_EFFECT))
-    p = max(estimate.p, mann_whitney_p(ours, theirs))
-    return _verdict_of(a, b, 'p99_ns', estimate, matters, False), p
+    is_disjoint = min(side_a) > max(side_b) or max(side_a) < min(side_b)
+    is_change = (is_disjoint and min(len(a), len(b)) > 1 and estimate.p <= LEVEL
+                 and abs(estimate.value) >= math.log1p(LEAST_TAIL_EFFECT))
+    p = max(estimate.p, mann_whitney_p(side_a, side_b))
+    return _verdict_of(a, b, 'p99_ns', estimate, is_change, more_is_better=False), p
 
 
 def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
-                estimated: Difference, matters: bool, more_is_better: bool) -> Estimate:
-    """A difference of two logarithms as a ratio, with its verdict. `matters`: it is neither small
-    nor due to chance."""
+                estimated: Difference, is_change: bool, more_is_better: bool) -> Estimate:
+    """A difference of two logarithms as a ratio, with its verdict. `is_change`: it is neither small
+    nor due to chance. If it is not: SAME only if the interval rules out a larger difference."""
     bound = -math.log1p(-RULED_OUT)
-    if matters:
+    if is_change:
         verdict = FASTER if (estimated.value > 0.0) == more_is_better else SLOWER
     else:
         verdict = SAME if -bound <= estimated.low and estimated.high <= bound else UNKNOWN
@@ -235,29 +239,29 @@ def _overall(lines: Sequence[Line], significant: Sequence[Line]) -> str:
         return SLOWER
     if FASTER in verdicts:
         return FASTER
-    # Uncertain lines are attributed to chance while chance alone explains their number.
+    # Lines that differ but are not significant: chance may explain so many of them.
     differing = sum(1 for line in lines if line.verdict in (SLOWER, FASTER))
     is_chance = differing <= LEVEL * len(lines)
     return SAME if is_chance and all(line.verdict != UNKNOWN for line in lines) else UNKNOWN
 
 
-def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
+def _notes(a: RunRecord, b: RunRecord, measured_a: Measured, measured_b: Measured,
            common: Sequence[Key]) -> List[str]:
-    """What limits the value of a comparison. `ours`, `theirs`: what probes a and b have
+    """What limits the value of a comparison. `measured_a`, `measured_b`: what probes a and b have
     measured."""
-    if a.id == b.id and ours == theirs:
+    if a.id == b.id and measured_a == measured_b:
         return ['probe %d is compared with itself' % a.id]
     notes = ['the conditions differ: %s' % text for text in differences(a, b)]
-    fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
-    if fewest < ENOUGH_REPETITIONS:
+    fewest_repetitions = min(min(len(measured_a[key]), len(measured_b[key])) for key in common)
+    if fewest_repetitions < ENOUGH_REPETITIONS:
         notes.append('the result is uncertain: %s the variation, which is assumed to be %.0f %%; '
                      'use at least three repetitions'
-                     % ('one repetition does not show' if fewest == 1
+                     % ('one repetition does not show' if fewest_repetitions == 1
                         else 'two repetitions show little of', 100.0 * PRIOR_SD))
-    for record, side, other_side in ((a, ours, theirs), (b, theirs, ours)):
-        alone = sorted({label(key, side[key][-1].name) for key in side if key not in other_side})
-        if alone:
-            notes.append('only in probe %d: %s' % (record.id, ', '.join(alone)))
+    for record, side, other in ((a, measured_a, measured_b), (b, measured_b, measured_a)):
+        only_here = sorted({label(key, side[key][-1].name) for key in side if key not in other})
+        if only_here:
+            notes.append('only in probe %d: %s' % (record.id, ', '.join(only_here)))
         limited = sorted({label(key, side[key][-1].name) for key in common
                           if any(repetition.client_limited for repetition in side[key])})
         if limited:
@@ -349,6 +353,7 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
     ranks: List[Rank] = []
     for key, osds in by_job.items():
         groups, _ = groups_of({osd: places[osd] for osd in osds if osd in places})
+        # OSDs without a place (down or out) are in the group None.
         of_job = [_rank(key, osd, osds, [peer for peer in osds if peer != osd
                                          and groups.get(peer) == groups.get(osd)],
                         places.get(osd)) for osd in osds]
@@ -388,12 +393,12 @@ class _PeerComparison(NamedTuple):
 def _compared_with_peers(log_speed: float, peers: Sequence[float]) -> _PeerComparison:
     """How much slower an OSD is than its peers; all are logarithms of speeds."""
     if len(peers) < MIN_PEERS:
-        return _PeerComparison(None, 0.0, False)
+        return _PeerComparison(ratio=None, deviations=0.0, outlier=False)
     speeds = sorted(peers)
-    below = median(speeds) - log_speed
-    deviations = below / _robust_sd(speeds)
-    return _PeerComparison(math.exp(-below), deviations, deviations >= OUTLIER_DEVIATIONS
-                           and below >= math.log(OUTLIER_FACTOR))
+    log_slowdown = median(speeds) - log_speed
+    deviations = log_slowdown / _robust_sd(speeds)
+    return _PeerComparison(math.exp(-log_slowdown), deviations, deviations >= OUTLIER_DEVIATIONS
+                           and log_slowdown >= math.log(OUTLIER_FACTOR))
 
 
 def _log_speed(key: Key, repetition: Repetition) -> float:
@@ -433,18 +438,19 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
     texts: List[str] = []
     if record.target.osds:
         return texts  # OSDs that are probed one by one have ranks
+    # Fields of Counted.
     for ops, total_ns in (('reads', 'read_ns'), ('writes', 'write_ns')):
         means = {row.osd: getattr(row, total_ns) / getattr(row, ops)
                  for row in record.counted if row.osd in places
                  and getattr(row, ops) >= LEAST_COUNTED and getattr(row, total_ns)}
-        numbers = {row.osd: getattr(row, ops) for row in record.counted}
+        ops_by_osd = {row.osd: getattr(row, ops) for row in record.counted}
         groups, _ = groups_of({osd: places[osd] for osd in means})
         for osd, mean in sorted(means.items()):
             peers = [-math.log(means[peer]) for peer in means
                      if peer != osd and groups[peer] == groups[osd]]
             compared = _compared_with_peers(-math.log(mean), peers)
             # Chance may make the mean of so many operations as slow as that.
-            chance_ratio = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(numbers[osd]))
+            chance_ratio = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(ops_by_osd[osd]))
             if compared.outlier and compared.ratio is not None and compared.ratio <= chance_ratio:
                 texts.append(
                     'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
@@ -456,17 +462,14 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
 def interference(record: RunRecord) -> Tuple[Interference, ...]:
     """Interference by OSD and in total, by job and direction, if all three parts were measured."""
     by_key = measured(record.done)
-    rows: List[Interference] = []
-    for key in by_key:
-        if key.part == ALONE:
-            row = _interference(key, by_key)
-            if row is not None:
-                rows.append(row)
+    rows = list(filter(None, (_interference(key, by_key) for key in by_key
+                              if key.part == ALONE)))
     return (*rows, *_sums(rows))
 
 
 def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
-    """How much slower an OSD is while the others work, too; None: it was not measured."""
+    """How much slower an OSD is while the others work, too, and after that; None: not all three
+    parts were measured."""
     parts = [repetitions.get(key._replace(part=part)) for part in (ALONE, TOGETHER, AGAIN)]
     medians = [_median(part) for part in parts if part]
     if len(medians) < 3:
@@ -476,7 +479,7 @@ def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
     alone, together, again = (
         repetition.latency_ns if quantity == LATENCY else repetition.iops for repetition in medians)
     return Interference(medians[0].name, key.direction, key.osd, alone, together, again,
-                        MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest), quantity)
+                        spread=MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest), quantity=quantity)
 
 
 def _sums(rows: Sequence[Interference]) -> List[Interference]:
@@ -486,12 +489,13 @@ def _sums(rows: Sequence[Interference]) -> List[Interference]:
         groups.setdefault((row.job, row.direction, row.quantity), []).append(row)
     sums = []
     for (job, direction, quantity), group in groups.items():
-        if len(group) > 1:
+        if len(group) > 1:  # else the sum is the OSD
             divisor = len(group) if quantity == LATENCY else 1
             sums.append(Interference(
                 job, direction, None, sum(row.alone for row in group) / divisor,
                 sum(row.together for row in group) / divisor,
                 sum(row.again for row in group) / divisor,
+                # Independent deviations average out.
                 max(row.spread for row in group) / math.sqrt(len(group)), quantity))
     return sums
 
@@ -501,6 +505,7 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
     Alone again: something has not recovered (for example the locks of an IOMMU, for 30 min)."""
     findings: List[str] = []
     for row in rows:
+        # A lower limit where few repetitions leave more to chance.
         limit = min(INTERFERENCE, math.exp(-INTERFERENCE_DEVIATIONS * row.spread))
         who = 'all OSDs' if row.osd is None else 'osd.%d' % row.osd
         subject = '%s: %s %s' % (who, row.job, row.direction)

@@ -94,6 +94,7 @@ def curves(record: RunRecord) -> Tuple[Curve, ...]:
     for key, repetitions in measured(record.done).items():
         has_latency = all(repetition.latency_ns for repetition in repetitions)
         if not key.part and not key.job.rate_iops and has_latency:
+            # A family is one job at all of its depths.
             family = key._replace(job=key.job._replace(iodepth=0))
             families.setdefault(family, []).append(_point(key, repetitions))
     return tuple(_curve(family, sorted(points)) for family, points in families.items()
@@ -143,13 +144,14 @@ def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
 def _notes(points: Sequence[CurvePoint]) -> List[str]:
     """What limits the value of a curve."""
     notes = []
-    paused = slower_alone(points)
-    if paused is not None:
+    alone_and_fastest = slower_alone(points)
+    if alone_and_fastest is not None:
+        alone, fastest = alone_and_fastest
         notes.append('one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all '
                      'repetitions: CPUs of the OSDs or of the client save power in the pauses '
                      '("cpupower idle-info" on these hosts)'
-                     % (paused[0].latency_ns.median / 1e6, paused[1].depth,
-                        paused[1].latency_ns.median / 1e6))
+                     % (alone.latency_ns.median / 1e6, fastest.depth,
+                        fastest.latency_ns.median / 1e6))
     before, last = points[-2], points[-1]
     if last.iops.median > (1.0 + RISING) * before.iops.median:
         notes.append('throughput still rises at depth %d: the cluster can do more' % last.depth)
@@ -221,6 +223,7 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
         return ()
     families: Dict[Key, Dict[int, List[List[Repetition]]]] = {}
     for key, repetitions in measured(record.done).items():
+        # With --scale, the part of a run is the number of OSDs at work.
         family = families.setdefault(key._replace(osd=None, part=''), {})
         family.setdefault(int(key.part), []).append(repetitions)
     # Number of OSDs -> number of their hosts.
@@ -261,8 +264,8 @@ def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
         totals.append(Repetition(
             together[0].name, iops, sum(repetition.bytes_per_second for repetition in together),
             sum(repetition.iops * repetition.latency_ns for repetition in together) / iops,
-            max(repetition.p99_ns for repetition in together), (),
-            any(repetition.client_limited for repetition in together)))
+            max(repetition.p99_ns for repetition in together), seconds=(),
+            client_limited=any(repetition.client_limited for repetition in together)))
     return totals
 
 

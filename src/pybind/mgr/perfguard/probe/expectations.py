@@ -80,7 +80,7 @@ class Layout(NamedTuple):
 
 
 def layouts_of(observation: Observation) -> Dict[str, Layout]:
-    """Pool -> its layout, on which it depends what is expected of the pool."""
+    """Pool -> its layout, which determines what is expected of it."""
     # A hundred pools may share a rule with a thousand OSDs.
     by_rule: Dict[int, Layout] = {}
     layouts: Dict[str, Layout] = {}
@@ -95,7 +95,7 @@ def layouts_of(observation: Observation) -> Dict[str, Layout]:
 
 
 def _layout_of_rule(rule: int, observation: Observation) -> Layout:
-    """Without the redundancy, which is that of the pool."""
+    """The layout of any pool of a rule, without the redundancy, which differs between pools."""
     weights = {osd: observation.crush.weight_of(rule, osd) for osd in observation.osdmap.osds}
     osds = [osd for osd, weight in weights.items() if weight > 0.0]
     classes = {observation.crush.class_of(osd) for osd in osds}
@@ -143,6 +143,7 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
     """The newest probe of a pool ('': the cluster) with such a job, and its median."""
     shape = expected.key.job
     for record in reversed(records):
+        # The expected figures are those of one client; CLIENTS is set if several have measured.
         target = record.target
         if not record.ended_well or CLIENTS in record.setting \
                 or target.kind not in ('pool', 'cluster') or target.pool != pool:
@@ -201,6 +202,7 @@ def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expect
         return ()
     for key, repetitions in measured(record.done).items():
         if key.part not in ('', ALONE):
+            # Parts in which OSDs work together, or again after that, have no expectation.
             continue
         layout_of_key = Layout(1) if key.osd is not None else layout
         expectations.append(_expectation(key, repetitions, device_class, layout_of_key))
@@ -234,39 +236,41 @@ def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
     """The range that is expected of a job; None: there is none for such jobs."""
     job = key.job
     depth = job.iodepth * job.numjobs
-    if job.rate_iops or job.rw in READING & WRITING:
+    is_mixed = job.rw in READING & WRITING
+    if job.rate_iops or is_mixed:
         return None
     if job.bs >= LINEAR_BYTES and depth >= LINEAR_DEPTH and figures.linear is not None:
-        return Expected(key, figures.linear.times(_linear_factor(key, layout, depth)), True,
-                        _from(layout, key))
+        return Expected(key, figures.linear.times(_linear_factor(key, layout, depth)),
+                        linear=True, how=_from(layout, key))
     if job.bs != SMALL_BYTES or (depth != 1 and depth < DEEP):
         return None
-    erasure_coded = layout.data_chunks and key.direction == WRITE
+    is_ec_write = layout.data_chunks and key.direction == WRITE
     if depth == 1:
         # One operation at a time: the number of OSDs makes no difference.
-        return Expected(key, figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False,
-                        'at iodepth 1')
+        return Expected(key, figures.shallow.times(EC_SMALL_WRITE if is_ec_write else 1.0),
+                        linear=False, how='at iodepth 1')
     deep = figures.deep.times(_deep_factor(layout, key.direction))
-    return Expected(key, _bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
-                    'at depth %d %s' % (depth, _from(layout, key)))
+    return Expected(key, _bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]),
+                    linear=False, how='at depth %d %s' % (depth, _from(layout, key)))
 
 
 def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
-    """At most what this number of operations in flight achieves, each as fast as one alone, and
-    at most what one client achieves."""
+    """The range `deep`, but at most what this number of operations in flight achieves, each as
+    fast as one alone. Its lower end is also at most what one client achieves."""
     return Range(min(deep.low, depth * shallow.low, client_iops),
                  min(deep.high, depth * shallow.high))
 
 
 def _linear_factor(key: Key, layout: Layout, depth: int) -> float:
-    """How many OSDs' worth of user data is moved at the same time."""
+    """How many OSDs' worth of user data is moved at the same time. Each operation keeps
+    `osds_per_op` OSDs busy, and `user_share` of the bytes that they move is data of users."""
     chunks = layout.data_chunks + layout.coding_chunks
     if key.direction == WRITE:
-        width, share = ((chunks, layout.data_chunks / chunks) if chunks
-                        else (layout.replicas, 1.0 / layout.replicas))
+        osds_per_op, user_share = ((chunks, layout.data_chunks / chunks) if chunks
+                                   else (layout.replicas, 1.0 / layout.replicas))
     else:
-        width, share = max(1, layout.data_chunks), 1.0
-    return min(layout.osds, depth * width) * share
+        osds_per_op, user_share = max(1, layout.data_chunks), 1.0
+    return min(layout.osds, depth * osds_per_op) * user_share
 
 
 def _from(layout: Layout, key: Key) -> str:

@@ -59,6 +59,7 @@ def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
         'job_runtime': runtime_ns // 1000000, 'usr_cpu': step.cpu_user * cpu_scale,
         'sys_cpu': step.cpu_system * cpu_scale, 'ctx': 0, 'majf': 0, 'minf': 0}
     row['iodepth_level'] = _depths(job.iodepth if stream.read.ios + stream.write.ios else 0)
+    # Operations are submitted and completed one by one, which fio counts in its class of 1 to 4.
     for key in ('iodepth_submit', 'iodepth_complete'):
         row[key] = {batch: 100.0 if batch == '4' else 0.0 for batch in _BATCHES}
     row.update(_classes([stream.read, stream.write]))
@@ -129,7 +130,8 @@ def _spread(values: Sequence[float]) -> Tuple[float, float, float, float, int]:
 
 
 def _depths(depth: int) -> Dict[str, float]:
-    """The engine keeps the exact depth unless a rate is requested."""
+    """Per cent of the operations in fio's classes of depth. All are in that of `depth`, which the
+    engine keeps exactly unless a rate is requested; 0: none are."""
     mine = [key for lowest, key in _DEPTHS if lowest <= depth][-1:]
     return {key: 100.0 if [key] == mine else 0.0 for _, key in _DEPTHS}
 
@@ -183,13 +185,13 @@ class _Who(NamedTuple):
 def fio_json(started: float, steps: Sequence[JobStep], results: Sequence[StepResult]) -> Json:
     """The document of a run; `results` are those of the first steps, as many as there are.
 
-    `started`: seconds since the epoch; 0: not yet. An entry of "jobs" is one stream of one job, in
-    interference of one part: all numbers are those of the repetition with the median of the
-    operations a second (of two in the middle, the slower one); "repetitions" has the single ones,
-    and "seconds" of a direction is that repetition's course: [end in s, operations, bytes, sum of
-    latencies in ns] of each second.
-    Repetitions that were cut short count only where there is no other. "client_limited" holds if
-    it holds for any, "errors" are those of all: failed, corrupt and unfinished operations.
+    `started`: seconds since the epoch; 0: not yet. An entry of "jobs" is one stream of one job (of
+    one part of it, with interference). Its figures are those of the repetition with the median of
+    the operations per second (of two in the middle, the slower one); repetitions that were cut
+    short count only if there is no other. "seconds" of a direction has the values of each second:
+    [end in s, operations, bytes, sum of latencies in ns]. "repetitions" summarizes each repetition.
+    "client_limited" is true if it is true for any of them; "errors" is the sum of all: failed,
+    corrupt and unfinished operations.
     """
     groups: Dict[_Who, List[Done]] = {}
     for step, result in zip(steps, results):
@@ -212,8 +214,8 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
 
 
 def _entries(group: Sequence[Done]) -> List[Json]:
-    """The entries of a job in fio's format: one for each stream, with all repetitions. `group`: the
-    repetitions."""
+    """The entries of a job in fio's format: one for each stream, with the figures of the median
+    repetition. `group`: all repetitions."""
     step, result = _median(group)
     entries = []
     for number, (stream, measured) in enumerate(zip(step.streams, result.streams)):

@@ -105,6 +105,7 @@ def capacity(points: Sequence[CurvePoint], p99_ms: float) -> Optional[ServedOps]
     """The operations per second at which a curve, with its points by queue depth, reaches this
     p99; None: the lowest depth is above it already."""
     limit_ns = 1e6 * p99_ms
+    # (operations per second, whether throughput still rises at the end, below the limit)
     middle = _reached(points, limit_ns, _part('iops', 'median'), _part('p99_ns', 'median'))
     if middle is None:
         return None
@@ -125,7 +126,8 @@ def _part(field: str, part: str) -> Callable[[CurvePoint], float]:
 def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[CurvePoint], float],
              p99: Callable[[CurvePoint], float]) -> Optional[Tuple[float, bool]]:
     """The most operations per second up to the first depth above the limit, and whether there is
-    no such depth while throughput still rises."""
+    no such depth while throughput still rises. None: the lowest depth is above the limit. `ops` and
+    `p99`: the values of a point."""
     best = 0.0
     for number, point in enumerate(points):
         if p99(point) > limit_ns:
@@ -169,7 +171,7 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float)
     if use.growth.days < LEAST_DAYS:
         remarks['SHORT_HISTORY'] = Remark('SHORT_HISTORY', {'least': LEAST_DAYS,
                                                             'days': use.growth.days})
-    # A direction without a curve counts as the other one.
+    # A direction without a curve uses that of the other one.
     either = next(iter(by_direction.values()))
     return _computed(blank, use, {READ: either, WRITE: either, **by_direction},
                      tuple(remarks.values()))
@@ -199,7 +201,7 @@ def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_b
         doubts.append(Remark('OLD', {'probe': best.probe, 'days': (now - best.ended) // 86400.0}))
     for code, name, number, before in (('OTHER_PGS', 'pg_num', pg_num, best.pg_num),
                                        ('OTHER_OSDS', 'osds', osds, best.osds)):
-        if before not in (0, number):
+        if before not in (0, number):  # 0: not known
             doubts.append(Remark(code, {name: number, 'before': before, 'probe': best.probe}))
     return doubts
 
@@ -222,6 +224,7 @@ def _computed(blank: Headroom, use: PoolUse,
     ops, ops_at_peak = use.now.ops + use.others, use.busiest.ops + use.others
     full_seconds = None
     if use.growth.per_day is not None:
+        # A short history says nothing about a distant future.
         days = max(0.0, serves_at_peak - ops_at_peak) / use.growth.per_day
         full_seconds = 86400.0 * days if days <= MOST_EXTENDED * use.growth.days else None
     return replace(

@@ -36,12 +36,12 @@ def percentiles(counts: Sequence[int], lowest: int, highest: int) -> Mapping[str
     """
     total = sum(counts)
     by_key = {}
-    below, bucket = counts[0], 0
+    up_to_bucket, bucket = counts[0], 0
     for key, hundredths in _HUNDREDTHS:
         rank = -(-hundredths * total // 10000)
-        while below < rank:
+        while up_to_bucket < rank:
             bucket += 1
-            below += counts[bucket]
+            up_to_bucket += counts[bucket]
         by_key[key] = min(max(middle_of(bucket), lowest), highest)
     return by_key
 

@@ -178,25 +178,26 @@ def sections(text: str) -> List[Section]:
         raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
     parsed: List[Section] = []
     inherited: Dict[str, str] = {}
-    words = None
+    # Of the section that contains the line; None: no section has begun.
+    settings = None
     name = ''
-    for number, whole in enumerate(lines, 1):
-        line = _COMMENT.sub('', whole).strip()
+    for number, raw_line in enumerate(lines, 1):
+        line = _COMMENT.sub('', raw_line).strip()
         if not line:
             continue
         if line[0] == '[':
             name = _name(line, number)
             if name == GLOBAL:
-                words = inherited
+                settings = inherited
                 continue
             if name in dict(parsed):
                 raise BadJob('line %d of the job file: duplicate job [%s]' % (number, name))
-            words = dict(inherited)
-            parsed.append((name, words))
+            settings = dict(inherited)
+            parsed.append((name, settings))
             continue
-        if words is None:
+        if settings is None:
             raise BadJob('line %d of the job file: %s is not in a [section]' % (number, line))
-        words.update(_setting(line, name, number))
+        settings.update(_setting(line, name, number))
     if not parsed:
         raise BadJob('the job file has no job: add a [section] other than [global]')
     return parsed
@@ -210,13 +211,15 @@ def _name(line: str, number: int) -> str:
 
 
 def _setting(line: str, section: str, number: int) -> Dict[str, str]:
-    """The key and the value of a line."""
+    """The key and the value of a line; also of a key without effect, for `remarks`. Raises
+    BadJob."""
     key, _, value = (part.strip() for part in line.partition('='))
     key = ALIASES.get(key, key)
     where = 'line %d of the job file, [%s]' % (number, section)
     if key in REACH or key in NO_EFFECT:
         return {key: value}
     if key in IMPLIED:
+        # No value has an effect, but one that fio would not accept is an error.
         if value.lower() not in IMPLIED[key]:
             raise BadJob('%s: %s=%s: must be %s' % (where, key, value, ' or '.join(
                 '%s=%s' % (key, accepted) if accepted else key for accepted in IMPLIED[key])))
@@ -345,7 +348,8 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
-        # The number of objects of a profile is only valid for its own size and block size.
+        # The number of objects of a profile is only valid for its own size and block size; without
+        # it, job_of computes one.
         if {'size', 'bs'} & words.keys() and 'nrfiles' not in words:
             del merged['nrfiles']
         options = values(merged)
@@ -431,12 +435,14 @@ def check_target(jobs: Sequence[Job], target: Target) -> None:
         raise BadJob('--%s requires at least two OSDs' % target.kind)
     if len(target.hosts) == 1:
         raise BadJob('--by_host requires OSDs of at least two hosts')
+    # These targets use only the first job.
     check_in_flight(jobs[0], jobs[0].numjobs * len(target.osds))
 
 
 def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
     """How many steps there will be, by arithmetic."""
     if target.kind == 'interference':
+        # Each OSD alone and alone again, and all of them together.
         return repeat * (2 * len(target.osds) + 1)
     if target.kind == 'scale':
         return repeat * len(scale_counts(target))
@@ -498,8 +504,9 @@ def scale_counts(target: Target) -> Tuple[int, ...]:
 
 
 def _scale(job: Job, target: Target, repeat: int) -> Tuple[JobStep, ...]:
-    """The first OSDs, more and more of them."""
+    """The steps that show how throughput grows with the number of OSDs: more and more of them work
+    at the same time."""
     return tuple(
         JobStep(job, tuple(stream for osd in target.osds[:count] for stream in _streams(job, osd)),
-                repetition, str(count))
+                repetition, part=str(count))
         for repetition in range(repeat) for count in scale_counts(target))

@@ -53,6 +53,7 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     `replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k.
     """
     jobs = target.jobs(jobs)
+    # Without OSDs of its own, the target is a pool or the cluster, with one set of objects.
     osds = max(1, len(target.osds))
     objects_by_size = objects_wanted(jobs)
     objects = osds * sum(objects_by_size.values())
@@ -172,19 +173,20 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
     if not osds or not budget.stored_bytes:
         return {}
     if target.kind == 'store':
+        # A bench writes to the OSD itself; its `stored_bytes` are those of one OSD.
         return dict.fromkeys(target.osds, float(budget.stored_bytes))
-    led = budget.prefill_bytes / data_shards if target.osds else 0.0
-    even = SKEW * (budget.stored_bytes - led) / len(osds)
-    shares = dict.fromkeys(osds, even)
+    bytes_led = budget.prefill_bytes / data_shards if target.osds else 0.0
+    most_others = SKEW * (budget.stored_bytes - bytes_led) / len(osds)
+    shares = dict.fromkeys(osds, most_others)
     for osd in target.osds:
-        shares[osd] = even + led / len(target.osds)
+        shares[osd] = most_others + bytes_led / len(target.osds)
     return shares
 
 
 # ---- When a probe must not begin, and when it must end at once
 
 #: Health checks that prevent probes, in addition to the stop conditions of a campaign. Pools
-#: matter only where they are the probe's own target: see `closed`.
+#: matter only where they are the probe's own target: see `blocked_io`.
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',
     'OSD_NEARFULL': 'OSDs are nearly full',
@@ -216,7 +218,8 @@ def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> 
 
 
 def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
-    """Why clients cannot do the I/O of the probe; `pool`: None if the probe creates one."""
+    """Why clients cannot do the I/O of the probe. `pool`: None if the probe creates one.
+    `writing_in_place`: a job writes parts of objects."""
     texts = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
     if pool is None:
         return texts
@@ -260,20 +263,22 @@ def affected(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[
         if row.osd in slow or not (row.pool in loaded.pools or row.osd in loaded.osds):
             continue
         for kind, ops in (('reads', row.read), ('writes', row.write)):
-            before = sums.get((row.pool, kind), Ops())
+            so_far = sums.get((row.pool, kind), Ops())
             if ops.sane and ops.number:
-                sums[row.pool, kind] = Ops(before.sum_ns + ops.sum_ns, before.number + ops.number)
+                sums[row.pool, kind] = Ops(so_far.sum_ns + ops.sum_ns, so_far.number + ops.number)
     return sums
 
 
 def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
     """Clients that a probe would affect and whose latency is over its limit, as texts: both in the
-    last reading and in the last minute, so that neither a stall nor a slow OSD counts."""
+    last reading (of the affected operations) and in the last minute (of the whole pool), so that
+    neither a stall nor a slow OSD counts."""
     latency_ms: Dict[Kind, float] = {}
     for (pool_id, kind), ops in affected(clients, loaded, slow).items():
         pool = clients.pools.get(pool_id)
         if pool is not None and ops.number >= LEAST_PROBE_OPS:
             minute = pool.read_minute if kind == 'reads' else pool.write_minute
+            # The lower one, because both must be over the limit.
             latency_ms[pool_id, kind] = min(_mean_ms(ops), minute.median_ms)
     return _over(clients, latency_ms)
 
@@ -315,7 +320,7 @@ def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
             pool.read_target_ms if kind == 'reads' else pool.write_target_ms)
         if pool is not None and limit is not None and ms > limit:
             texts.append('%s latency of clients of pool %s is %.2f ms (limit %.2f ms)' % (
-                kind[:-1], pool.name, ms, limit))
+                kind[:-1], pool.name, ms, limit))  # "reads": "read"
     return texts
 
 
