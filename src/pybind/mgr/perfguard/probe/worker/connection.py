@@ -141,6 +141,7 @@ class ObjectBoard:
         return self._write_if(fill)
 
     def remove(self, content: str) -> None:
+        """Remove the object if it has this content."""
         def fill(operation: Any) -> None:
             operation.cmpext(content.encode(), 0)
             operation.remove()

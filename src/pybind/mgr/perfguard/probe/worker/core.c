@@ -124,6 +124,7 @@ static uint64_t now_ns(void)
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
+/* As in histogram.py. */
 static unsigned bucket_of(uint64_t latency)
 {
     int octave = 64 - SUB_BITS - 1 - (latency ? __builtin_clzll(latency) : 63);
@@ -135,19 +136,21 @@ static unsigned bucket_of(uint64_t latency)
     return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
+/* Count an operation that was sent in the measurement; with the lock. The last row has all later
+ * answers. */
 static void count(struct stream *s, int is_read, uint64_t start_ns, uint64_t end_ns)
 {
     struct tally *t = &s->tally[is_read];
-    uint64_t latency = end_ns - start_ns, since = end_ns - s->job.measure_ns;
-    uint64_t second = since / SECOND_NS;
+    uint64_t latency = end_ns - start_ns, measured_ns = end_ns - s->job.measure_ns;
+    uint64_t second = measured_ns / SECOND_NS;
     uint64_t *row = t->rows + 3 * (second < s->job.seconds ? second : s->job.seconds - 1);
 
     if (!t->ios || latency < t->least)
         t->least = latency;
     if (latency > t->most)
         t->most = latency;
-    if (since > t->last_ns)
-        t->last_ns = since;
+    if (measured_ns > t->last_ns)
+        t->last_ns = measured_ns;
     t->ios++;
     t->bytes += s->job.bs;
     t->total += latency;
@@ -177,6 +180,7 @@ static uint64_t next_block(struct stream *s)
     return block;
 }
 
+/* When the rate allows the next operation; only with a rate. */
 static uint64_t due_ns(const struct stream *s)
 {
     return s->job.begin_ns
@@ -190,7 +194,8 @@ static void end(struct stream *s, uint64_t now)
     s->ended = 1;
 }
 
-/* A place for the next operation where one may be sent now; with the lock. */
+/* Takes a slot for the next operation, and chooses its block; NULL: none may be sent now. With the
+ * lock. */
 static struct slot *take(struct stream *s, uint64_t *block)
 {
     const struct job *job = &s->job;
@@ -232,7 +237,7 @@ static void note_error(struct stream *s, int64_t code, int is_read)
 
 static void answered(handle_t completion, void *arg);
 
-/* The library itself will not; there is no use in trying again. */
+/* The library itself refuses to send: a retry is useless, so the stream ends. */
 static void refused(struct stream *s, struct slot *slot, int code)
 {
     pthread_mutex_lock(&s->lock);
@@ -252,8 +257,8 @@ static int send_to_object(struct stream *s, struct slot *slot, const char *name,
     if (slot->is_read)
         ret = rados.aio_read(s->ioctx, name, completion, slot->buffer, s->job.bs, offset);
     else if (s->job.is_whole)
-        /* The same for a replicated pool; an erasure coded one without overwrites takes no
-         * other. */
+        /* Equivalent in a replicated pool. An erasure coded pool without overwrites accepts no
+         * other write. */
         ret = rados.aio_write_full(s->ioctx, name, completion, slot->expected, s->job.bs);
     else
         ret = rados.aio_write(s->ioctx, name, completion, slot->expected, s->job.bs, offset);
@@ -278,6 +283,7 @@ static int send_to_image(struct stream *s, struct slot *slot, uint64_t offset)
     return ret;
 }
 
+/* Sends an operation on a block, counted through all objects of the stream. */
 static void send_one(struct stream *s, struct slot *slot, uint64_t block)
 {
     uint64_t number = block / s->job.blocks, offset = block % s->job.blocks * s->job.bs;
@@ -293,6 +299,7 @@ static void send_one(struct stream *s, struct slot *slot, uint64_t block)
         refused(s, slot, ret);
 }
 
+/* Whether a read has returned the expected content; long reads are sampled (see WHOLE_BYTES). */
 static int is_expected(struct slot *slot, uint64_t length)
 {
     uint64_t at;
@@ -326,7 +333,7 @@ static void answered(handle_t completion, void *arg)
     struct stream *s = slot->stream;
     uint64_t end_ns = now_ns(), block;
     int ret = returned(s, completion);
-    /* A read tells how many bytes there were. */
+    /* A read returns its number of bytes. */
     int good = slot->is_read ? ret == (int64_t)s->job.bs : ret >= 0;
     int corrupt = good && slot->is_read && !is_expected(slot, s->job.bs);
 
@@ -347,10 +354,10 @@ static void answered(handle_t completion, void *arg)
 
 /* -- what native.py calls */
 
-/* To be raised with each change of a function or structure that native.py uses. */
+/* Increment with each change of a function or structure that native.py uses. */
 #define VERSION 2
 
-/* What native.py has to agree with: an old core may lie beside a new package. */
+/* native.py requires these values: an old core may be installed beside a new package. */
 void core_layout(uint64_t layout[4])
 {
     layout[0] = VERSION;
@@ -472,7 +479,7 @@ struct stream *core_stream(handle_t ioctx, handle_t image, const struct job *job
     s->names = names;
     s->base = base;
     s->starts = starts;
-    s->random = seed | 1;
+    s->random = seed | 1; /* xorshift needs a state other than 0 */
     pthread_mutex_init(&s->lock, NULL);
     s->tally[0].rows = calloc(3 * job->seconds, sizeof(uint64_t));
     s->tally[1].rows = calloc(3 * job->seconds, sizeof(uint64_t));
@@ -483,7 +490,7 @@ struct stream *core_stream(handle_t ioctx, handle_t image, const struct job *job
         struct slot *slot = &s->slots[i];
 
         slot->stream = s;
-        slot->reads = i;
+        slot->reads = i; /* staggers the reads that are compared whole */
         slot->next_free = s->free_slots;
         s->free_slots = slot;
         slot->buffer = job->read_share ? malloc(job->bs) : NULL;
@@ -493,7 +500,8 @@ struct stream *core_stream(handle_t ioctx, handle_t image, const struct job *job
     return s;
 }
 
-/* Sends what may be sent now. Returns when to come again because of a rate, 0: not for that. */
+/* Sends what may be sent now. Returns when the rate allows the next operation, in ns; 0: there is
+ * no rate, or the stream has ended. */
 uint64_t core_pace(struct stream *s)
 {
     struct slot *slot;

@@ -49,7 +49,7 @@ class Tally:
         row[2] += latency_ns
 
     def direction(self, ended_ns: int) -> Direction:
-        """What was measured. `ended_ns`: when the stream sent its last operation.
+        """What was measured. `ended_ns`: when the stream stopped sending operations.
 
         The time until then counts even without answers: a cluster that does not answer is slow.
         """
@@ -142,8 +142,8 @@ class PythonStream:
         self._starts = [payload.start(name) for name in stream.objects]
         self._lock = threading.Lock()
         self.in_flight = 0
-        #: Operations sent, and those of them after the ramp.
-        self._sent = self._counted = 0
+        #: Numbers of operations.
+        self._sent = self._sent_after_ramp = 0
         self._ended_ns: Optional[int] = None
         self.errors = self._corrupt = 0
         self.first_error = ''
@@ -195,13 +195,13 @@ class PythonStream:
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
         if (now_ns >= self._timing.end_ns or self.errors >= ERRORS_MAX
-                or job.io_size and (self._counted + 1) * job.bs > job.io_size):
+                or job.io_size and (self._sent_after_ramp + 1) * job.bs > job.io_size):
             self._end(now_ns)
             return None
         if job.rate_iops and now_ns < self._due_ns():
             return None
         self._sent += 1
-        self._counted += now_ns >= self._timing.measure_ns
+        self._sent_after_ramp += now_ns >= self._timing.measure_ns
         self.in_flight += 1
         return self._offsets.next()
 
@@ -248,7 +248,7 @@ class PythonStream:
         elif returned != self._job.bs:
             error = 'read: %d bytes instead of %d' % (returned, self._job.bs)
         else:
-            # Compares in place.
+            # Compares with the expected content in place, without a copy of it.
             is_intact = self._base.startswith(data, begin)
         self._done(self.read, start_ns, end_ns, error, is_intact)
 
@@ -256,11 +256,11 @@ class PythonStream:
         end_ns = time.monotonic_ns()
         returned = completion.get_return_value()
         self._done(self.write, start_ns, end_ns,
-                   'write: %s' % words(returned) if returned < 0 else '', True)
+                   'write: %s' % words(returned) if returned < 0 else '', is_intact=True)
 
     def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str,
               is_intact: bool) -> None:
-        """Count a completed operation, and send the next one."""
+        """Count a completed operation, unless it began in the ramp, and send the next one."""
         measure_ns = self._timing.measure_ns
         with self._lock:
             self.in_flight -= 1
@@ -327,7 +327,7 @@ class Streams:
         return sum(stream.in_flight for stream in self._streams)
 
     def hopeless(self) -> str:
-        """Why a stream ended before its time; '' if none did."""
+        """The errors of a stream that has ended because it had too many; '' if none has."""
         return next(('%d failed operations; first error: %s' % (stream.errors, stream.first_error)
                      for stream in self._streams if stream.errors >= ERRORS_MAX), '')
 

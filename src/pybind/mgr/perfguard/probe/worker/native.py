@@ -58,12 +58,12 @@ class Core:
                          'no native engine: %s lacks required functions' % RBD_LIBRARY)
         # An image of the probe's own pool is removed with the pool, so it needs no namespace.
         namespace = '' if on_image and not request.removes_images else NAMESPACE
-        pairs = [text.encode() for pair in settings(request).items() for text in pair]
+        names_and_values = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
         returned = self.library.core_connect(
-            conf_path(request).encode(), request.entity.encode(), (c_char_p * len(pairs))(*pairs),
-            len(pairs) // 2, request.pool.encode(), namespace.encode(),
-            ctypes.byref(self.ioctx))
+            conf_path(request).encode(), request.entity.encode(),
+            (c_char_p * len(names_and_values))(*names_and_values), len(names_and_values) // 2,
+            request.pool.encode(), namespace.encode(), ctypes.byref(self.ioctx))
         if returned < 0:
             raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
 
@@ -116,6 +116,8 @@ def _check_layout(library: Any) -> None:
 
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:
+    """The job as core.c takes it: the share of reads from 0 to 2^32; `seconds` with those in which
+    late answers are counted."""
     share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
     seconds = -(-(timing.end_ns - timing.measure_ns) // SECOND_NS) + COUNTED_LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
@@ -133,6 +135,8 @@ class _NativeStream:
         number = len(stream.objects)
         self._settings = _job(job, number, timing)
         self._names = (c_char_p * number)(*[name.encode() for name in stream.objects])
+        # Where in `base` the content of each object begins, and, if there is an image, where in the
+        # image its range begins.
         self._starts = (c_uint64 * number)(*map(payload.start, stream.objects))
         self._base = payload.base
         self._begins = (c_uint64 * number)(
@@ -177,7 +181,7 @@ class _NativeStream:
         if not state.errors:
             return ''
         direction = 'read' if state.first_error_is_read else 'write'
-        if state.first_error >= 0:
+        if state.first_error >= 0:  # returned by a read that was too short
             return '%s: %d bytes instead of %d' % (direction, state.first_error, self._job.bs)
         return '%s: %s' % (direction, words(state.first_error))
 
@@ -185,17 +189,18 @@ class _NativeStream:
         """What the stream has measured so far."""
         self._library.core_lock(self._stream)
         try:
-            state, nothing = self.counters, StreamResult('')
+            state, empty = self.counters, StreamResult('')
             ended_ns = state.ended_ns - self._measure_ns
             return StreamResult(
                 self._name,
-                self._tally(True).direction(ended_ns) if self._job.reads else nothing.read,
-                self._tally(False).direction(ended_ns) if self._job.writes else nothing.write,
+                self._tally(is_read=True).direction(ended_ns) if self._job.reads else empty.read,
+                self._tally(is_read=False).direction(ended_ns) if self._job.writes else empty.write,
                 state.errors, state.corrupt, state.in_flight, self.first_error)
         finally:
             self._library.core_unlock(self._stream)
 
     def _tally(self, is_read: bool) -> Tally:
+        """A copy of the counters of one direction; the caller holds the lock."""
         counted, tally = self.counters.tally[is_read], Tally()
         for name in ('ios', 'bytes', 'least', 'most', 'last_ns', 'total', 'squares'):
             setattr(tally, name, getattr(counted, name))

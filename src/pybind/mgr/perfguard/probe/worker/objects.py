@@ -30,7 +30,7 @@ class Batch:
 
     def __init__(self, in_flight: int, deadline: float,
                  cancelled: Callable[[], bool] = lambda: False) -> None:
-        self._in_flight = in_flight
+        self._max_in_flight = in_flight
         self._deadline = deadline
         self._cancelled = cancelled
         self._changed = threading.Condition()
@@ -43,8 +43,9 @@ class Batch:
         self.values: Dict[str, Any] = {}
 
     def submit(self, label: str, send: Send) -> None:
-        """Send when fewer operations are in flight. Raises Failed (ETIMEDOUT) or Cancelled."""
-        self._wait(self._in_flight - 1)
+        """Send an operation, once fewer than the maximum are in flight. Raises Failed (ETIMEDOUT)
+        or Cancelled."""
+        self._wait(self._max_in_flight - 1)
         with self._changed:
             self._open += 1
 
@@ -150,9 +151,9 @@ def _check(ioctx: Any, names: Sequence[str], object_bytes: int, batch: Batch) ->
     batch.finish()
     _raise_first(batch, 'stat')
     for name in names:
-        if batch.values[name][0] != object_bytes:
-            raise Failed(5, 'prefill: %s has %s bytes instead of %d' % (
-                name, batch.values[name][0], object_bytes))
+        size = batch.values[name][0]
+        if size != object_bytes:
+            raise Failed(5, 'prefill: %s has %s bytes instead of %d' % (name, size, object_bytes))
 
 
 def _raise_first(batch: Batch, subject: str) -> None:
@@ -267,11 +268,12 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     for batch, group in batches:
         answers = dict(batch.returned)
         returned += map(answers.get, group)
+    # Without an answer, an object may exist.
     existing = len(returned) - returned.count(-errno.ENOENT)
     removed = returned.count(0)
     first_left = next((number for number, answer in enumerate(returned)
                        if answer not in (0, -errno.ENOENT)), len(returned))
-    return Cleaned(removed, existing - removed + skipped, first_left)
+    return Cleaned(removed, left=existing - removed + skipped, gone=first_left)
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:
@@ -294,7 +296,8 @@ RBD_DIRECTORY = 'rbd_directory'
 
 
 def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
-    """Remove the images of the pool and namespace whose names begin so. Raises Failed."""
+    """Remove the images of the pool and namespace whose names begin with `prefix`. Repeats this
+    until the deadline while some cannot be removed. Raises Failed."""
     try:
         ioctx.stat(RBD_DIRECTORY)
     except rados.ObjectNotFound:
@@ -308,6 +311,7 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
                 if name.startswith(prefix):
                     outcomes.append(_gone(rbd, images.remove, ioctx, name))
             # Those that a killed worker began to remove, or all (rbd_move_to_trash_on_remove).
+            # True: even before their deferment ends.
             for entry in images.trash_list(ioctx):
                 if entry['name'].startswith(prefix):
                     outcomes.append(_gone(rbd, images.trash_remove, ioctx, entry['id'], True))
@@ -337,8 +341,8 @@ LISTING_OPTIONS = {'rados_osd_op_timeout': str(LISTING_SECONDS)}
 
 
 def names_with(ioctx: Any, prefix: str) -> List[str]:
-    """The objects of the pool and namespace whose names begin so, with LISTING_OPTIONS. Raises
-    Failed."""
+    """The objects of the pool and namespace whose names begin with `prefix`. `ioctx`: of a
+    connection with LISTING_OPTIONS. Raises Failed."""
     names: List[str] = []
     last = time.monotonic()
     try:

@@ -217,7 +217,7 @@ class Input:
         self.reason = ''
         self._heard = threading.Event()
         #: The last step that may begin, if other hosts measure at the same time.
-        self._begin = -1
+        self._last_to_begin = -1
         self._changed = threading.Condition()
 
     def request(self) -> Json:
@@ -249,13 +249,13 @@ class Input:
             self._changed.notify_all()
 
     def wait_to_begin(self, step: int, seconds: float) -> bool:
-        """Until this step may begin or the run is cancelled; False: not within this time."""
+        """Wait until this step may begin or the run is cancelled; False: not within this time."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._begin >= step or self.cancelled.is_set(), max(0.0, seconds))
+                lambda: self._last_to_begin >= step or self.cancelled.is_set(), max(0.0, seconds))
 
     def _listen(self) -> None:
-        """The thread: take in orders of the sender. Its end, too, cancels the run."""
+        """The thread: take in orders of the sender, whose end cancels the run, too."""
         for line in sys.stdin:
             self._heard.set()
             order = _order(line)
@@ -263,7 +263,7 @@ class Input:
                 self.cancel(str(order['cancel']))
             if isinstance(order.get('begin'), int):
                 with self._changed:
-                    self._begin = order['begin']
+                    self._last_to_begin = order['begin']
                     self._changed.notify_all()
         self.cancel(GONE)
 

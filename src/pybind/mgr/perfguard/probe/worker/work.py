@@ -99,7 +99,7 @@ class Stepping:
         measured()
         self._until(self._timing.end_ns)
         self._streams.stop()
-        busy = cpu_between(before, used(), self._streams.engine == PYTHON_ENGINE)
+        busy = cpu_between(before, used(), one_lock=self._streams.engine == PYTHON_ENGINE)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())
@@ -118,7 +118,7 @@ class Stepping:
         """Wait, and send the operations that a fixed rate has delayed."""
         while self._goes_on() and time.monotonic_ns() < until_ns:
             due_ns = self._streams.pace() or until_ns
-            # With `iodepth` operations in flight, further ones stay due.
+            # `due_ns` may have passed: with `iodepth` operations in flight, none can be sent.
             pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
             self._input.cancelled.wait(min(pause, OBJECTS_LOOK_SECONDS))
 
@@ -178,6 +178,7 @@ class Work:
         """Measure all steps, and remove what was written. Returns the final state. Raises Failed or
         Cancelled if nothing was written yet."""
         sweeps = self._request.mode == SWEEP
+        # Only a sweep that does not know the names lists the pool.
         options = LISTING_OPTIONS if sweeps and self._request.naming is None else {}
         connection = self._unless_cancelled(lambda: Connection(self._request, options))
         if sweeps:
@@ -210,7 +211,7 @@ class Work:
         return future.result()
 
     def _sweep(self, ioctx: Any) -> str:
-        """Remove the objects that a killed worker has left."""
+        """Remove the objects that a killed worker has left; those before the cursor are gone."""
         request = self._request
         names = list(all_names(request.naming)) if request.naming is not None else \
             self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
@@ -222,17 +223,16 @@ class Work:
                          cursor=request.cursor + cleaned.gone, total=len(names))
         return 'failed' if cleaned.left else 'done'
 
-    def _clean(self, ioctx: Any, names: Collection[str]) -> int:
-        """Remove the objects. Returns how many are left."""
+    def _clean(self, ioctx: Any, names: Collection[str]) -> None:
+        """Remove the objects and images of the run, and report what is left."""
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
-        had_open = self._open_operations() > 0
+        had_open_operations = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
-        if had_open and not cleaned.left:
+        if had_open_operations and not cleaned.left:
             cleaned = self._clean_again(ioctx, names, until, cleaned)
         if self._request.removes_images:
             cleaned = cleaned.plus(self._remove_images(ioctx, until))
         self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left)
-        return cleaned.left
 
     def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
                      cleaned: Cleaned) -> Cleaned:
@@ -243,12 +243,14 @@ class Work:
         while self._open_operations() and time.monotonic() < until:
             time.sleep(OBJECTS_LOOK_SECONDS)
         if self._open_operations():
+            # Each may still recreate its object.
             return cleaned._replace(left=self._open_operations())
         later = remove(ioctx, names, until + SECOND_PASS_SECONDS)
         return Cleaned(cleaned.removed + later.removed, later.left)
 
     def _remove_images(self, ioctx: Any, until: float) -> Cleaned:
         """Remove the images of the run, unless operations on one are still open."""
+        # A call that was cancelled may still be creating the image.
         wait([self._librados_call], max(0.0, until - time.monotonic()))
         if self._open_operations() or not self._librados_call.done():
             # To close the image would wait for these.
@@ -285,6 +287,7 @@ class Work:
     def _create_image(self, connection: Connection, steps: Sequence[JobStep]) -> Image:
         """Create and open the image that the steps measure."""
         name = self._request.prefix + 'image'
+        # NAMESPACE, or the default namespace of a pool that is removed with the image.
         ioctx = connection.ioctx if self._request.removes_images else connection.open_pool()
 
         def create() -> Image:
@@ -328,7 +331,8 @@ class Work:
         have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
-        # Not earlier: if no step had followed, _clean would have counted their open operations.
+        # Of the previous step: kept until now, because _clean counts their open operations if no
+        # step follows.
         for streams in self._latest_streams:
             streams.free()
         timing = _timing(step)
