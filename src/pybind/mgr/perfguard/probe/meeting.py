@@ -109,7 +109,8 @@ def judge(go: Go, entries: Mapping[str, HostEntry], silence: Mapping[str, float]
     """The first host's decision. `silence`: seconds since each has written something new;
     `waited`: seconds since the meeting began."""
     if go.end or go.step >= plan.steps:
-        return go
+        return go  # the probe has ended
+    # In order, so that FIRST takes part in any case.
     alive = [name for name in sorted(entries)
              if silence[name] <= SILENT_SECONDS and not entries[name].end]
     hosts = go.hosts or tuple(alive[:plan.hosts])
@@ -167,8 +168,8 @@ class Meeting:
     # ---- Joining
 
     def join(self, now: float) -> bool:
-        """Join the meeting; to be called until it returns True. If its first host has died, the
-        meeting is removed and begins anew, also one of other jobs. Raises CannotJoin."""
+        """Join the meeting; to be called until it returns True. If its first host has died, it is
+        removed, even if it has other jobs, and the next call begins another. Raises CannotJoin."""
         if not self._content:
             return self._enter(now)
         xattrs = self._board.read()
@@ -207,12 +208,12 @@ class Meeting:
             return True
         xattrs = self._board.read()
         if xattrs is None or PLAN not in xattrs:
-            return False
+            return False  # it was removed meanwhile
         first_run, plan = _plan_of(xattrs)
         self._refusal = _refusal(plan, self._plan)
         self._name, self._content, self._joined_at = '%x' % self._run, '%d' % first_run, now
         self._take_entries(xattrs, now)
-        if FIRST not in self._entries:
+        if FIRST not in self._entries:  # its entry is unreadable
             raise CannotJoin(OTHER_JOBS)
         if not self._refusal:
             self._write(now)
@@ -286,7 +287,7 @@ class Meeting:
         """Leave the meeting; to be called until it returns True. The first host removes the object
         when the others have read that the probe has ended. `why`: '' after its regular end."""
         if not self._content or self._refusal:
-            return True
+            return True  # this host has no entry
         if not self.leads:
             if why:
                 # After the regular end, the first host still reads these results.
@@ -311,7 +312,8 @@ class Meeting:
         self._content = ''
 
     def _remove_all(self, now: float) -> None:
-        """Also in the time before the first measurement, hosts have written objects."""
+        """Remove the meeting with all results, and note the runs of hosts that have died: they may
+        have written objects, even before the first measurement."""
         for name, entry in self._entries.items():
             if name != self._name and not entry.end and self._silence(name, now) > SILENT_SECONDS:
                 dead_run = int(self._content) if name == FIRST else int(name, 16)
@@ -393,6 +395,7 @@ def merged_results(by_host: Sequence[Sequence[StepResult]]) -> Tuple[StepResult,
 
 
 def _merged_step(steps: Sequence[StepResult]) -> StepResult:
+    """One measurement, from the result of each host."""
     return StepResult(
         tuple(_merged_stream(streams) for streams in zip(*(step.streams for step in steps))),
         sum(step.cpu_user for step in steps), sum(step.cpu_system for step in steps),
@@ -402,6 +405,7 @@ def _merged_step(steps: Sequence[StepResult]) -> StepResult:
 
 
 def _merged_stream(streams: Sequence[StreamResult]) -> StreamResult:
+    """The streams of the same number of all hosts, as one."""
     return StreamResult(
         streams[0].name, merged([stream.read for stream in streams]),
         merged([stream.write for stream in streams]), sum(stream.errors for stream in streams),
@@ -420,6 +424,7 @@ def merged(parts: Sequence[Direction]) -> Direction:
             counts[bucket] += number
     latencies = [(part.ios, part.latency) for part in parts if part.latency is not None]
     total_ns = sum(ios * latency.mean for ios, latency in latencies)
+    # The sum of squares of all latencies: `stddev` is that of a sample, with ios - 1.
     squares = sum(latency.stddev ** 2 * (ios - 1) + ios * latency.mean ** 2
                   for ios, latency in latencies)
     return Direction(

@@ -173,7 +173,8 @@ class CheckedRun:
         BadJob if a chosen OSD leads too few of them. None: no check is needed."""
         if self.pool is None or not self.target.osds or self.refusals:
             return None
-        return partial(self.naming, 0, self.pool, view)
+        # Any run will do: whether there are enough PGs does not depend on it.
+        return partial(self.naming, run=0, pool=self.pool, view=view)
 
     def naming(self, run: int, pool: Pool, view: View) -> Naming:
         """What names the objects of the run. Raises BadJob."""
@@ -203,7 +204,7 @@ def _measuring(order: RunOrder) -> Tuple[str, Tuple[Job, ...], int]:
     return profile, jobs, repeat
 
 
-def _check_ways(order: RunOrder) -> None:
+def _check_switches(order: RunOrder) -> None:
     """Raise Refused if the switches of the order contradict each other."""
     if order.by_host and not order.scale:
         raise Refused(errno.EINVAL, '--by_host applies only to --scale')
@@ -222,7 +223,7 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
     `moving`: a campaign moves data.
     """
     profile, jobs, repeat = _measuring(order)
-    _check_ways(order)
+    _check_switches(order)
     pool = _pool(order, view)
     target = _target(order, observation, pool)
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
@@ -251,7 +252,7 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
-    """The pool that an order names; None: the probe makes its own. Raises Refused."""
+    """The pool that an order names; None: the probe makes its own. Raises Refused or BadJob."""
     if order.store and (order.pool is not None or order.replicas is not None):
         raise Refused(errno.EINVAL, '--store measures OSDs: --pool and --replicas do not apply')
     if order.pool is None:
@@ -262,7 +263,7 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     pool = pool_named(view, order.pool)
     if pool is None:
         raise Refused(errno.ENOENT, 'pool %r does not exist' % order.pool)
-    quoted(pool.name)
+    quoted(pool.name)  # BadJob if capabilities cannot name this pool
     if pool.cached:
         # Its operations go to the tier, to which the user of the probe has no access.
         raise Refused(errno.EINVAL, 'pool %s is behind a cache tier: a probe of it would measure '
@@ -285,7 +286,7 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
     if order.kind in ('osd', 'store', 'interference', 'scale'):
         candidates = {
             osd.id: Candidate(observation.crush.host_of(osd.id) or '',
-                              observation.crush.class_of(osd.id), osd.up, osd.reweight > 0.0)
+                              observation.crush.class_of(osd.id), osd.up, into=osd.reweight > 0.0)
             for osd in observation.osdmap.osds.values() if osd.exists}
         osds = selected_osds(candidates, order.osd or '', order.host or '',
                              order.device_class or '')
@@ -297,9 +298,9 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
 
 def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optional[int]:
     """The CRUSH rule that the mons give a new replicated pool; None: not known."""
-    rules = observation.crush.rules_for(False, replicas)
+    rules = observation.crush.rules_for(erasure=False, size=replicas)
     default = cluster.default_crush_rule()
-    if default < 0:
+    if default < 0:  # not configured: the mons take the first one
         return min(rules, default=None)
     return default if default in rules else None
 
@@ -327,6 +328,7 @@ def _blocked(order: RunOrder, observation: Observation, moving: bool, pool: Opti
     texts += reasons(observation, order.during_campaign)
     if not ignores_clients(observation.signals):
         texts += over_limit(observation.clients, loaded, observation.slow_osds)
+    # Writes to a part of an object, which not all erasure-coded pools allow.
     writing_in_place = any(job.writes and job.bs < job.object_bytes for job in jobs)
     return texts + blocked_io(observation.osdmap, pool, writing_in_place)
 
@@ -334,8 +336,8 @@ def _blocked(order: RunOrder, observation: Observation, moving: bool, pool: Opti
 def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:
     """The limits of space and time that the budget exceeds."""
     space = cluster.pool_space(pool.id) if pool is not None else None
-    # With all replicas. For a pool that is new, the mgr reports that no space is free.
-    free = space.free_bytes * _copies(Target('pool'), pool) \
+    # Raw bytes, as in the budget: that of a pool is before replication, and 0 while it is new.
+    raw_free = space.free_bytes * _copies(Target('pool'), pool) \
         if space is not None and space.free_bytes else cluster.free_bytes()
     quota_bytes = quota_objects = None
     if pool is not None and space is not None:
@@ -343,20 +345,21 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
             quota_bytes = pool.quota_bytes - space.stored_bytes
         if pool.quota_objects:
             quota_objects = pool.quota_objects - space.objects
-    return budgets.refusals(spent, int(free), options.probe_max_bytes,
+    return budgets.refusals(spent, int(raw_free), options.probe_max_bytes,
                             options.probe_max_seconds, quota_bytes, quota_objects)
 
 
 def _crowded(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
              osds: Sequence[int], spent: Budget) -> List[str]:
-    """OSDs that the probe would fill: the free space of a pool is that of all its OSDs together."""
+    """The OSDs that the probe would fill to the nearfull ratio, as texts: the free space of a pool
+    does not show whether single OSDs have too little."""
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
     return budgets.nearfull_osds(shares, cluster.osd_space(), observation.osdmap.nearfull_ratio)
 
 
 def reasons(observation: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
-    """Why no probe may run now, or continue, with the stop conditions of a campaign. The other
-    parameters are those of `stop_reasons`."""
+    """Why no probe may begin or continue: the stop conditions of a campaign, and more.
+    `moving_allowed`: data may move; `own_pool`: the pool of the run, whose PGs may move anyway."""
     stops = [stop.reason.text for stop in stop_conditions(observation.signals)]
     return stops + stop_reasons(observation.signals, moving_allowed, own_pool)
 

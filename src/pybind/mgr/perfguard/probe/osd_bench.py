@@ -59,22 +59,23 @@ USUAL_BENCH_SECONDS = 10.0
 def store_budget(osds: int, repeat: int) -> Budget:
     """The budget of a bench of this number of OSDs; each removes what it wrote."""
     runs = osds * repeat
-    return Budget(USUAL_BENCH_SECONDS * len(BENCHES) * runs,
-                  runs * sum(bench.prefill_bytes for bench in BENCHES),
-                  max(bench.stored_bytes for bench in BENCHES),
-                  runs * sum(bench.total_bytes for bench in BENCHES), 0)
+    return Budget(seconds=USUAL_BENCH_SECONDS * len(BENCHES) * runs,
+                  prefill_bytes=runs * sum(bench.prefill_bytes for bench in BENCHES),
+                  stored_bytes=max(bench.stored_bytes for bench in BENCHES),
+                  transfer_bytes=runs * sum(bench.total_bytes for bench in BENCHES), objects=0)
 
 
 def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
     """OSD -> the newest run that measured its store, and the 4 KiB writes per second; `records`:
     oldest first."""
-    best: Dict[int, Tuple[int, float]] = {}
+    last: Dict[int, Tuple[int, float]] = {}
     for record in records:
         if record.target.kind == 'store' and record.ended_well:
             for key, repetitions in measured(record.done).items():
+                # The first bench, of 4 KiB.
                 if key.osd is not None and (key.job.rw, key.job.bs) == (RANDWRITE, BENCHES[0][1]):
-                    best[key.osd] = record.id, median(repetition.iops for repetition in repetitions)
-    return best
+                    last[key.osd] = record.id, median(repetition.iops for repetition in repetitions)
+    return last
 
 
 class StoreRun:
@@ -124,11 +125,12 @@ class StoreRun:
     def close(self) -> None:
         """Nothing to undo."""
 
-    def _take(self, answers: Mapping[int, Any], now: float) -> None:
-        """Take in the answer to the present bench, or fail if there is none in time."""
+    def _take(self, answers: Mapping[int, Any], seconds: float) -> None:
+        """Take in the answer to the present bench, or fail if there is none in time.
+        `seconds`: since the run began."""
         number, osd, bench = self._todo[0]
         if osd not in answers and osd in self._cluster.asked(BENCH) \
-                and now - self._asked_at < BENCH_SECONDS:
+                and seconds - self._asked_at < BENCH_SECONDS:
             return
         self._waiting = False
         if osd not in answers:
@@ -141,18 +143,19 @@ class StoreRun:
             log.warning('osd.%d: cannot read the answer to "bench": %r', osd, error)
             self.end(FAILED, 'osd.%d did not answer the command "bench" with a measurement' % osd)
 
-    def _next(self, now: float) -> None:
-        """Start the next bench, once no earlier one runs on its OSD."""
+    def _next(self, seconds: float) -> None:
+        """Start the next bench, once no earlier one runs on its OSD. `seconds`: since the run
+        began."""
         if not self._todo:
             self.finished = True
             return
         _, osd, bench = self._todo[0]
         if osd in self._cluster.asked(BENCH):
             # From an earlier run: its answer would be mistaken for that of this one.
-            if now - self._asked_at > STILL_SECONDS:
+            if seconds - self._asked_at > STILL_SECONDS:
                 self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
-        self._asked_at, self._waiting = now, True
+        self._asked_at, self._waiting = seconds, True
         self._cluster.ask(BENCH, [osd], {
             'prefix': 'bench', 'count': bench.total_bytes, 'size': bench.block_bytes,
             **({'object_size': bench.object_bytes, 'object_num': bench.objects}
@@ -193,7 +196,7 @@ def _measured(osd: int, bench: Bench, answer: Mapping[str, Any],
     if not 0 < runtime_ns < 1 << 63:
         raise ValueError('%d ns' % runtime_ns)
     total, block = bench.total_bytes, bench.block_bytes
-    # Without a runtime, so that the job does not depend on how long it took.
+    # At iodepth 1, without a runtime, so that the job does not depend on how long it took.
     job = Job('bench-%d' % block, RANDWRITE, block, 1, bench.prefill_bytes, bench.objects, 0.0) \
         if bench.objects else Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, runtime_ns)

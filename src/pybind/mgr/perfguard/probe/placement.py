@@ -61,15 +61,14 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
     `led`: OSD -> its PGs, as numbers. PREFIX0, PREFIX1, ... are tried one by one, for all OSDs in
     one pass. The names are spread evenly over the PGs of an OSD. BadJob if there are too few PGs.
     """
-    # Of each PG.
-    limits = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
+    max_per_pg = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
     leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
     chosen: Dict[int, List[str]] = {osd: [] for osd in led}
     names_by_pg: 'Counter[int]' = Counter()
     missing = count * len(chosen)
     for number, pg in enumerate(pgs_of(prefix, pg_num)):
         osd = leader.get(pg)
-        if osd is not None and len(chosen[osd]) < count and names_by_pg[pg] < limits[osd]:
+        if osd is not None and len(chosen[osd]) < count and names_by_pg[pg] < max_per_pg[osd]:
             names_by_pg[pg] += 1
             chosen[osd].append(prefix + str(number))
             missing -= 1
@@ -233,7 +232,7 @@ def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
 
 def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
               primaries: Optional[Mapping[str, int]], pool_id: int, pg_num: int) -> Naming:
-    """What names the objects of a run. `primaries`: PG -> its primary; required if the target is
+    """How the objects of a run are named. `primaries`: PG -> its primary; required if the target is
     OSDs. None: objects may have any primary, and `pool_id` and `pg_num` do not matter.
 
     BadJob if an OSD is the primary of no PG, or of too few to find names for it.
@@ -244,6 +243,7 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
     led = led_by(pool_id, pg_num, primaries, target.osds)
     for osd, pgs in led.items():
         for count in objects_by_size.values():
+            # Of pg_num names that are tried, about len(pgs) are on this OSD.
             if TRIES_MARGIN * count * pg_num > MAX_TRIES * len(pgs):
                 raise BadJob(too_few(osd, len(pgs), count, pg_num))
     return Naming(run_id, tuple(objects_by_size.items()), pool_id, pg_num,

@@ -137,8 +137,8 @@ LIST_POOLS = {'prefix': 'osd pool ls', 'detail': 'detail', 'format': 'json'}
 
 
 def user_command(resources: RunResources) -> Command:
-    """The user can access only objects in the probes' namespace of this pool; for an image, whose
-    objects librbd names and changes by methods, all of a pool that holds nothing else."""
+    """The user can access only objects in the probes' namespace of the pool. For an image it can
+    access the whole pool, which is the run's own, and call methods: librbd names the objects."""
     pool = quoted(resources.pool)
     scope = 'rwx pool=%s' % pool if resources.image and resources.own else (
         'rw pool=%s namespace=%s' % (pool, NAMESPACE))
@@ -177,18 +177,18 @@ def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
 
 def probe_rows(resources: RunResources, since: float) -> List[Row]:
     """The borrowed settings of the probe that runs or cleans up."""
-    owned = partial(Row, Owner.PROBE)
-    rows = [owned('%s of the mons' % option, before, ALLOWED, since,
-                  shell(config_command('mon', option, before)), option)
+    owned = partial(Row, Owner.PROBE, since=since)
+    rows = [owned('%s of the mons' % option, found=before, put=ALLOWED, name=option,
+                  restore=shell(config_command('mon', option, before)))
             for option, before in resources.allowed.items()]
-    rows += [owned('flag %s' % flag, 'unset', 'set', since, shell(flag_command(flag, False)), flag)
-             for flag in resources.flags]
+    rows += [owned('flag %s' % flag, found='unset', put='set', name=flag,
+                   restore=shell(flag_command(flag, on=False))) for flag in resources.flags]
     if resources.user:
-        rows.append(owned('user ' + resources.entity, None, 'exists', since,
-                          shell(remove_user_command(resources))))
+        rows.append(owned('user ' + resources.entity, found=None, put='exists',
+                          restore=shell(remove_user_command(resources))))
         if resources.own:
-            rows.append(owned('pool ' + resources.pool, None, 'exists', since,
-                              shell(remove_pool_command(resources))))
+            rows.append(owned('pool ' + resources.pool, found=None, put='exists',
+                              restore=shell(remove_pool_command(resources))))
     return rows
 
 
@@ -257,11 +257,12 @@ class ResourceManager:
     def _make_pool(self, replicas: int, pg_num: int) -> None:
         """Create the pool of the probe. Raises CannotMake."""
         for command in pool_commands(self.resources, replicas, pg_num):
+            # Only the command that sets one replica has this argument.
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._sent(command)[0]
             if 'already exists' in reply.error and not self._is_marked():
-                # It was created by another client just now; the mons report success.
+                # Another client has just created it; the mons report success nevertheless.
                 self.journal(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'], reply.error))
@@ -305,7 +306,7 @@ class ResourceManager:
         self._flags_ordered_before = self._cluster.ordered_flags()
         if not self.journal(flags=flags):
             raise CannotMake(NOT_KEPT)
-        if not self._done(*(flag_command(flag, True) for flag in flags)):
+        if not self._done(*(flag_command(flag, on=True) for flag in flags)):
             raise CannotMake(self.problem)
 
     # ---- Removing and restoring
@@ -327,7 +328,7 @@ class ResourceManager:
             self.journal(flags=tuple(flag for flag in self.resources.flags
                                      if flag not in wanted_by_others))
         is_final = self._removal_is_final()
-        if not self._done(*(flag_command(flag, False) for flag in self.resources.flags)) \
+        if not self._done(*(flag_command(flag, on=False) for flag in self.resources.flags)) \
                 or not self._confirm(is_final):
             return False
         self._flags_shown.clear()
@@ -431,7 +432,7 @@ class ResourceManager:
             self.report_problem('config dump: no answer')
             return False
         for option, before in self.resources.allowed.items():
-            # seen: a value that may still arrive makes `is_final` False.
+            # seen=True: `is_final`, not give_back(), covers a value that may still arrive.
             must_send = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
             if must_send and not self._done(config_command('mon', option, before)):
                 return False

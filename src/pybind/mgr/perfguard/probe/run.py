@@ -123,7 +123,7 @@ class ProbeRun:
             if not self._cancel_sent:
                 self._child.send({'cancel': message})
             self._cancel_sent = True
-        elif self.resources.stage != RUNNING:
+        elif self.resources.stage != RUNNING:  # else the next turn sees that no worker is left
             self._begin_cleaning()
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
@@ -134,7 +134,7 @@ class ProbeRun:
         self._interval = interval
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
-        if self.resources.stage != CLEANING:
+        if self.resources.stage != CLEANING:  # where the run itself unsets them
             self._manager.follow_flags(view)
         for text in disturbances(signals):
             self.disturbed_by[text] = None
@@ -283,7 +283,8 @@ class ProbeRun:
         return pool if is_clean else None
 
     def _measure(self, now: float, checked: CheckedRun, pool_id: int, naming: Naming) -> None:
-        """Start the worker, once the journal says what the next mgr would have to remove."""
+        """Start the worker, once the journal says what the next mgr would have to remove. `now`:
+        seconds since the run began; the journal and the record have dates (`_now`)."""
         self.steps = checked.steps()
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
@@ -604,6 +605,7 @@ class OpCounters:
         before, after = self._counters[BEFORE], self._counters[AFTER]
         counts = []
         for osd in sorted(set(before) & set(after)):
+            # Of all fields but the first, the OSD.
             differences = [now - then for now, then in zip(after[osd][1:], before[osd][1:])]
             if min(differences) >= 0:  # else the OSD was restarted
                 counts.append(Counted(osd, *differences))
