@@ -204,6 +204,7 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
     """The differences of two runs as texts; empty: they are comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
     both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
+    # An option that is missing is not set if the options were read; otherwise it is unknown.
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both_read and key.startswith(OPTION)]
     texts = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
@@ -293,8 +294,8 @@ def _imported(document: Mapping[str, Any]) -> RunRecord:
 
 
 def _of_fio(document: Mapping[str, Any]) -> RunRecord:
-    """The record of a run of fio itself, from its JSON. Raises ValueError or BadJob if its jobs are
-    not such as probes have."""
+    """The record of a run of fio itself, from its JSON. Raises ValueError or BadJob if a probe
+    cannot have its jobs."""
     # By name of the job: an entry for each of its processes, and its options as in a job file.
     entries: Dict[str, List[Mapping[str, Any]]] = {}
     lines: Dict[str, List[str]] = {}
@@ -317,6 +318,7 @@ def _of_fio(document: Mapping[str, Any]) -> RunRecord:
     ended = _time(_whole(str(document['timestamp_ms'])) / 1000.0)
     began = _time(ended - sum(_time(entries[job.name][0].get('elapsed', 0)) for job in jobs))
     failed = [name for name in entries if any(entry.get('error') for entry in entries[name])]
+    # The steps do not depend on the pool. step_result() checks the numbers.
     return RunRecord(
         0, FAILED if failed else DONE, '', Target('pool', pools.pop()), began,
         began, ended, IMPORTED, plan_steps(jobs, Target('cluster'), 1),
@@ -420,7 +422,7 @@ class Archive:
 
     def put(self, record: RunRecord) -> None:
         """Store a record; it replaces the one with the same id."""
-        # The document of the last id may be lost, as that of a run that another mgr has begun.
+        # IDS may have been lost, and the run may be that of another mgr, with a higher id.
         self._last_id = max(self._last_id, record.id)
         self._store.put('%s%d' % (DOCUMENTS, record.id), encode(slimmed(record)))
 

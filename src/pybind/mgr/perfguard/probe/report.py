@@ -41,6 +41,7 @@ class Results(Generic[Result]):
         """The cached result, unless one of the records, or what else it depends on (`basis`), has
         changed since: then it is computed, and the oldest one is forgotten."""
         ids = tuple(record.id for record in records)
+        # (records, basis, result); a record that has changed is another object.
         cached = self._cached.get(ids)
         if cached is None or cached[1] != basis or any(
                 old is not new for old, new in zip(cached[0], records)):
@@ -73,6 +74,7 @@ class Caches:
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
+    """How a run compares with its device class: the most notable verdict of its jobs."""
     verdicts = {expectation.verdict for expectation in expect(record, device_class, layout)}
     for verdict in ('below', 'above', 'as expected'):
         if verdict in verdicts:
@@ -97,7 +99,7 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
 
 
 def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
-    """Of whole operations in one direction, on a pool of the operator."""
+    """The curves of the whole pool, not of single OSDs, for only reads or only writes."""
     pgs = record.setting.get(POOL_PGS, '')
     return tuple(ProbedCurve(record.id, record.ended, curve, record.beside,
                              int(pgs) if pgs.isdecimal() else 0, record.osds)
@@ -194,12 +196,12 @@ class Probed:
         return [*texts, *self._not_compared(record)]
 
     def _not_compared(self, record: RunRecord) -> List[str]:
-        """Why a run says nothing about its baseline: after an upgrade, another result may be that
-        of the release and not of the cluster."""
-        base = self.baselines.of(record) if record.ended_well else None
-        baseline = next((known for known in self.records if known.id == base), None)
+        """Why a run was not compared with its baseline: after an upgrade, another result may be
+        that of the release and not of the cluster."""
+        baseline_id = self.baselines.of(record) if record.ended_well else None
+        baseline = next((known for known in self.records if known.id == baseline_id), None)
         if baseline is None or baseline.id >= record.id:
-            return []
+            return []  # only later runs are compared with it
         conditions = '; '.join(differences(baseline, record))
         return ['not compared with baseline %d: %s. "probe baseline %d" makes this probe the '
                 'baseline' % (baseline.id, conditions, record.id)] if conditions else []
@@ -251,7 +253,7 @@ class Probed:
     # ---- What pools use of what they serve
 
     def _curves(self, *kinds: str) -> Iterator[Tuple[RunRecord, Tuple[ProbedCurve, ...]]]:
-        """Of such targets, oldest first."""
+        """The completed runs on targets of these kinds, oldest first, each with its curves."""
         for record in self.records:
             if record.ended_well and record.target.kind in kinds:
                 yield record, self.caches.curves.of((record,), None, partial(_pool_curves, record))
@@ -261,13 +263,13 @@ class Probed:
         depth; None: it is not lower."""
         for record, probed in reversed(list(self._curves('pool', 'cluster'))):
             for row in probed:
-                paused = slower_alone(row.curve.points)
-                if paused is not None:
-                    alone, other = paused
+                alone_and_fastest = slower_alone(row.curve.points)
+                if alone_and_fastest is not None:
+                    alone, other = alone_and_fastest
                     return (record.id, alone.latency_ns.median / 1e6,
                             other.latency_ns.median / 1e6, other.depth)
             if probed:
-                break
+                break  # older curves do not count
         return None
 
     def headrooms(self, uses: Sequence[PoolUse], now: float) -> List[Headroom]:
@@ -302,13 +304,13 @@ class Probed:
 
     def _expected_row(self, pool: str, expected: Expected) -> Json:
         """What is expected of a job on a pool, and what was last measured."""
-        last = last_measured(self.records, pool, expected)
+        probe, measured = last_measured(self.records, pool, expected) or (None, None)
         job, bounds = expected.key.job, expected.range
         return {'direction': expected.key.direction, 'bs': job.bs, 'iodepth': job.iodepth,
                 'unit': 'bytes_per_second' if expected.linear else 'iops',
                 'low': bounds.low, 'high': bounds.high,
-                'probe': last[0] if last else None, 'measured': last[1] if last else None,
-                'verdict': judged(last[1], bounds) if last else None}
+                'probe': probe, 'measured': measured,
+                'verdict': None if measured is None else judged(measured, bounds)}
 
 
 def _curve_json(curve: Curve) -> Json:

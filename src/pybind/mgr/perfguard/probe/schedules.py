@@ -61,6 +61,7 @@ def schedule_of(name: str, run: RunOrder, times: Mapping[str, str]) -> Schedule:
     if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
         raise BadJob('invalid schedule name %r: use letters, digits, ".", "_" and "-"' % name)
     times = {**SCHEDULE_DEFAULTS, **times}
+    # An end_weekday of 7 is Sunday, as 0 is.
     when = window(times['begin_time'], times['end_time'],
                   number_between('begin_weekday', times['begin_weekday'], 0, 6),
                   number_between('end_weekday', times['end_weekday'], 0, 7) % 7)
@@ -78,15 +79,15 @@ def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: f
 
     `clock_set`: by how many seconds the wall clock was set, as Observation.clock_set.
     """
-    names: List[Tuple[float, str]] = []
+    last_and_name: List[Tuple[float, str]] = []
     for schedule in schedules:
         last = last_started.get(schedule.name)
         # Negative days, since the clock of another mgr was ahead, do not delay it.
         if is_open(schedule.window, now + clock_set) and (
                 last is None or _days_between(schedule.window, last + clock_set, now + clock_set)
                 not in range(schedule.every_days)):
-            names.append((last or 0.0, schedule.name))
-    return tuple(name for _, name in sorted(names))
+            last_and_name.append((last or 0.0, schedule.name))
+    return tuple(name for _, name in sorted(last_and_name))
 
 
 def _days_between(when: Window, last: float, now: float) -> int:
@@ -317,8 +318,8 @@ class StoredSettings:
 
     def compare(self, record: RunRecord, history: RunHistory) -> None:
         """Compare a run with its baseline, if the record of the baseline is loaded."""
-        base = self.now.baselines.of(record)
-        baseline = None if base is None else history.get(base)
+        baseline_id = self.now.baselines.of(record)
+        baseline = None if baseline_id is None else history.get(baseline_id)
         if baseline is None:
             return
         conditions = differences(baseline, record)
@@ -336,26 +337,27 @@ class StoredSettings:
     def compare_next(self, history: RunHistory) -> None:
         """Take the result of a comparison, and begin the next one."""
         if self._comparing is not None and self._comparing[2].done:
-            base, run, job = self._comparing
+            baseline_id, run, job = self._comparing
             self._comparing = None
             try:
-                self._take_comparison(base, run, job.result(), history)
+                self._take_comparison(baseline_id, run, job.result(), history)
             except Exception:
-                log.exception('cannot compare probe %d with probe %d', run, base)
+                log.exception('cannot compare probe %d with probe %d', run, baseline_id)
         if self._comparing is None and self._to_compare:
             baseline, record = self._to_compare[0]
             job_or_none = self._tools.submit(partial(regression, baseline, record))
-            if job_or_none is not None:
+            if job_or_none is not None:  # else too many jobs wait: try again in the next turn
                 self._to_compare.popleft()
                 self._comparing = baseline.id, record.id, job_or_none
 
-    def _take_comparison(self, base: int, run: int, slower: Optional[Regression],
+    def _take_comparison(self, baseline_id: int, run: int, slower: Optional[Regression],
                          history: RunHistory) -> None:
         """Keep what a comparison showed, unless the baseline or the run was removed meanwhile."""
-        if base not in self.now.baselines.ids or history.get(run) is None:
+        if baseline_id not in self.now.baselines.ids or history.get(run) is None:
             return
-        others = tuple(row for row in self.now.regressions if row.baseline != base)
+        # Each baseline has one regression, that of the run compared last.
+        others = tuple(row for row in self.now.regressions if row.baseline != baseline_id)
         if slower is not None:
             self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (run, base), slower.lines[0]))
+                             % (run, baseline_id), slower.lines[0]))
         self._set(regressions=others if slower is None else (*others, slower))

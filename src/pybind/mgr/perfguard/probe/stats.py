@@ -127,6 +127,8 @@ def resamples(value: float, seconds: Sequence[Second],
         return [value]
     length = math.ceil(count ** (1 / 3))
     blocks = _blocks(seconds, length)
+    # Each second is in equally many blocks. Resamples vary around the value of all of them, which
+    # may differ from `value`, and are moved there.
     middle = value_of(*_sum(blocks))
     blocks_per_sample = math.ceil(count / length)
     return [value] + [value - middle + value_of(*_sum(rng.choices(blocks, k=blocks_per_sample)))
@@ -181,14 +183,14 @@ def _double_ranks(values: Sequence[float]) -> List[int]:
 
 
 def _ways(ranks: Sequence[int], chosen: int) -> List[int]:
-    """How many choices of so many ranks have each sum."""
-    top = sum(ranks)
-    ways = [[0] * (top + 1) for _ in range(chosen + 1)]
+    """Sum of ranks -> how many choices of `chosen` ranks have it."""
+    # Number of ranks chosen -> sum -> number of choices, of the ranks up to the present one.
+    ways = [[0] * (sum(ranks) + 1) for _ in range(chosen + 1)]
     ways[0][0] = 1
-    for reach, rank in zip(accumulate(ranks), ranks):
+    for max_sum, rank in zip(accumulate(ranks), ranks):
         for count in range(chosen, 0, -1):
             without_rank, with_rank = ways[count - 1], ways[count]
-            for rank_sum in range(rank, reach + 1):
+            for rank_sum in range(rank, max_sum + 1):
                 with_rank[rank_sum] += without_rank[rank_sum - rank]
     return ways[chosen]
 

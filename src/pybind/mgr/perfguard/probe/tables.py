@@ -58,33 +58,32 @@ def _has_direction(job: Json, name: str) -> bool:
 
 
 def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
-    parts, osds = any(row.part for row in rows), any(row.osd is not None for row in rows)
-    columns = ['job', *(['of'] if osds else []), *(['part'] if parts else []), '', 'IOPS',
+    by_part, by_osd = any(row.part for row in rows), any(row.osd is not None for row in rows)
+    columns = ['job', *(['of'] if by_osd else []), *(['part'] if by_part else []), '', 'IOPS',
                'MB/s', 'spread', 'mean', *(title for title, _ in _PERCENTILES), 'max', 'errors']
-    lines = [[row.job, *(['osd.%s' % row.osd] if osds else []), *([row.part] if parts else []),
+    lines = [[row.job, *(['osd.%s' % row.osd] if by_osd else []), *([row.part] if by_part else []),
               row.direction, *_numbers(row.direction, streams)] for row, streams in rows.items()]
     return table(columns, lines, left=[name for name in _LEFT if name in columns])
 
 
-def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
+def _numbers(direction: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
     """The numbers of all streams together; percentiles are those of the stream with the highest."""
-    sides = [direction for _, direction in streams]
-    ios = sum(side['total_ios'] for side in sides)
-    mean = sum(side['total_ios'] * side['lat_ns']['mean'] for side in sides) / ios if ios else 0.0
-    percentiles = [max(side['clat_ns'].get('percentile', {}).get(key, 0) for side in sides)
+    stats = [stat for _, stat in streams]
+    ios = sum(stat['total_ios'] for stat in stats)
+    mean = sum(stat['total_ios'] * stat['lat_ns']['mean'] for stat in stats) / ios if ios else 0.0
+    percentiles = [max(stat['clat_ns'].get('percentile', {}).get(key, 0) for stat in stats)
                    for _, key in _PERCENTILES]
-    iops = sum(side['iops'] for side in sides)
-    return [_rate(iops),
-            '%.1f' % (sum(side['bw_bytes'] for side in sides) / 1e6), _spread(name, streams),
+    return [_rate(sum(stat['iops'] for stat in stats)),
+            '%.1f' % (sum(stat['bw_bytes'] for stat in stats) / 1e6), _spread(direction, streams),
             *(_ms(value) for value in (mean, *percentiles,
-                                       max(side['lat_ns']['max'] for side in sides))),
+                                       max(stat['lat_ns']['max'] for stat in stats))),
             str(sum(job['errors'] for job, _ in streams))]
 
 
-def _spread(name: str, streams: Sequence[Tuple[Json, Json]]) -> str:
+def _spread(direction: str, streams: Sequence[Tuple[Json, Json]]) -> str:
     """Difference of the highest and the lowest repetition, in per cent of the lowest."""
     by_repetition = zip(*(job['repetitions'] for job, _ in streams))
-    iops = [sum(stream[name]['iops'] for stream in repetition if stream[name])
+    iops = [sum(stream[direction]['iops'] for stream in repetition if stream[direction])
             for repetition in by_repetition]
     return '%.0f %%' % (100 * (max(iops) / min(iops) - 1)) if len(iops) > 1 and min(iops) else '-'
 
@@ -163,6 +162,7 @@ def details(data: Json) -> str:
 
 def _ranks(data: Json) -> str:
     """The OSDs of a probe as a table, the slowest first."""
+    # An OSD without a ratio is sorted as one that is as fast as its peers.
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], row['job'],
              row['direction'], '%.0f' % row['iops'],
              '%.3f' % (row['latency_ns'] / 1e6) if row['latency_ns'] else '-',
@@ -187,6 +187,7 @@ def _curve(curve: Json) -> str:
     rows = [(point['depth'], *_measure(point['iops'], _rate), *_measure(point['latency_ns'], _ms),
              _ms(point['p99_ns']['median']), marks.get(point['depth'], ''))
             for point in curve['points']]
+    # With a space, since PrettyTable refuses two columns of one name.
     columns = ('depth', 'IOPS', 'low', 'high', 'mean ms', 'low ', 'high ', 'p99 ms', 'remarks')
     lines = [curve['label'], '', table(columns, rows, left=('remarks',)), '']
     knee = next(point for point in curve['points'] if point['depth'] == curve['knee_depth'])
