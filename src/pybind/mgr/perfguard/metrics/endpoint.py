@@ -125,7 +125,7 @@ class Server(socketserver.ThreadingTCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         open_requests = list(self._deadlines)
         if len(open_requests) >= CONNECTIONS:
-            self._end(open_requests[0])
+            self._end(open_requests[0])  # the oldest one
         self._deadlines[request] = self._clock() + TOTAL_SECONDS
         super().process_request(request, client_address)
 

@@ -170,6 +170,7 @@ def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -
 
 def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str = '',
            ops: Sequence[str] = OPERATIONS) -> List[Sample]:
+    """The fields of a row named after an operation and `suffix`, in ms, as samples in seconds."""
     return [(joined(who, OP_LABELS[op]), seconds(getattr(row, op + suffix, None))) for op in ops]
 
 
@@ -194,7 +195,7 @@ def capacity_samples(published: Published, probed: Probed) -> SamplesByMetric:
     measured under the present conditions."""
     uses = published.watched.uses
     rows = [(labels(pool_id=use.id, name=use.pool), row)
-            for use, row in zip(uses, probed.headrooms(uses, published.turned)) if row.certain]
+            for use, row in zip(uses, probed.headrooms(uses, now=published.turned)) if row.certain]
     return {'pool_capacity_used_ratio': [
                 (who, None if row.used is None else round(row.used.median, 4))
                 for who, row in rows],
@@ -366,7 +367,8 @@ class MetricsPage:
         return cached[2]
 
     def _text(self, published: Published, probed: Probed) -> bytes:
-        """The page as Prometheus reads it."""
+        """The page as Prometheus reads it. Before the first turn (`turned` is 0.0), no campaign is
+        known."""
         samples: Dict[str, Iterable[Sample]] = dict(self._module_samples(published))
         for part in (campaign_samples(published.rebalanced) if published.turned else {},
                      mitigation_samples(published.mitigated.listing),

@@ -91,6 +91,7 @@ def campaign_causes(campaign: Campaign, reasons: Sequence[Reason]) -> List[Cause
     if not campaign.id:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
+    # Both by code of the limit.
     share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
     current_code = campaign.progress.limits.now if campaign.active else ''
     ordered = sorted(share, key=lambda code: (code != current_code, -share[code], code))
@@ -204,8 +205,10 @@ def gate(draft: Draft, move: Move) -> Gate:
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
     allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
     load = present_load(draft, allowed.caps)
+    # At the limit of the throttle, which is below that of the options.
     throttled = load.pgs >= allowed.caps.pgs < option_caps.pgs
-    # With the limit of PGs from the options: `pace` reports that of the throttle.
+    # With the limit of PGs from the options: `pace` reports that of the throttle. `receives`: PGs
+    # that each OSD may receive until it has as many as mon_max_pg_per_osd allows.
     bounds = replace(allowed.caps, pgs=option_caps.pgs, receives=receives(draft))
     return Gate(
         stops=tuple(stop.reason for stop in (

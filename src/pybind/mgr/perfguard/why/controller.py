@@ -100,7 +100,7 @@ class Explaining:
 
     def __init__(self, cluster: Commander) -> None:
         self._cluster = cluster
-        self._open: Optional[_Inquiry] = None
+        self._inquiry: Optional[_Inquiry] = None
         #: Orders about busy OSDs whose clients are not known yet, and until when they wait.
         self._loads: List[Tuple[Why, float]] = []
 
@@ -128,33 +128,34 @@ class Explaining:
 
     def _awaits_loads(self, order: Why, now: float, interval: float) -> bool:
         """Whether the order waits for the clients of a busy OSD, which OSDs count from the first
-        call on. Not if the next turn, `interval` seconds from now, is after its LOADS_SECONDS."""
+        call on. It no longer does if LOADS_SECONDS end before the next turn, in `interval`
+        seconds."""
         until = next((until for waiting, until in self._loads if waiting is order), None)
         if until is None:
             until = now + LOADS_SECONDS
-            self._loads = [row for row in self._loads if row[1] > now] + [(order, until)]
+            self._loads = [(why, end) for why, end in self._loads if end > now] + [(order, until)]
             self._cluster.read_loads(COUNTED_SECONDS)
         return interval < until - now
 
     def _answers(self, order: Why, pgid: str, place: Placement, now: float) -> Optional[PgAnswers]:
-        """What OSDs answer about a PG; None: their answers are awaited. One PG at a time is asked
-        about."""
-        if self._open is not None and self._open.order is not order and self._open.lasts(now):
-            self._collect(self._open)
+        """What OSDs answer about a PG; None: not yet. One PG at a time is queried."""
+        inquiry = self._inquiry
+        if inquiry is not None and inquiry.order is not order and inquiry.lasts(now):
+            self._collect(inquiry)
             return None  # another PG is being explained
-        if self._open is None or self._open.order is not order:
-            self._open = self._begin(order, pgid, place, now)
-        self._collect(self._open)
-        if not self._open.complete and self._open.lasts(now):
+        if inquiry is None or inquiry.order is not order:
+            inquiry = self._inquiry = self._begin(order, pgid, place, now)
+        self._collect(inquiry)
+        if not inquiry.complete and inquiry.lasts(now):
             return None
-        inquiry, self._open = self._open, None
+        self._inquiry = None
         return inquiry.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
         """Ask the primary about a PG, and the primary and the targets about their reservations."""
         primary = place.primary
         if primary < 0:
-            return _Inquiry(order, pgid, -1, frozenset(), now)
+            return _Inquiry(order, pgid, -1, frozenset(), until=now)  # no OSD can be asked
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
         osds = frozenset({primary, *targets})
         for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in SCHEDULER_OPTIONS)):
