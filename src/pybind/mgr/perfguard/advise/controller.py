@@ -50,7 +50,7 @@ class Advising:
 
     def __init__(self, cluster: Reader, store: Store,
                  measured: Callable[[float], Measurements]) -> None:
-        """`measured`: at a point in time."""
+        """`measured`: what probes and the watch have measured until a time."""
         self._cluster = cluster
         self._store = store
         self._measured = measured
@@ -68,24 +68,25 @@ class Advising:
         self._muted = self._store.record(ADVISE_DOCUMENT, StoredAdvice, StoredAdvice()).muted
         self.advice = Advice(muted=self._muted)
 
-    def turn(self, observation: Observation, view: View, campaign: bool,
-             untrimmed: Optional[int]) -> None:
+    def turn(self, observation: Observation, view: View, campaign_open: bool,
+             untrimmed_epochs: Optional[int]) -> None:
         """Never raises: the advice must not stop the loop."""
         try:
-            self._turn(observation, view, campaign, untrimmed)
+            self._turn(observation, view, campaign_open, untrimmed_epochs)
         except Exception as error:
             log.exception('could not compute the advice')
-            self._inventory = None
+            self._inventory = None  # end this reading; the next one is due later
             self.advice = replace(self.advice, remarks=('could not read the cluster\'s '
                                                         'configuration: %r' % error,))
 
-    def _turn(self, observation: Observation, view: View, campaign: bool,
-              untrimmed: Optional[int]) -> None:
+    def _turn(self, observation: Observation, view: View, campaign_open: bool,
+              untrimmed_epochs: Optional[int]) -> None:
         """Begin to read the cluster when that is due, and publish the advice once the OSDs have
-        answered. `campaign`: one has stopped the balancer; `untrimmed`: OSDMap epochs."""
+        answered. `campaign_open`: one has stopped the balancer."""
         if self._next_reading_at is None:
             self._next_reading_at = observation.now + FIRST_SECONDS
         interval = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
+        # The interval may have become shorter.
         self._next_reading_at = min(self._next_reading_at, observation.now + interval)
         if self._inventory is None and observation.now >= self._next_reading_at:
             self._begin(observation.now, view, interval)
@@ -95,34 +96,35 @@ class Advising:
         answers = self._cluster.inquire(questions) if questions else {}
         waited = observation.now - self._inventory_read_at
         if len(answers) == len(questions) or waited >= ADVISE_PATIENCE_SECONDS:
-            self._publish(observation, campaign, untrimmed, self._inventory, answers)
+            self._publish(observation, campaign_open, untrimmed_epochs, self._inventory, answers)
 
     def _begin(self, now: float, view: View, interval: float) -> None:
         self._next_reading_at = now + interval
         self._inventory, self._inventory_read_at = self._cluster.inventory(view), now
 
-    def _publish(self, observation: Observation, campaign: bool, untrimmed: Optional[int],
-                 inventory: Inventory, answers: Mapping[Question, str]) -> None:
+    def _publish(self, observation: Observation, campaign_open: bool,
+                 untrimmed_epochs: Optional[int], inventory: Inventory,
+                 answers: Mapping[Question, str]) -> None:
         """Apply the rules to the inventory and the OSDs' answers on their options in force."""
         in_force: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
             in_force.setdefault(question.osd, {})[question.option] = value
-        facts = Facts(inventory, observation.signals.health, untrimmed, campaign, in_force,
-                      self._measured(observation.now))
+        facts = Facts(inventory, observation.signals.health, untrimmed_epochs, campaign_open,
+                      in_force, self._measured(observation.now))
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (*((NO_CONFIG,) if inventory.config is None else ()),
                               *without_smart(facts)))
         self.checks = report.standby_checks(inventory)
         self._inventory = None
 
-    def carry_out(self, order: AdviseOrder, observation: Observation, view: View, campaign: bool,
-                  untrimmed: Optional[int]) -> Json:
+    def carry_out(self, order: AdviseOrder, observation: Observation, view: View,
+                  campaign_open: bool, untrimmed_epochs: Optional[int]) -> Json:
         """Answer an order: the findings, read again for "advise", or after a code was muted or
         unmuted."""
         if order.verb == 'advise':
             if self._inventory is None:
                 self._next_reading_at = observation.now
-            self.turn(observation, view, campaign, untrimmed)
+            self.turn(observation, view, campaign_open, untrimmed_epochs)
         else:
             self._mute(order)
         return report.to_json(self.advice if self._inventory is None else replace(

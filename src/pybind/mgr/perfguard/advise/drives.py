@@ -80,8 +80,8 @@ def worn(facts: Facts) -> Optional[Seen]:
         return None
     first = wear[0][1]
     return Seen('drives near the end of their life: %s' % listed(
-        ['%s (%s), %d %% used' % (device, osds_text(osds_by_device[device]), -used)
-         for used, device in wear]),
+        ['%s (%s), %d %% used' % (device, osds_text(osds_by_device[device]), -negative_wear)
+         for negative_wear, device in wear]),
         'ceph device get-health-metrics %s; ceph perfguard replace %s' % (
             shlex.quote(drives[first].device_id),
             ' '.join('osd.%d' % osd for osd in osds_by_device[first])))
@@ -97,7 +97,8 @@ ROCKSDB_FIXED = {16: (2, 15), 17: (2, 8), 18: (2, 4)}
 
 
 def _osds_by_device(facts: Facts, places: slice) -> Dict[str, List[int]]:
-    """Device -> OSDs that have it at these places of their devices: the main one comes first."""
+    """Device -> OSDs that have it at one of `places` among their devices, of which the main one is
+    the first."""
     osds_by_device: Dict[str, List[int]] = {}
     for osd in facts.inventory.osds:
         for device in osd.devices[places]:
@@ -110,6 +111,7 @@ def _shared(shared: Dict[str, List[int]]) -> str:
 
 
 def shared_drives(facts: Facts) -> Optional[Seen]:
+    """Rotating drives that are the main device of several OSDs."""
     rotational = {osd.osd for osd in facts.inventory.osds if osd.rotational}
     shared = {device: osds for device, osds in _osds_by_device(facts, slice(1)).items()
               if len(rotational.intersection(osds)) > 1}
@@ -119,6 +121,7 @@ def shared_drives(facts: Facts) -> Optional[Seen]:
 
 
 def shared_dbs(facts: Facts) -> Optional[Seen]:
+    """Devices with the DBs of too many OSDs: all devices of an OSD but the main one."""
     shared = {device: osds for device, osds in _osds_by_device(facts, slice(1, None)).items()
               if len(osds) > (DBS_PER_NVME if ':nvme' in device else DBS_PER_SSD)}
     return Seen('devices with the DBs of many OSDs: ' + _shared(shared),
@@ -153,5 +156,6 @@ def _is_unoptimized(version: str) -> bool:
     numbers = re.match(r'(\d+)\.(\d+)\.(\d+)', version)
     if numbers is None:
         return False
+    # All later series are optimized, and no earlier one is.
     series, *point = (int(number) for number in numbers.groups())
     return tuple(point) < ROCKSDB_FIXED.get(series, (0, 0) if series > 18 else (999, 0))

@@ -105,14 +105,14 @@ def single_parity(facts: Facts) -> Optional[Seen]:
 
 def no_spare_domain(facts: Facts) -> Optional[Seen]:
     """Pools with just enough failure domains: after the loss of one, their PGs stay degraded."""
-    tight = [(pool.name, pool.domains) for pool in facts.inventory.pools
-             if 0 < pool.domains[2] <= pool.domains[1]]
+    tight = [(pool.name, domain, needed, number) for pool in facts.inventory.pools
+             for domain, needed, number in [pool.domains] if 0 < number <= needed]
     if not tight:
         return None
     return Seen('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
-        name, needed, domain, number) for name, (domain, needed, number) in tight[:TIGHT_POOLS])
+        name, needed, domain, number) for name, domain, needed, number in tight[:TIGHT_POOLS])
         + (', and %d more' % (len(tight) - TIGHT_POOLS) if len(tight) > TIGHT_POOLS else ''),
-        'add a %s with OSDs (ceph perfguard expand)' % tight[0][1][0])
+        'add a %s with OSDs (ceph perfguard expand)' % tight[0][1])
 
 
 def uneven_reads(facts: Facts) -> Optional[Seen]:
@@ -136,13 +136,13 @@ def busiest_pool(facts: Facts) -> Optional[Seen]:
     used = sorted(facts.measured.capacities, key=lambda row: -row.busiest)
     if not used or used[0].busiest < USED_CAPACITY:
         return None
-    first, known = used[0], {row.pool for row in used}
+    first, measured_pools = used[0], {row.pool for row in used}
     places = {place for pool in facts.inventory.pools if pool.name == first.pool
               for place in pool.places}
     classes = ', '.join(sorted({device_class or 'none' for _, device_class in places}))
     sharing = [pool.name for pool in facts.inventory.pools
                if pool.name != first.pool and pool.places & places]
-    unknown = sum(pool.name not in known for pool in facts.inventory.pools)
+    unmeasured = sum(pool.name not in measured_pools for pool in facts.inventory.pools)
     texts = ['pool %s used %.0f %% of the operations that it serves at p99 %g ms, in the busiest '
              'hour of seven days (probe %d)' % (
                  first.pool, 100 * first.busiest, first.p99_ms, first.probe),
@@ -150,7 +150,7 @@ def busiest_pool(facts: Facts) -> Optional[Seen]:
                  classes, ' and serve %s as well' % listed(sharing, TIGHT_POOLS)
                  if sharing else '')] if classes else []),
              *('next is pool %s, %.0f %%' % (row.pool, 100 * row.busiest) for row in used[1:2]),
-             *(['not measured: %s' % plural(unknown, 'pool')] if unknown else [])]
+             *(['not measured: %s' % plural(unmeasured, 'pool')] if unmeasured else [])]
     return Seen('; '.join(texts), 'ceph perfguard pools --capacity; %sadd OSDs of its device class '
                 '(ceph perfguard expand)' % (
                     'ceph perfguard rule %s <rule of other OSDs>, or ' % shlex.quote(sharing[0])
@@ -212,8 +212,8 @@ def untrimmed_maps(facts: Facts) -> Optional[Seen]:
     epochs = facts.untrimmed_epochs
     if epochs is None or epochs <= MOST_EPOCHS:
         return None
-    # Also during a campaign: its releases wait for the mons (max_untrimmed_osdmaps). A pause would
-    # set norebalance, which keeps the PGs in flight unclean for a while.
+    # Also during a campaign, whose releases wait for the mons (max_untrimmed_osdmaps). A pause is
+    # no fix: it sets norebalance, which keeps the PGs in flight unclean for a while.
     return Seen('the mons keep %d OSDMap epochs (a clean cluster: about %d)' % (
         epochs, KEPT_EPOCHS), 'ceph pg dump_stuck unclean')
 

@@ -124,12 +124,12 @@ def memory_target(facts: Facts) -> Optional[Seen]:
             small.append((target, osd))
     if not small:
         return None
-    lowest, smallest = min(small, key=lambda row: (row[0], row[1].osd))
+    lowest, least_osd = min(small, key=lambda row: (row[0], row[1].osd))
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
         osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
-        bytes_text(lowest), smallest.osd), _without_room(facts, {osd.hostname for _, osd in small})
-        or (_AUTOTUNED % smallest.hostname if _is_autotuned(facts, smallest) else
-            correction(facts, smallest, 'osd_memory_target', str(LEAST_MEMORY_TARGET))))
+        bytes_text(lowest), least_osd.osd), _without_room(facts, {osd.hostname for _, osd in small})
+        or (_AUTOTUNED % least_osd.hostname if _is_autotuned(facts, least_osd) else
+            correction(facts, least_osd, 'osd_memory_target', str(LEAST_MEMORY_TARGET))))
 
 
 def _is_autotuned(facts: Facts, osd: OsdFacts) -> bool:
@@ -171,13 +171,13 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
             # Entries of single OSDs precede that of their host.
             of_single_osds = [entry for entry in applied if entry is not None
                               and entry.section.startswith('osd.')]
-            limit = '%s %g' % (AUTOTUNE_RATIO, DEFAULT_AUTOTUNE_RATIO) if autotuned else \
+            fix = '%s %g' % (AUTOTUNE_RATIO, DEFAULT_AUTOTUNE_RATIO) if autotuned else \
                 'ceph config set osd/host:%s osd_memory_target %d' % (
                     osds[0].host, MEMORY_SHARE * memory / len(osds))
             return Seen(
                 'the memory targets of the %s of host %s add up to %s (memory %s)' % (
                     plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),
-                '; '.join(filter(None, (removal(of_single_osds), limit))))
+                '; '.join(filter(None, (removal(of_single_osds), fix))))
     return None
 
 
@@ -228,9 +228,9 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
                     middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
     """The finding that the capacity of an OSD for mclock is wrong. `limits`: of plausible ones;
-    `middle`: median of its peers; `probed`: the last probe of its store, and its result, which is
-    measured as OSDs do when they start. Without a plausible value, the fix is a probe or, where a
-    cache has deceived that, the default."""
+    `middle`: median of its peers; `probed`: the last probe of its store, which measures as OSDs do
+    when they start, and its result. The fix sets a plausible value. If none is known, it is a
+    probe; or the default, if the probe was implausible, as with a cache."""
     notes = '' if middle is None else ', median of the other OSDs %d' % middle
     plausible = middle
     if probed is not None:
@@ -250,7 +250,7 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
     mclock_osds = _mclock_osds(facts)
     if not mclock_osds:
         return None
-    # The limits are only reset in releases that have this option.
+    # OSDs reset the limits unless this option is true.
     overridden = value_of(facts, mclock_osds[0], OVERRIDE) == 'true'
     others = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
     return _cleared([entry for entry in entries(facts, *SLEEPS, *(() if overridden else LIMITS))
