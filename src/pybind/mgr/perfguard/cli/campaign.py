@@ -34,6 +34,7 @@ class CampaignCommands(Handlers):
                        format: Optional[str] = None) -> CommandResult:
         """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
         published = self._ready()
+        # The ceph tool repeats the command until it fails.
         ending = followed(published.rebalanced.status, until)
         if ending is None:
             return show(rebalance_json(published), format, tables.watched)
@@ -139,11 +140,11 @@ class CampaignCommands(Handlers):
     def campaign_export(self, format: Optional[str] = None) -> CommandResult:
         """Print all pg_upmap_items as JSON, as pgremapper does"""
         document = self._order(Order('export', dry_run=True))
-        vectors = document['vectors']
-        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(vectors)
+        left_out_pgs = document['vectors']
+        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(left_out_pgs)
         # Other tools expect only the list.
         mappings = json.dumps(document['mappings'], indent=None if format == 'json' else 2)
-        return 0, mappings, left_out if vectors else ''
+        return 0, mappings, left_out if left_out_pgs else ''
 
     @writes('perfguard plan save', tables.saved_plan)
     def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
@@ -185,9 +186,10 @@ class CampaignCommands(Handlers):
                                      previews=dry_run))
 
     def _ask(self, request: Request, message: str, dry_run: bool) -> Json:
-        """Put a request to the loop and wait until it is stored, or, with `dry_run`, for its
-        effects. Returns the answer of the command."""
+        """Store a request for the loop, and wait for a moment whether the loop refuses it; with
+        `dry_run`, wait for its effects. Returns the answer of the command."""
         def give(again: bool) -> Json:
+            """`again`: it was refused a moment ago because the cluster was not ready."""
             if dry_run:
                 effects = self.loop.dry_run(request, again)
                 return {'verb': request.verb, 'dry_run': True, 'effects': effects,

@@ -11,7 +11,7 @@ from ..rebalance.orders import AWAIT, LOSE, Order, expansion, words
 from ..rebalance.replacing import CANCEL, REPLACE
 from ..rebalance.report import release_preview_json
 from ..rebalance.risks import accepted
-from ..tables import accepted as message
+from ..tables import accepted as message_text
 from ..window import duration_seconds
 from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 
@@ -21,12 +21,12 @@ CHANGE_TEXTS: Dict[str, Plain] = {
     'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
     'balance': tables.order, 'crushmap': tables.order, 'adopt': tables.adoption,
     'import': tables.importing, 'rollback': tables.order}
-#: Those of a whole file, and those without arguments.
-_OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
+#: Those that take a whole file, and those that take neither that nor names.
+_FILE_CHANGES, _NAMELESS_CHANGES = ('crushmap', 'import'), ('adopt', 'rollback')
 #: Argument that only some changes take -> these changes.
 _TAKEN_BY: Dict[str, Tuple[str, ...]] = {
     'weight': ('expand',), 'prior_version': ('crushmap',), 'drain': ('expand',),
-    'upmaps_max': ('rule', 'crushmap'), 'await_': ('expand',), 'inbuf': _OF_FILES,
+    'upmaps_max': ('rule', 'crushmap'), 'await_': ('expand',), 'inbuf': _FILE_CHANGES,
     'by': ('balance',), 'deviation': ('balance',), 'max_movement': ('balance',),
     'what_if': ('expand',)}
 #: Arguments that an Order has under the same name.
@@ -58,6 +58,7 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
         return replace(order, crush_map=_file(given.get('inbuf'), 'no CRUSH map: give one'))
     if change == 'import':
         return replace(order, mappings=_file(given.get('inbuf'), 'no mappings: give a file'))
+    # The hosts of --what-if do not exist, so this can only be previewed.
     if 'what_if' in given:
         return replace(order, under=words(*given.get('under', ())),
                        device_class=given.get('class_'), accept=(), dry_run=True)
@@ -81,7 +82,7 @@ def _refuse_mismatched(change: str, what: Sequence[str], given: Mapping[str, Any
         '--under': 'under' in given and not asks_what_if,
         '--class': 'class_' in given and not asks_what_if,
         ' '.join(what) + ' with --what-if': bool(what) and asks_what_if,
-        ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
+        ' '.join(what): bool(what) and change in (*_FILE_CHANGES, *_NAMELESS_CHANGES)})
     if given.get('upmaps_max', 0) < 0:
         raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % given['upmaps_max'])
 
@@ -108,7 +109,7 @@ def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
     if change in ('rule', 'pg_num', 'balance'):
         # A pool's name may contain commas.
         return tuple(what)
-    if not what and change not in _OF_NOTHING:
+    if not what and change not in _NAMELESS_CHANGES:
         raise Refused(errno.EINVAL, '%s requires OSDs, hosts or racks' % change)
     return words(*what)
 
@@ -122,6 +123,10 @@ def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
 
 
 def _file(inbuf: Optional[str], missing: str) -> bytes:
+    """The contents of a file, in which Ceph passes bytes that are not UTF-8 as surrogates.
+
+    `missing`: how the refusal begins if there is none.
+    """
     if not inbuf:
         raise Refused(errno.EINVAL, missing + ' with -i <file>')
     try:
@@ -160,7 +165,7 @@ class ChangeCommands(Handlers):
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run, '--accept': bool(accept),
                                          '--remove': remove})
-            return show(self.loop.ask(Order(CANCEL, words(*what))), format, message)
+            return show(self.loop.ask(Order(CANCEL, words(*what))), format, message_text)
         return show(self._change(REPLACE, what=what, dry_run=dry_run, accept=accept,
                                  remove=remove), format, CHANGE_TEXTS[REPLACE])
 

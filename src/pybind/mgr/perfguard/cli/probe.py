@@ -16,24 +16,25 @@ from .shell import Handlers, reads, writes
 #: Arguments of a probe that are fio's words.
 FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ramp_time',
              'rwmixread', 'rate_iops', 'io_size', 'ioengine')
-#: Its other arguments that are texts, before and after these; and its switches. A preview lacks
-#: the switches that concern what would be done.
+#: Its other arguments that are texts, before and after these; its switches; and those switches
+#: that a preview lacks, since it does nothing.
 _TARGETS = ('profile', 'pool', 'osd', 'host', 'device_class')
 _JOB_WORDS = ('repeat', 'replicas')
-_WAYS = ('store', 'interference', 'scale', 'by_host')
-_DOING = ('dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it')
+_SWITCHES = ('store', 'interference', 'scale', 'by_host')
+_RUN_SWITCHES = ('dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it')
 
 Handler = Callable[[Any, Mapping[str, Any]], Json]
 
 
 def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
     """A decorator for a handler that takes the arguments of a probe as one mapping: it makes the
-    command, whose signature shows Ceph each of these arguments."""
+    command, whose signature shows Ceph each of these arguments. `switches`: those that only this
+    command takes."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     parameters = [Parameter(name, kind, default=None, annotation=Optional[str])
                   for name in (*_TARGETS, *FIO_WORDS, *_JOB_WORDS, 'inbuf')]
     parameters += [Parameter(name, kind, default=False, annotation=bool)
-                   for name in (*_WAYS, *switches)]
+                   for name in (*_SWITCHES, *switches)]
 
     def decorated(handler: Handler) -> Callable[..., Json]:
         @functools.wraps(handler)
@@ -52,13 +53,13 @@ def _run_order(arguments: Mapping[str, Any], **switches: Any) -> RunOrder:
     return RunOrder(
         words={word: arguments[word] for word in FIO_WORDS if arguments[word] is not None},
         job_file=arguments['inbuf'],
-        **{name: arguments[name] for name in (*_TARGETS, *_JOB_WORDS, *_WAYS)},
+        **{name: arguments[name] for name in (*_TARGETS, *_JOB_WORDS, *_SWITCHES)},
         **switches)
 
 
 class ProbeCommands(Handlers):
     @writes('perfguard probe run', probe_tables.started)
-    @_takes(*_DOING)
+    @_takes(*_RUN_SWITCHES)
     def probe_run(self, arguments: Mapping[str, Any]) -> Json:
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
         return self.loop.ask(_run_order(arguments, consent=arguments['yes_i_really_mean_it'],

@@ -49,7 +49,7 @@ def _command(handler: Callable[..., Any],
              plain: Optional[Plain]) -> Callable[..., CommandResult]:
     """Checks --format and turns refusals into a retval and one line."""
     # Words of Python such as "await" have an underscore at their end.
-    names = {name.rstrip('_'): name for name in inspect.signature(handler).parameters}
+    parameter_names = {name.rstrip('_'): name for name in inspect.signature(handler).parameters}
     signature = inspect.signature(handler)
     signature = signature.replace(parameters=[
         _Argument(name, parameter.kind, default=parameter.default, annotation=parameter.annotation)
@@ -58,7 +58,7 @@ def _command(handler: Callable[..., Any],
 
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
-        kwargs = {names.get(name, name): value for name, value in kwargs.items()}
+        kwargs = {parameter_names.get(name, name): value for name, value in kwargs.items()}
         format_ = kwargs.pop('format', None)
         if format_ not in (None, *tables.FORMATS):
             return -errno.EINVAL, '', _no_format(str(format_), parameters, kwargs)
@@ -113,7 +113,7 @@ def show(data: Dict[str, Any], format: Optional[str], plain: Plain) -> CommandRe
 Answer = TypeVar('Answer')
 
 
-def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], None],
+def patiently(ask: Callable[[bool], Answer], report_seconds: float, wake: Callable[[], None],
               rest_seconds: float = 1.0) -> Answer:
     """The answer of `ask`, which is called again for one report period while the cluster is not
     ready.
@@ -122,7 +122,7 @@ def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], 
     refused. Other commands of this module wait meanwhile. The argument of `ask`: whether it was
     called before.
     """
-    deadline = time.monotonic() + min(seconds, MOST_PATIENCE_SECONDS)
+    deadline = time.monotonic() + min(report_seconds, MOST_PATIENCE_SECONDS)
     first: Optional[Refused] = None
     while True:
         try:

@@ -184,7 +184,8 @@ def _positive(text: str) -> int:
 
 
 def _source(args: argparse.Namespace, progress: Terminal) -> Source:
-    """Where the arguments read the cluster. Raises BadInput if they contradict each other."""
+    """The source that the arguments name. Raises BadInput if they contradict each other."""
+    # expand and drain have no --pg-dump: they compute the sets of PGs.
     required = ('pg_dump',) if hasattr(args, 'pg_dump') else ('osd_df', 'osdmap')
     present = [name for name in ('report', 'osd_dump', 'crush_dump', 'pg_dump', 'osd_df', 'osdmap')
                if getattr(args, name, None)]
@@ -239,11 +240,11 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     # The largest dump is read first, so that it is alone in memory.
     pgs = source.pgs(also_clean=False)
     maps = _maps(source)
-    apart = _warn_if_dumps_differ(pgs, maps.osdmap)
+    differing = _warn_if_dumps_differ(pgs, maps.osdmap)
     _warn_of_balancer(source)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
-    plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
-    plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, MAPS_APART)})
+    plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in differing], maps.crush)
+    plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(differing, MAPS_APART)})
     _refuse_many_pins(len(plan.entries), args, maps.osdmap)
     if args.format != 'json':
         _explain('stays remapped', _texts(plan.unpinnable))
@@ -256,7 +257,7 @@ def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap,
     """Raise BadInput for more pins than the mons should check in each epoch."""
     why = too_many(pins, DEFAULTS, osdmap)
     risks = [Risk(Code.PIN_LIMIT, why + advice, errno.E2BIG)] if why else []
-    refuse(risks, accepted(args.accept), '')
+    refuse(risks, accepted(args.accept), command='')
 
 
 def _warn_of_balancer(source: Source) -> None:
@@ -273,7 +274,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     if maps.crush is None:
         raise BadInput('--crush-dump is required with --osd-dump')
     _warn_if_dumps_differ([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
-    _refuse_or_warn(args.command, stops(maps, pgs) + [BALANCER_ON] * source.balances())
+    _refuse_or_warn(args.command, stops(maps, pgs) + ([BALANCER_ON] if source.balances() else []))
     plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs),
                      _pg_limit(args, source.config()))
     caps = _caps(args, maps)
@@ -294,7 +295,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         **_movement_json(movement, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
         'batches': [[move.pgid for move in batch] for batch in batches],
-        **entries_json(all_entries), 'left_out': reasons_json(plan.left)},
+        **entries_json(all_entries), 'left_out': reasons_json(plan.left_out)},
         Script(command_batches, repeated=only_next))
 
 
@@ -325,6 +326,7 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
     assert maps.crush is not None
     planned, number = [], 0
     for batch in batches(plan, maps.osdmap, maps.crush, caps):
+        # The first one is empty if the PGs in flight use up the caps.
         if batch:
             planned.append(batch)
         if only_first:
@@ -340,7 +342,8 @@ def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
     lacking = lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
     if not osdmap.upmap_vectors and not lacking:
         return NO_RAWS
-    future = _outlook(osdmap, source, {}, bool(lacking))
+    # PGs that lack an OSD are included only with `whole`, unless they have an upmap.
+    future = _outlook(osdmap, source, {}, whole=bool(lacking))
     if isinstance(future, NoFuture):
         say('PGs that have a pg_upmap entry, or lack an OSD that is down, are left alone: %s'
             % future.reason)
@@ -350,13 +353,14 @@ def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
 
 def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
              whole: bool = False) -> Outlook:
-    """Where CRUSH places PGs with these weights of OSDs; `whole`: as crush_preview.outlook."""
+    """Where CRUSH places PGs with these weights of OSDs. `whole`: include all PGs of the affected
+    pools; of all pools if no weight changes."""
     encoded = source.encoded(osdmap.epoch)
     if encoded is None:
         return NoFuture('--osdmap is not given')
-    encoded_map = encoded
-    return crush_preview.outlook(osdmap, lambda epoch: encoded_map, weights, None, lambda: False,
-                                 whole)
+    encoded_map = encoded  # not None, also in the lambda
+    return crush_preview.outlook(osdmap, lambda epoch: encoded_map, weights, crush_map=None,
+                                 stopping=lambda: False, whole=whole)
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
@@ -386,7 +390,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
     preview = _preview(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)
-    change, planned, shown = preview.change, preview.planned, preview.as_json(order, None)
+    change, planned, shown = preview.change, preview.planned, preview.as_json(order, campaign=None)
     assert change is not None
     for text in (*(left_out_text(*row) for row in preview.left_out), *shown['warnings']):
         say(text)
@@ -406,6 +410,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     if change.drained:
         say('drained OSDs keep CRUSH weight %s: with weight 0, the mons would drop their pins. '
             'When they are empty, "plan" names the command for weight 0' % TINY_WEIGHT)
+    # hold: no data may move until all pins are set.
     lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(weights_before),
@@ -430,9 +435,9 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
     preview = preview.assessed(order, facts, observation, options)
-    check(NO_CAMPAIGN, Request('prepare'), 0, (), unfit(maps.osdmap))
+    check(NO_CAMPAIGN, Request('prepare'), pins=0, unhealthy=(), unfit=unfit(maps.osdmap))
     refuse([*of_health(not_fit(observation, preview.touched)),
-            *preview.all_risks(order, observation, options)], order.accept, '')
+            *preview.all_risks(order, observation, options)], order.accept, command='')
     return preview
 
 
@@ -489,7 +494,7 @@ def _summarize_release(command: str, plan: HeldBack, moves: Movement) -> None:
         'this batch' if command == 'release' else 'their release', _moved(moves)))
     if plan.moves and not moves.pgs:
         say('no more PGs may move until those in flight have arrived')
-    _explain('is left unchanged', plan.left)
+    _explain('is left unchanged', plan.left_out)
 
 
 def _moved(moves: Movement) -> str:
@@ -518,8 +523,8 @@ def _warn_if_dumps_differ(pgs: Sequence[PgSets], osdmap: OsdMap) -> List[str]:
     lag: after a change of the primary they show the earlier interval for some seconds.
     """
     # In pools with ec_optimizations, the OSDMap has another order.
-    apart = [pg.pgid for pg in pgs if set(osdmap.pg_temp.get(pg.pgid, ())) != set(pg.acting)]
-    if apart:
+    differing = [pg.pgid for pg in pgs if set(osdmap.pg_temp.get(pg.pgid, ())) != set(pg.acting)]
+    if differing:
         say('the acting sets of %s differ between the PG dump and the OSD dump; if the cluster has '
-            'changed in between, take both dumps again' % plural(len(apart), 'PG'))
-    return apart
+            'changed in between, take both dumps again' % plural(len(differing), 'PG'))
+    return differing

@@ -100,7 +100,7 @@ class HeldBack:
     #: The moves of the PGs that may be released now.
     moves: Tuple[Move, ...]
     #: Upmaps that are left alone, and pins that must wait, with the reason.
-    left: Mapping[str, str]
+    left_out: Mapping[str, str]
     #: The moves in progress.
     in_flight: Tuple[Move, ...] = ()
 
@@ -114,14 +114,14 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     """The pins of the cluster, with the moves to which their release leads. `raws`: the known raw
     sets; `pg_limit`: mon_max_pg_per_osd."""
     osdmap, out = maps.osdmap, maps.osdmap.out
-    placed = {row.pgid: row for row in rows}
+    row_of = {row.pgid: row for row in rows}
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
     left_out, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
     for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
-        move = release_move(pgid, osdmap, placed[pgid].up, pin, out,
+        move = release_move(pgid, osdmap, row_of[pgid].up, pin, out,
                             maps.pool_bytes.get(pool.id, 0))
-        why_not = _why_not(placed[pgid], pool)
+        why_not = _why_not(row_of[pgid], pool)
         crowded = [osd for osd in move.targets if room.get(osd, pg_limit) <= 0]
         if why_not:
             left_out[pgid] = why_not
@@ -147,6 +147,7 @@ def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
     counts = count_states(Counter(row.state for row in rows if row.state).items())
     conditions = stop_conditions(replace(maps.signals, counts=counts))
     full = counts.backfill_toofull
+    # Holds(): this command has set no flag itself.
     return [*(stop.reason for stop in conditions), *peering(counts), *([Reason(
         Code.BACKFILL_TOOFULL, 'the targets of %s are too full for backfill' % pgs(full))]
         if full else []), *foreign_flags(Holds(), maps.osdmap.flags)]
@@ -189,7 +190,7 @@ def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> It
         load.add(move.pgid, move)
     waiting = list(plan.moves)
     while waiting:
-        chosen = choose(window(waiting, 0), load, caps)
+        chosen = choose(window(waiting, start=0), load, caps)
         yield chosen
         released = {move.pgid for move in chosen}
         waiting = [move for move in waiting if move.pgid not in released]

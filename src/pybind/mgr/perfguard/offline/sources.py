@@ -128,15 +128,15 @@ class Dumps:
         try:
             with open(self._osdmap, 'rb') as f:
                 encoded = f.read()
-            shown = epoch_of(encoded)
+            file_epoch = epoch_of(encoded)
         except OSError as e:
             raise BadInput('%s: %s' % (self._osdmap, e.strerror)) from e
         except ValueError as e:
             raise BadInput('%s: %s' % (self._osdmap, e)) from e
-        if shown != epoch:
+        if file_epoch != epoch:
             raise BadInput('%s is OSDMap epoch %d, but the other dump shows epoch %d: take it '
                            'with "ceph osd getmap %d -o FILE"' % (
-                               self._osdmap, shown, epoch, epoch))
+                               self._osdmap, file_epoch, epoch, epoch))
         return encoded
 
     def _check(self) -> None:

@@ -65,7 +65,7 @@ def test_the_batches_of_an_expansion_release_each_pin_once_and_keep_to_the_limit
     cluster, pinned, _ = expanded()
     cluster.flags.discard('norebalance')
     plan = found(cluster)
-    assert sorted(plan.pins) == pinned and not plan.left and not plan.in_flight
+    assert sorted(plan.pins) == pinned and not plan.left_out and not plan.in_flight
     whole = planned(cluster, plan)
     for batch in whole:
         assert 0 < len(batch) <= CAPS.pgs
@@ -109,7 +109,7 @@ def test_a_vector_is_released_where_the_placement_by_crush_is_known() -> None:
     raw: OsdSet = tuple(cluster.pg[pgid].mon.raw)
     cluster.pg[pgid].mon.stored = Stored([], list(cluster.pg[pgid].data))
     cluster.epoch += 1
-    assert 'pg_upmap entry' in found(cluster).left[pgid]
+    assert 'pg_upmap entry' in found(cluster).left_out[pgid]
     plan = found(cluster, raws={pgid: raw})
     assert plan.entries([pgid]) == {pgid: UpmapEntry()}
     move, = (move for move in plan.moves if move.pgid == pgid)
@@ -164,7 +164,7 @@ def test_no_osd_gets_more_pgs_than_the_mons_allow() -> None:
     plan = held_back(maps, maps.crush, rows_of(cluster), NO_RAWS, 3)
     arriving = Counter(osd for move in plan.moves for osd in move.targets)
     assert set(arriving.values()) == {3} and len(plan.moves) < len(pinned)
-    assert 'mon_max_pg_per_osd (3)' in ' '.join(plan.left.values())
+    assert 'mon_max_pg_per_osd (3)' in ' '.join(plan.left_out.values())
 
 
 def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
@@ -172,7 +172,7 @@ def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
     rows = [row._replace(state='active+undersized+degraded') if row.pgid == pinned[0] else row
             for row in rows_of(cluster)]
     plan = found(cluster, rows)
-    assert 'degraded' in plan.left[pinned[0]]
+    assert 'degraded' in plan.left_out[pinned[0]]
     assert pinned[0] not in {move.pgid for move in plan.moves}
     maps = maps_of(cluster)
     target = plan.moves[0].targets[0]
@@ -185,4 +185,4 @@ def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
 
     for other in (with_target(fullness='nearfull'), with_target(up=False)):
         assert not any(target in move.targets for move in other.moves) and other.moves
-        assert 'osd.%d lacks PGs, but is' % target in ' '.join(other.left.values())
+        assert 'osd.%d lacks PGs, but is' % target in ' '.join(other.left_out.values())

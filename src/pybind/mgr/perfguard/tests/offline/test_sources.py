@@ -128,7 +128,7 @@ def test_the_configuration_decides_on_weight_sets_and_the_limit_of_pgs(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     sets = {'-1': [{'bucket_id': -1, 'weight_set': [[1.0] * 10]}]}
     monkeypatch.setitem(ANSWERS, 'osd crush dump', {**CRUSH_DUMP, 'choose_args': sets})
-    monkeypatch.setattr(command.crush_preview, 'outlook', lambda *given: Future(
+    monkeypatch.setattr(command.crush_preview, 'outlook', lambda *given, **more: Future(
         FUTURE, CrushRules.from_dump(CRUSH_DUMP)))
     assert command.main(['expand', '--live']) == 0
     assert capsys.readouterr().err.count('weight set') == 0
