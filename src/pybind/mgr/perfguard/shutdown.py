@@ -37,7 +37,7 @@ class Shutdown:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Whether it was ordered and everything is given back.
+        #: Whether it was ordered, and whether everything is given back.
         self.ordered = False
         self.done = False
 
@@ -102,6 +102,7 @@ def next_request(campaign: Campaign) -> Optional[Request]:
     An abort during the abort for a rollback cancels that rollback."""
     if not campaign.open:
         return None
+    # Aborted: its pins become ordinary upmaps.
     if campaign.held:
         return Request('finish', keep=True)
     if campaign.phase is Phase.FINISHING or (

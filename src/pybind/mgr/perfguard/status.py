@@ -63,8 +63,8 @@ class Published:
     events: Tuple[Json, ...] = ()
     #: Borrowed settings.
     ledger: Ledger = Ledger()
-    #: When the turn ended, in seconds since the epoch (0.0: none yet), and seconds after which the
-    #: next one is late.
+    #: When the turn observed the cluster, in seconds since the epoch (0.0: none yet), and seconds
+    #: after which the next one is late.
     turned: float = 0.0
     stale_after: float = 0.0
     #: By how many seconds the wall clock was set (Observation.clock_set).
@@ -169,7 +169,8 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
             [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
-    # PGs that only wait for their recovery are pinned after it.
+    # PGs that only wait for their recovery are pinned after it. Those in flight move on purpose, in
+    # small steps, because the mons cancel upmaps under their rule.
     lasting = lastingly_unpinnable(campaign) if campaign.active else {}
     if len(lasting.keys() - campaign.flights.in_flight.keys()) \
             > campaign.orders.accepted_unpinnable:

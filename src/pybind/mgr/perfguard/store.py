@@ -47,8 +47,8 @@ class Store:
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
         self._last_note = 0
-        #: Documents and notes that were set aside since the module started, with the reason, but
-        #: for those that a caller has reported.
+        #: Documents and notes that were set aside since the module started, with the reason, except
+        #: those that a caller has reported.
         self.damaged: List[Tuple[str, str]] = []
         #: All documents that were set aside since then.
         self.unreadable: Set[str] = set()
@@ -183,6 +183,7 @@ class Store:
                       key=lambda key: not key.endswith('/head'))
         for key in keys:
             self._kv.set_store(key, None)
+        # Parts without a head count as no document, so only a removed head must be read back.
         if name.startswith(VERIFIED) and keys and keys[0].endswith('/head'):
             self._removed[name] = keys
 
@@ -307,7 +308,7 @@ class Loss(NamedTuple):
     document: str = ''
 
 
-def found(store: Store, lost: Sequence[str]) -> List[Loss]:
+def new_losses(store: Store, lost: Sequence[str]) -> List[Loss]:
     """What this mgr could not read.
 
     `lost`: documents that could be read, but had invalid contents.
@@ -318,7 +319,7 @@ def found(store: Store, lost: Sequence[str]) -> List[Loss]:
     return losses + ([Loss(ADVICE, 'campaign')] if 'campaign' in store.unreadable else [])
 
 
-def found_earlier(store: Store) -> List[Loss]:
+def earlier_losses(store: Store) -> List[Loss]:
     """Losses of earlier mgrs that no new campaign has acknowledged."""
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
     losses = [Loss('a previous mgr could not read %s; set aside as damaged/%s' % (name, name),
@@ -351,6 +352,7 @@ class Journal:
         self._mons = mons
         self._store = store
         self._gid = 0
+        #: What this mgr writes under OWNER.
         self._token = ''
         #: The mons have shown this mgr as the owner.
         self._owned = False
@@ -383,7 +385,7 @@ class Journal:
         """While fenced, at intervals: own the journal again if the MgrMap names this mgr as the
         active one. Returns whether it does."""
         if self._map_read_at is None:
-            # An mgr that is no longer active ends as soon as it is notified.
+            # Read only after an interval: an mgr that is no longer active ends when it is notified.
             self._map_read_at = now
         if now - self._map_read_at < CLAIM_SECONDS:
             return False

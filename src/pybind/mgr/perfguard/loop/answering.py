@@ -44,14 +44,16 @@ class Answering:
 
     def _check_request(self, request: Request, published: Published) -> None:
         """Raise Refused if a request cannot be met, by what the last turn has published."""
+        # None: the pools are not known yet.
         rebalanced, pools = published.rebalanced, published.watched.pool_ids or None
         # An abort must be possible while a finished campaign cannot end.
         if self._jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
-        check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy, rebalanced.unfit,
-              rebalanced.loose, rebalanced.awaiting)
+        check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
+              unfit=rebalanced.unfit, loose=rebalanced.loose, awaiting=rebalanced.awaiting)
         refuse_bad_options(request, self._jobs.options(), pools)
         if request.verb == 'set':
+            # The module's own options: the request may replace a setting of the campaign.
             refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
 
     def expire(self, now: float) -> None:
@@ -87,7 +89,7 @@ class Answering:
             self._requests.take(request)
             try:
                 request.refused = self._jobs.rebalance.apply_request(request.promise, observation,
-                                                                     request.again)
+                                                                     again=request.again)
                 if request.refused is not None:
                     self._requests.drop(request)
             except Exception as error:
@@ -99,10 +101,11 @@ class Answering:
                 request.done.set()
 
     def answer(self, observation: Observation, view: View, options: Options) -> List[PendingOrder]:
-        """Answer the orders that do not wait for a job of the tool thread."""
+        """Answer the orders that do not wait for a job of the tool thread, and return these."""
         pending = self._requests.next()
         for pending_order in pending:
             with pending_order.claim:
+                # Done: its command has given up meanwhile, and has said so.
                 if not pending_order.done.is_set():
                     self._answer(pending_order, observation, view, options)
         return [order for order in pending
@@ -114,6 +117,7 @@ class Answering:
         computed."""
         order = pending.order
         try:
+            # Explanations write nothing.
             if order.addressee != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
             begins = _begins(order)
@@ -127,8 +131,8 @@ class Answering:
                 self._jobs.shutdown.reopen()
         except Refused as refused:
             pending.refused = refused.anew()
-            # Previews are not logged: they change nothing, and users with read access can request
-            # many.
+            # Logged already if it was refused before for the same reason (`again`). Previews are
+            # not logged: they change nothing, and users with read access can request many.
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
 
@@ -140,10 +144,10 @@ class Answering:
             return jobs.rebalance.carry_out(pending, observation, view)
         if order.addressee == 'probe':
             return jobs.probing.carry_out(pending, observation, view, options,
-                                          jobs.rebalance.active)
+                                          moving=jobs.rebalance.active)
         if order.addressee == 'advise':
-            return jobs.advising.carry_out(order, observation, view, jobs.rebalance.open,
-                                           jobs.untrimmed_epochs)
+            return jobs.advising.carry_out(order, observation, view, campaign=jobs.rebalance.open,
+                                           untrimmed=jobs.untrimmed_epochs)
         if order.addressee == 'why':
             rebalance = jobs.rebalance
             return jobs.explaining.carry_out(order, LoopState(
@@ -160,6 +164,7 @@ class Answering:
         if not jobs.shutdown.ordered:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id)
+            # What ends with perfguard, and an intermediate CRUSH rule that would stay.
             risks += [*jobs.rebalance.withdrawn,
                       *jobs.rebalance.left_intermediate(observation.osdmap)]
             if order.dry_run:
@@ -186,6 +191,7 @@ class Answering:
             jobs.rebalance.apply(request, observation.now)
         elif not jobs.rebalance.open and not jobs.rebalance.awaiting.unfinished \
                 and not jobs.probing.busy and not jobs.mitigating.held and jobs.may_write():
+            # Nothing is left to end or to give back.
             jobs.shutdown.finish()
             self._note(Event('shutdown', SAFE))
 

@@ -53,6 +53,7 @@ class Jobs:
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
             self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
+        # A thread of its own, whose results wake no turn.
         self.drives = Drives(cluster, ToolThread(lambda: None))
         self.watching = Watching(cluster, store, note, lambda: self.drives.known)
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
@@ -113,11 +114,11 @@ class Jobs:
 
     def _checked(self, check: Callable[[], bool]) -> bool:
         """The result of a check of the journal; a new failure is reported."""
-        failure = self.journal.failure
+        failure_before = self.journal.failure
         passed = check()
         if not passed:
             self.rebalance.not_stored(self.journal.failure)
-            if self.journal.failure != failure:
+            if self.journal.failure != failure_before:
                 self._note(Event('failed', self.journal.failure))
         return passed
 

@@ -36,7 +36,7 @@ from ..rebalance.throttle import FlightCap
 from ..request_queue import AnsweredOrder, Promised, Requests
 from ..status import (TOO_EARLY, Published, failing, foreseen, health_checks, progress_message,
                       status as status_of, status_json)
-from ..store import Store, found, found_earlier
+from ..store import Store, earlier_losses, new_losses
 from ..watch.next_steps import with_steps
 from ..watch.report import EVENT_KINDS
 from ..watch.series import HistoryPoint
@@ -125,6 +125,7 @@ class Loop:
         self._answering.check(promise, self.published)
         if isinstance(promise, Revert):
             return reverted_texts(self.published.mitigated.listing, promise)
+        # PGs in flight that an abort would let arrive.
         arriving = self.ask(DryRun(promise), again)['arriving']
         return effects(promise, self.published.rebalanced, self.published.ledger.rows,
                        self.jobs.options(), arriving)
@@ -164,7 +165,8 @@ class Loop:
         return self.ask(AdviseOrder('advise'))
 
     def history_of(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """Points of "cluster", "osd.N" or a pool; None: unknown name."""
+        """Points of "cluster", "osd.N" or a pool, newest last; None: unknown name. `last`: their
+        number; 0: all."""
         return self.jobs.watching.history(subject, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
@@ -174,8 +176,8 @@ class Loop:
     # ---- between two turns
 
     def wait(self) -> None:
-        """Wait until the next turn is due, an operator has given an order, or `wake` is called; for
-        a rest in any case."""
+        """Wait until the next turn is due, an operator has given an order, or `wake` is called, but
+        at least for a rest."""
         options = self._options()
         busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
@@ -184,6 +186,7 @@ class Loop:
         if not self.requests.waiting:
             self._ordered.wait(rest_seconds - shortest_rest)
         self._wake.wait(max(0.0, interval - rest_seconds))
+        # All OSDs handle a new map at once: leave the cores to them.
         if self._new_map.is_set() and not self.requests.waiting:
             self._ordered.wait(MAP_HANDLED_SECONDS)
         self._ordered.clear()
@@ -244,7 +247,8 @@ class Loop:
                 self._turn()
             self.failed_turns.clear()
         finally:
-            # The watch continues while an operator waits for an answer.
+            # The rest after a turn grows with this time, and the watch must continue while an
+            # operator waits for an answer. So answers do not count.
             self._turn_seconds = time.thread_time() - begin_seconds - self._answer_seconds
 
     def failed(self, error: Exception) -> None:
@@ -255,7 +259,7 @@ class Loop:
             self._publishing.warn(check)
 
     def _turn(self) -> None:
-        """Observe, carry out requests and orders, run all jobs, and publish. Clients that wait for
+        """Observe, carry out requests and orders, run all jobs, and publish. Commands that wait for
         an order are woken last."""
         self.jobs.begin_turn()
         self._answering.expire(self.clock())
@@ -292,16 +296,16 @@ class Loop:
         options = self._without_borrowing(options)
         self.rebalance.turn(observation, view, options, self.requests.waits_for('rollback'))
         self.probing.turn(observation, view, options, self.rebalance.active, self.shutdown.ordered)
-        self.jobs.drives.turn(observation.now, not observation.signals.counts.inactive)
+        self.jobs.drives.turn(observation.now, available=not observation.signals.counts.inactive)
         self.jobs.advising.turn(observation, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
         remarks = [*observation.orchestrating.remarks, *self.shutdown.remarks,
                    *self.requests.remarks, *self.clock.remarks(), *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
-            self.jobs, observation, options, self._turn_seconds,
-            self._rest() + LATE_TURNS * max(options.loop_interval, options.campaign_interval),
-            [text for text in remarks if text])
+            self.jobs, observation, options, self._turn_seconds, stale_after=self._rest()
+            + LATE_TURNS * max(options.loop_interval, options.campaign_interval),
+            remarks=[text for text in remarks if text])
 
 
 class Observing:
@@ -334,10 +338,11 @@ class Observing:
         needs_degraded = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
             rebalance.unanswered_at = self._clock()
-        alike = rebalance.campaign.open and self._cluster.mons_alike()
-        # The next leader of mixed mons may cancel what this one keeps.
+        mons_alike = rebalance.campaign.open and self._cluster.mons_alike()
+        # Some mons cancel upmaps under rules under which others keep them. While mons differ, the
+        # next leader may cancel what this one keeps.
         crush = self._cluster.crush(view.crush_version).with_upmaps_kept_under(
-            rebalance.campaign.pinning.kept_rules if alike else frozenset())
+            rebalance.campaign.pinning.kept_rules if mons_alike else frozenset())
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, balancer_busy,
@@ -351,18 +356,18 @@ class Observing:
             pg_limit=self._cluster.pgs_per_osd_limit(),
             unanswered_at=rebalance.unanswered_at,
             balancing=self._cluster.balancing(),
-            orchestrating=self._cluster.orchestrating(), mons_alike=alike), view
+            orchestrating=self._cluster.orchestrating(), mons_alike=mons_alike), view
 
     def _evacuated(self, view: View, crush: CrushRules) -> Evacuation:
         """The remapped PGs that leave OSDs which are to be emptied. Computed once per OSDMap: with
         reweights on all of 5,000 OSDs and 48,000 remapped PGs it takes 0.3 to 0.8 s."""
         campaign = self._jobs.rebalance.campaign
-        of_campaign: Tuple[OsdSet, FrozenSet[str]] = (
+        emptied_and_released: Tuple[OsdSet, FrozenSet[str]] = (
             campaign.crush.emptied, frozenset(campaign.flights.in_flight)) \
             if campaign.open else ((), frozenset())
-        basis = (view.osdmap.epoch, *of_campaign)
+        basis = (view.osdmap.epoch, *emptied_and_released)
         if basis != self._basis:
-            self._evacuation = evacuated(view.osdmap, view.placement, crush, *of_campaign)
+            self._evacuation = evacuated(view.osdmap, view.placement, crush, *emptied_and_released)
             self._basis = basis
         return self._evacuation
 
@@ -373,10 +378,10 @@ class Observing:
 
     def watch(self, observation: Observation, view: View, options: Options) -> Observation:
         """Run the watch, and add what it knows to the observation."""
-        jobs, watching = self._jobs, self._jobs.watching
-        watching.turn(observation.now, view, observation.signals, options, jobs.rebalance.in_flight,
-                      jobs.probing.affects_latency(observation.now, observation.stats_period),
-                      jobs.probing.loaded(observation.now, observation.stats_period))
+        jobs, watching, now = self._jobs, self._jobs.watching, observation.now
+        watching.turn(now, view, observation.signals, options, jobs.rebalance.in_flight,
+                      probing=jobs.probing.affects_latency(now, observation.stats_period),
+                      probed=jobs.probing.loaded(now, observation.stats_period))
         return replace(observation, clients=watching.clients, osd_counts=watching.osd_counts,
                        slow_osds=frozenset(watching.watched.slow_osds),
                        deleting=watching.deleting, devices=watching.devices,
@@ -387,9 +392,9 @@ class Observing:
         require of it, and which settings others than the campaign have borrowed."""
         jobs = self._jobs
         jobs.mitigating.turn(observation, view, jobs.watching.watched, jobs.rebalance.campaign,
-                             options, jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))
-        jobs.rescuing.turn(observation, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
-                           jobs.shutdown.ordered)
+                             options, taken=jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))
+        jobs.rescuing.turn(observation, options, jobs.rebalance.pins.keys(),
+                           campaign=jobs.rebalance.active, shutting_down=jobs.shutdown.ordered)
         settings = replace(observation.settings,
                            taken=jobs.ledger(observation.osdmap).taken(Owner.CAMPAIGN))
         return with_mitigation(replace(observation, settings=settings), jobs.mitigating.mitigated)
@@ -499,10 +504,10 @@ class Ownership:
         self._jobs.journal.load(now)
         self._publishing.events.load()
         self._jobs.load(now)
-        losses = found(self._store, self._load_shared())
+        losses = new_losses(self._store, self._load_shared())
         for loss in losses:
             self._publishing.note(Event('store', loss.text))
-        self._store.losses = losses + found_earlier(self._store)
+        self._store.losses = losses + earlier_losses(self._store)
         self._jobs.rebalance.resumed()
 
     def _load_shared(self) -> List[str]:
@@ -535,6 +540,7 @@ class Ownership:
         state, since another mgr may have been active meanwhile."""
         if not self._jobs.journal.claim(self._clock()):
             return False
+        # Another mgr may have replaced what this one wrote, so that is not read back any more.
         self._store.verified()
         for text in self._load_shared():
             self._publishing.note(Event('store', 'cannot read %s' % text))
@@ -543,7 +549,7 @@ class Ownership:
         return True
 
     def refuse_idle(self, published: Published) -> None:
-        """Raise Refused while the state is unknown or stale."""
+        """Raise Refused while this mgr must not act, or has not completed a turn yet."""
         if self._jobs.journal.fenced:
             raise Refused(errno.EAGAIN, self._jobs.journal.failure)
         if self._too_old:
