@@ -198,7 +198,7 @@ def _optional(inner: Tuple[Any, ...]) -> _Form:
 
 
 def _tagged(kinds: List[Any]) -> _Form:
-    """One of several dataclasses."""
+    """The form of a value of one of several dataclasses, which its `kind` in the JSON names."""
     if not all(dataclasses.is_dataclass(kind) and hasattr(kind, 'kind') for kind in kinds):
         raise TypeError('no JSON for a union of %r' % (kinds,))
     forms = {kind.kind: _form(kind) for kind in kinds}
@@ -311,7 +311,8 @@ def _field(name: str, form: _Form, raw: Any) -> Any:
 
 
 def _dataclass(kind: Any) -> _Form:
-    """The form of a dataclass as a JSON object, without fields that have their default."""
+    """The form of a dataclass as a JSON object, without fields that have their default; with
+    `json_row`, as an array."""
     forms, defaults = _fields(kind)
     if getattr(kind, 'json_row', False):
         return _named_row(kind, forms, defaults)
@@ -356,6 +357,7 @@ def _fields(kind: Any) -> Tuple[Dict[str, _Form], Dict[str, Any]]:
 def _hints(kind: Any) -> Dict[str, Any]:
     """The type hints of the fields that are written; {}: it is no type with fields."""
     if dataclasses.is_dataclass(kind):
+        # compare=False: only this process knows it; init=False: the class computes it.
         names = [field.name for field in dataclasses.fields(kind) if field.compare and field.init]
     else:
         names = list(getattr(kind, '_fields', ()))

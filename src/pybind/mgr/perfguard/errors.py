@@ -359,7 +359,7 @@ class Tracebacks:
         self._known: Set[_Place] = set()
 
     def is_new(self, error: Exception) -> bool:
-        """True once for each type and place of an error."""
+        """True once for each type and place of an error, until too many are known."""
         place = _place(error)
         if place in self._known:
             return False

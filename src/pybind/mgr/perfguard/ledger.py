@@ -122,7 +122,8 @@ LEFT = HoldStep(None, theirs=True)
 
 
 def hold(held: Held, value: Optional[str]) -> HoldStep:
-    """One step towards the value that is put; `value`: what the cluster shows."""
+    """One step towards the value that is put, or LEFT if others have changed it. `value`: what the
+    cluster shows."""
     if same_value(value, held.put):
         return HoldStep(Held(held.found, held.put, seen=True))
     # The value that was found is not a change by others until the cluster has shown ours.

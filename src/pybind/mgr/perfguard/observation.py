@@ -234,10 +234,10 @@ class Observation:
                     osd for osd in self.osdmap.osds if self.crush.weight_of(rule, osd) > 0.0)
             osds_by_pool[pool_id] = frozenset() if rule is None else osds_by_rule[rule]
         for row in self.clients.rows if osds_by_pool else ():
-            known = osds_by_pool.get(row.pool)
-            if known is not None and row.osd not in known and (
+            pool_osds = osds_by_pool.get(row.pool)
+            if pool_osds is not None and row.osd not in pool_osds and (
                     row.read.number or row.write.number):
-                osds_by_pool[row.pool] = known | {row.osd}
+                osds_by_pool[row.pool] = pool_osds | {row.osd}
         return osds_by_pool
 
     def shard_bytes(self, pool: Pool) -> int:

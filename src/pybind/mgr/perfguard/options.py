@@ -348,8 +348,8 @@ class LiveOptions:
 
         `entries`: reads the database; None: the mons did not answer. `now`: of any steady clock.
         """
-        passed = None if self._compared_at is None else now - self._compared_at
-        if passed is not None and passed < (
+        elapsed = None if self._compared_at is None else now - self._compared_at
+        if elapsed is not None and elapsed < (
                 COMPARE_SECONDS_MIN if self._notified else COMPARE_SECONDS):
             return
         self._compared_at, self._notified = now, False

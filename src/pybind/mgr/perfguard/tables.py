@@ -78,10 +78,10 @@ def _clients(signals: Json) -> str:
     parts = []
     for kind in ('read', 'write'):
         if signals.get(kind + '_rate'):
-            tail = signals[kind + '_p99_ms']
+            p99_ms = signals[kind + '_p99_ms']
             parts.append('%ss %s%s at %.0f/s' % (
                 kind, ms_text(signals[kind + '_ms']),
-                '' if tail is None else ' (p99 of 2 minutes: %.1f)' % tail,
+                '' if p99_ms is None else ' (p99 of 2 minutes: %.1f)' % p99_ms,
                 signals[kind + '_rate']))
     return ', '.join(parts) or 'no operations'
 
@@ -111,6 +111,7 @@ def osds(data: Json) -> str:
              _number(row['store_ms']), _number(row['write_p99_ms']), _number(row['ping_ms']),
              _number(row['score']), _remarks(row))
             for row in data['osds']]
+    # "ms ": PrettyTable requires that names of columns differ.
     return table(('OSD', 'host', 'class', 'reads/s', 'ms', 'writes/s', 'ms ', 'store ms',
                   'write p99', 'ping ms', 'slowdown', 'remarks'), rows,
                  left=('OSD', 'host', 'class', 'remarks'))
@@ -128,6 +129,7 @@ def pools(data: Json) -> str:
                           for client in row['clients']]
                        + ([_trouble(row)] if row['pgs'] else [])))
             for row in data['pools']]
+    # "baseline ": PrettyTable requires that names of columns differ.
     return table(('pool', 'reads/s', 'read ms', 'baseline', 'writes/s', 'write ms', 'baseline ',
                   'remarks'), rows, left=('pool', 'remarks'))
 

@@ -106,9 +106,10 @@ def _next_edge(when: Window, now: float) -> float:
     local = time.localtime(now)
     minutes = sorted({0, when.begin_minute, when.end_minute % DAY_MINUTES})
     month = local.tm_year, local.tm_mon
-    # An hour that the clock repeats counts twice: in summer time, and in the present time.
-    stamps = {time.mktime((*month, local.tm_mday + day, 0, minute, 0, 0, 0, summer))
-              for day in (0, 1) for minute in minutes for summer in (-1, local.tm_isdst)}
+    # In an hour that the clock repeats, each time occurs twice: mktime chooses one (-1), and the
+    # other may be that of the present offset.
+    stamps = {time.mktime((*month, local.tm_mday + day, 0, minute, 0, 0, 0, is_dst))
+              for day in (0, 1) for minute in minutes for is_dst in (-1, local.tm_isdst)}
     return _clock_change(now, min(stamp for stamp in stamps if stamp > now))
 
 
