@@ -79,6 +79,7 @@ def no_later_than(hint: Any, value: Any, now: float) -> Any:
     if origin is Annotated:
         return min(value, now) if TIME in hint.__metadata__ else no_later_than(inner[0], value, now)
     if origin is Union:
+        # Optional, or one of several dataclasses.
         kinds = [kind for kind in inner if kind is not _NONE]
         return no_later_than(kinds[0] if len(kinds) == 1 else type(value), value, now)
     if isinstance(value, dict):

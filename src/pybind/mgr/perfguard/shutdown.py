@@ -72,7 +72,8 @@ class Shutdown:
 
 
 def losses(campaign: Campaign, pins: int, probe: Optional[int]) -> List[str]:
-    """What a shutdown ends or gives up, as texts."""
+    """What a shutdown ends or gives up, as texts. `pins`: their number; `probe`: id of the active
+    one."""
     texts: List[str] = []
     if campaign.active:
         texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))

@@ -86,7 +86,7 @@ def opens_in(when: Window, now: float) -> Optional[float]:
 
 
 def seconds_until_done(when: Window, now: float, work: float) -> float:
-    """Wall-clock seconds of this amount of work if it pauses while the window is closed."""
+    """Wall-clock seconds until `work` seconds have passed with the window open."""
     if when.always:
         return work
     at = now

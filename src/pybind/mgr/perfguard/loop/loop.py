@@ -272,6 +272,7 @@ class Loop:
         observation = self._observing.watch(observation, view, options)
         self._answering.revert()
         observation = self._observing.mitigate(observation, view, options)
+        # Complete pending writes before a request may begin another campaign.
         self.rebalance.resume(observation)
         self._answering.execute(requests, observation)
         begin_seconds = time.thread_time()
@@ -508,6 +509,7 @@ class Ownership:
         for loss in losses:
             self._publishing.note(Event('store', loss.text))
         self._store.losses = losses + earlier_losses(self._store)
+        # Log that the campaign continues.
         self._jobs.rebalance.resumed()
 
     def _load_shared(self) -> List[str]:

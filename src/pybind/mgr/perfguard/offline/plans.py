@@ -115,6 +115,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     sets; `pg_limit`: mon_max_pg_per_osd."""
     osdmap, out = maps.osdmap, maps.osdmap.out
     row_of = {row.pgid: row for row in rows}
+    # Balancing(): as if the balancer covered all pools with its default deviation.
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
     left_out, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
     for pgid, pin in adoption.pins.items():
