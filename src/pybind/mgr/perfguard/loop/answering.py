@@ -146,8 +146,8 @@ class Answering:
             return jobs.probing.carry_out(pending, observation, view, options,
                                           moving=jobs.rebalance.active)
         if order.addressee == 'advise':
-            return jobs.advising.carry_out(order, observation, view, campaign=jobs.rebalance.open,
-                                           untrimmed=jobs.untrimmed_epochs)
+            return jobs.advising.carry_out(order, observation, view, jobs.rebalance.open,
+                                           jobs.untrimmed_epochs)
         if order.addressee == 'why':
             rebalance = jobs.rebalance
             return jobs.explaining.carry_out(order, LoopState(
