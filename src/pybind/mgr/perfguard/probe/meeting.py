@@ -207,7 +207,7 @@ class Meeting:
             self._joined_at = self._written_at = now
             return True
         xattrs = self._board.read()
-        if xattrs is None or PLAN not in xattrs:
+        if xattrs is None:
             return False  # it was removed meanwhile
         first_run, plan = _plan_of(xattrs)
         self._refusal = _refusal(plan, self._plan)

@@ -321,10 +321,11 @@ def test_hosts_wait_for_others_from_the_beginning_of_their_meeting() -> None:
     assert JOIN_SECONDS - 1.0 <= world.until_over() <= JOIN_SECONDS + 5.0
 
 
-def test_a_meeting_without_an_attribute_is_refused() -> None:
+@pytest.mark.parametrize('key', ['plan', 'go'])
+def test_a_meeting_without_an_attribute_is_refused(key: str) -> None:
     world = World(hosts=1)
     world.run(1.0)
-    del world.pool.xattrs['go']
+    del world.pool.xattrs[key]
     other = world.add(5)
     world.run(BEAT_SECONDS + TURN)
     assert (other.over, other.said) == (True, OTHER_VERSION)
