@@ -745,7 +745,7 @@ def test_a_turn_that_computes_goals_sees_stops_and_client_latency(
     driver, stops = Driver(waiting()), (Reason(Code.LATENCY, 'late'),)
     seen: List[Observation] = []
     driver.loop.jobs.mitigating.mitigated = Mitigated(stops=stops)
-    monkeypatch.setattr(driver.loop.jobs.mitigating, 'turn', lambda *args: None)
+    monkeypatch.setattr(driver.loop.jobs.mitigating, 'turn', lambda *_, **__: None)
 
     def note(*args: Any) -> Draft:
         seen.append(args[3])

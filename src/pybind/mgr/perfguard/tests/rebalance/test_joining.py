@@ -501,7 +501,7 @@ def test_expand_does_not_fill_drained_disks_again(how: str) -> None:
 
 def test_a_turn_that_fails_does_not_keep_the_answer() -> None:
     driver = Driver(waiting())
-    setattr(driver.loop._publishing, 'publish', lambda *_: 1 / 0)
+    setattr(driver.loop._publishing, 'publish', lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         driver.loop._answering.answer = lambda *_: [done]  # type: ignore
         done = PendingOrder(Order('expand'))
