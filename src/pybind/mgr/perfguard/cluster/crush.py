@@ -105,7 +105,7 @@ class CrushRules:
                 return weight_reason(rule, osd)
         for choice in rule.choices:
             # Mons that keep upmaps under such a rule do not count all its takes against each step:
-            # `crowding` below checks each step by itself.
+            # `crowding` below checks each step alone.
             if rule.is_proven and not choice.leaf:
                 continue
             reason = self._choice_violation(choice, pool_size, osds)

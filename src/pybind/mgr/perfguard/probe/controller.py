@@ -629,7 +629,7 @@ class Probing:
 
 
 def _pool_conditions(checked: CheckedRun, observation: Observation) -> Dict[str, Any]:
-    """The fields of the record for a probe of a pool: the number of OSDs at work, and the
+    """The fields of the record for a probe of a pool: the number of OSDs that it uses, and the
     operations per second of clients of this pool and of others on its OSDs."""
     if checked.pool is None:
         return {}

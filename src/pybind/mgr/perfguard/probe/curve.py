@@ -223,7 +223,7 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
         return ()
     families: Dict[Key, Dict[int, List[List[Repetition]]]] = {}
     for key, repetitions in measured(record.done).items():
-        # With --scale, the part of a run is the number of OSDs at work.
+        # With --scale, the part of a run is the number of OSDs that it uses.
         family = families.setdefault(key._replace(osd=None, part=''), {})
         family.setdefault(int(key.part), []).append(repetitions)
     # Number of OSDs -> number of their hosts.

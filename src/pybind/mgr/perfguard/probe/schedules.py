@@ -233,7 +233,7 @@ def health_check(regressions: Sequence[Regression]) -> HealthChecks:
     return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
 
 
-# ---- Settings at work
+# ---- Settings in force
 
 class StoredSettings:
     """Changes schedules and baselines as operators ask, and compares runs with their baselines.

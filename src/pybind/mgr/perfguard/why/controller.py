@@ -107,7 +107,7 @@ class Explaining:
     def carry_out(self, order: Why, state: LoopState) -> Optional[Json]:
         """The answer to an order; None: not yet, call again in the next turn. Raises Refused.
 
-        Orders are told apart by identity: two commands may ask for the same."""
+        Orders are compared by identity: two commands may ask for the same."""
         now = state.observation.now
         if order.osd is not None:
             case = _osd_case(order.osd, state)

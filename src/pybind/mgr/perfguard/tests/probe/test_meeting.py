@@ -303,7 +303,7 @@ def test_what_another_version_has_written_is_refused(key: str, value: str) -> No
     assert (other.over, other.said) == (True, OTHER_VERSION)
 
 
-def test_an_entry_that_no_host_has_written_disturbs_nobody() -> None:
+def test_an_entry_that_no_host_has_written_disturbs_no_host() -> None:
     world = World(hosts=2)
     world.pool.xattrs['host.7'] = 50000 * '['
     world.add(2)

@@ -32,7 +32,7 @@ def test_settings_both_ways() -> None:
     assert found.regressions == settings.regressions and found.baselines.of(base) == 3
 
 
-# ---- Settings at work
+# ---- Settings in force
 
 class Setup:
     """Stored settings, with what they store and report."""

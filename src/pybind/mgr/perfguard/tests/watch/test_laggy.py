@@ -186,7 +186,7 @@ def led(by_1: int, by_2: int) -> List[LaggyPg]:
     (LaggySignals(10, PARTS), [
         Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs'),
         Suspect(1, 0.275, 'in the acting set of 5 of 10 laggy PGs')]),
-    # Four PGs are too few of ten to tell a lost renewal.
+    # Four of ten PGs are too few for a lost renewal.
     (LaggySignals(10, PARTS, led(0, 4)), [
         Suspect(2, 0.6, 'in the acting set of 10 of 10 laggy PGs, primary of 4 of the 4 known'),
         Suspect(1, 0.325, 'in the acting set of 5 of 10 laggy PGs, primary of none of the 4 '

@@ -120,7 +120,7 @@ def test_osds_with_few_reads_have_the_norm_of_their_host() -> None:
                 5: StoredNorm(4.0, 500, 500), 6: StoredNorm(4.0, 499, 499)})
     # osd.2: 3 s and 2 s instead of 4 s.
     assert known.norms() == pytest.approx({1: 1.0, 2: 1.25, 5: 4.0})
-    # In another host, nobody has enough reads.
+    # No OSD of another host has enough reads.
     known.places = {**known.places, 2: of_host(2, 'b')}
     assert known.norms() == pytest.approx({1: 1.0, 2: 2000 / 1700, 5: 4.0})
     known.forget_others({2, 5})

@@ -432,7 +432,7 @@ def test_what_was_expected_and_more_than_that() -> None:
 
 
 @pytest.mark.parametrize('relative, latency, expected_ms, sigma', [
-    # The fastest peer takes 2 ms: 1.5 times that, or 5 ms as ever.
+    # The fastest peer takes 2 ms: 1.5 times that is 3 ms. The OSD's own 5 ms are more.
     (math.log(1.5), 5.0, 5.0, 0.1), (math.log(1.5), 2.5, 3.0, 0.1), (-1.0, 1.5, 2.0, 0.1),
     (0.0, 5.0, 5.0, 0.3)])
 def test_the_history_of_an_osd_in_a_small_group(
