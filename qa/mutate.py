@@ -13,6 +13,7 @@ and for what is computed while the module is imported, the tests that import the
 run: about half a minute a mutant.
 """
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -24,6 +25,7 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -128,12 +130,14 @@ class Copy:
 
 
 class Runner:
-    def __init__(self, clean: Copy, broken: Copy, sources: Mapping[str, bytes], known: Durations,
-                 budget: float, tests: Optional[Sequence[str]] = None) -> None:
-        """`tests`: those to run; None: as many as take `budget` seconds."""
+    def __init__(self, clean: Copy, broken: Copy, sources: Mapping[str, bytes],
+                 importers: Mapping[str, Set[str]], known: Durations, budget: float,
+                 tests: Optional[Sequence[str]] = None) -> None:
+        """`importers`: file -> the files that import it. `tests`: those to run; None: as many as
+        take `budget` seconds."""
         self._clean, self._broken, self._sources = clean, broken, sources
         self._known, self._budget, self._tests = known, budget, tests
-        self._importers = importers_of(sources, PACKAGE)
+        self._importers = importers
         #: Tests that pass without a mutant, and those that do not and say nothing.
         self._good: Set[str] = set()
         self._bad: List[str] = []
@@ -186,12 +190,13 @@ class Runner:
 class LiveRunner:
     """Runs tests in a process that has imported all of them. It may judge one mutant at a time."""
 
-    def __init__(self, broken: Copy, sources: Mapping[str, bytes], known: Durations,
-                 budget: float, covering: Optional[Covering], files: Sequence[str]) -> None:
+    def __init__(self, broken: Copy, sources: Mapping[str, bytes],
+                 importers: Mapping[str, Set[str]], known: Durations, budget: float,
+                 covering: Optional[Covering], files: Sequence[str]) -> None:
         """`files`: of tests that run with each mutant, beside those of `covering`."""
         self._broken, self._sources, self._known = broken, sources, known
         self._budget, self._covering = budget, covering
-        self._importers = importers_of(sources, PACKAGE)
+        self._importers = importers
         #: Whether a test passes without a mutant, as far as it was asked.
         self._good: Dict[str, bool] = {}
         receiving, answering = os.pipe()
@@ -315,8 +320,9 @@ class Verdicts:
                         file=output)
 
 
-def judge_all(pending: 'queue.SimpleQueue[Tuple[int, Mutant]]', verdicts: Verdicts,
-              live: Optional[LiveRunner], runner: Runner) -> None:
+def judge(pending: 'queue.SimpleQueue[Tuple[int, Mutant]]', verdicts: Verdicts,
+          live: Optional[LiveRunner], runner: Runner) -> None:
+    """Judge mutants until none is pending."""
     while True:
         try:
             number, mutant = pending.get_nowait()
@@ -359,20 +365,22 @@ def main() -> int:
     known.slow.extend(args.excluded)
     with tempfile.TemporaryDirectory(prefix='perfguard-mutants-') as directory:
         clean = Copy(Path(directory) / 'clean', names)
-        threads: List[threading.Thread] = []
-        for process in range(args.processes):
-            copy = Copy(Path(directory) / ('broken-%d' % process), names)
-            live = None if args.coverage is None and args.tests is None else LiveRunner(
-                copy, python, known, args.seconds,
-                None if args.coverage is None else Covering(args.coverage, MODULE),
-                args.tests or [])
-            threads.append(threading.Thread(target=judge_all, args=(
-                pending, verdicts, live, Runner(clean, copy, python, known, args.seconds,
-                                                args.tests)), daemon=True))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        importers = importers_of(python, PACKAGE)
+
+        def process(number: int) -> None:
+            copy = Copy(Path(directory) / ('broken-%d' % number), names)
+            runner = Runner(clean, copy, python, importers, known, args.seconds, args.tests)
+            with contextlib.ExitStack() as stack:
+                live = None
+                if args.coverage is not None or args.tests is not None:
+                    covering = None if args.coverage is None else Covering(args.coverage, MODULE)
+                    live = stack.enter_context(contextlib.closing(LiveRunner(
+                        copy, python, importers, known, args.seconds, covering, args.tests or [])))
+                judge(pending, verdicts, live, runner)
+
+        with ThreadPoolExecutor(args.processes) as pool:
+            # Raises what a process has raised.
+            list(pool.map(process, range(args.processes)))
     killed = verdicts.judged - len(verdicts.survivors)
     print('%d of %d mutants are killed (%.0f %%); survivors: %s; no verdict: %s' % (
         killed, verdicts.judged, 100.0 * killed / max(1, verdicts.judged), verdicts.survivors,

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from types import CodeType, FunctionType
-from typing import Any, Dict, List, NamedTuple, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, TextIO, Tuple
 
 import pytest
 
@@ -26,6 +26,8 @@ SLOWER = 20.0
 TEST_SECONDS = 12.0
 #: The outcome of a mutant that could not be put in place, or of tests that do not exist.
 FAILED_TO_RUN = 'not judged'
+#: What a child reports at its end.
+PASSED, FAILED = 'passed', 'failed'
 
 #: File, first line and name of a function's code.
 _Key = Tuple[str, int, str]
@@ -54,7 +56,6 @@ class Answer(NamedTuple):
     `ran`: the number of tests that were started."""
     killer: Optional[str]
     ran: int
-    problem: str = ''
 
 
 class CannotReplace(Exception):
@@ -109,9 +110,8 @@ class Server:
         print(json.dumps(answer), file=self._answers, flush=True)
 
     def _answer(self, request: Request) -> Answer:
-        unknown = [test.name for test in request.tests if test.name not in self._items]
-        if unknown:
-            return Answer(FAILED_TO_RUN, 0, 'no test ' + unknown[0])
+        if any(test.name not in self._items for test in request.tests):
+            return Answer(FAILED_TO_RUN, 0)
         receiving, sending = os.pipe()
         sys.stdout.flush()
         child = os.fork()
@@ -132,7 +132,8 @@ class Server:
             os.waitpid(child, 0)
 
     def _watched(self, request: Request, receiving: int) -> Answer:
-        """Follow a child. It reports each test that it starts, and how the last one ended."""
+        """Follow a child. It reports the number of each test that it starts, and how the last one
+        ended."""
         text, number = b'', 0
         while True:
             usual = request.tests[number - 1].seconds if number else 0.0
@@ -141,21 +142,16 @@ class Server:
             text += chunk
             *lines, text = text.split(b'\n')
             for line in lines:
-                word, _, detail = line.decode().partition(' ')
-                if word == 'test':
-                    number = int(detail)
-                elif word == 'failed':
-                    return Answer(request.tests[number - 1].name, number, detail)
-                elif word == 'passed':
-                    return Answer(None, number)
+                word = line.decode()
+                if word.isdecimal():
+                    number = int(word)
+                elif word == FAILED:
+                    return Answer(request.tests[number - 1].name, number)
                 else:
-                    return Answer(FAILED_TO_RUN, number, detail)
-            if not chunk and not number:
-                return Answer(FAILED_TO_RUN, number, 'no test has begun')
+                    return Answer(None if word == PASSED else FAILED_TO_RUN, number)
             if not chunk:
                 # It takes too long, or the mutant has ended the process.
-                return Answer(request.tests[max(number - 1, 0)].name, number,
-                              'the process has ended' if ready else 'time limit')
+                return Answer(request.tests[number - 1].name if number else FAILED_TO_RUN, number)
 
     def _run(self, request: Request, sending: int) -> None:
         """The child: it never returns."""
@@ -171,10 +167,8 @@ class Server:
             if request.path is not None:
                 self._replace(request.path, request)
             report(self._outcome(request, report))
-        except CannotReplace as error:
-            report('problem %s' % error)
-        except BaseException as error:
-            report('problem %r' % error)
+        except BaseException:
+            report(FAILED_TO_RUN)
         finally:
             os._exit(0)
 
@@ -189,7 +183,7 @@ class Server:
                 raise CannotReplace('it uses other variables')
             function.__code__ = code
 
-    def _outcome(self, request: Request, report: Any) -> str:
+    def _outcome(self, request: Request, report: Callable[[str], None]) -> str:
         failures = _Failures()
         deadline = time.monotonic() + request.seconds
         items = [self._items[test.name] for test in request.tests]
@@ -197,23 +191,22 @@ class Server:
         for number, item in enumerate(items):
             if time.monotonic() > deadline:
                 break
-            report('test %d' % (number + 1))
+            report('%d' % (number + 1))
             following = items[number + 1] if number + 1 < len(items) else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if failures.text is not None:
-                return 'failed ' + failures.text
-        return 'passed'
+            if failures.any:
+                return FAILED
+        return PASSED
 
 
 class _Failures:
-    """Notes the first failure."""
+    """Whether a test has failed."""
 
     def __init__(self) -> None:
-        self.text: Optional[str] = None
+        self.any = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.text is None:
-            self.text = report.longreprtext.strip().rpartition('\n')[2][:200]
+        self.any = self.any or report.failed
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 """The mutants of qa/mutate.py: what they change, how they are chosen, and which tests run."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -135,7 +136,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
         (root / name).write_bytes(source)
     monkeypatch.setattr('qa.mutate.ROOT', root)
     clean, broken = (Copy(tmp_path / name, list(sources)) for name in ('clean', 'broken'))
-    return Runner(clean, broken, sources, Durations({}, {}, []), 60.0)
+    return Runner(clean, broken, sources, importers_of(sources, 'src/pybind/mgr'),
+                  Durations({}, {}, []), 60.0)
 
 
 def test_a_mutant_is_killed_by_a_test_that_passes_without_it(runner: Runner, tmp_path: Path
@@ -242,8 +244,9 @@ def live(tmp_path: Path) -> Iterator[LiveRunner]:
         timeout=60,
         env={**os.environ, 'PYTHONPATH': str(tmp_path / 'src/pybind/mgr'),
              'COVERAGE_FILE': str(tmp_path / '.coverage')})
-    copy = Copy(tmp_path, ())
-    runner = LiveRunner(copy, sources, Durations(
+    shutil.copytree(tmp_path / 'src', tmp_path / 'copy/src')
+    copy = Copy(tmp_path / 'copy', ())
+    runner = LiveRunner(copy, sources, importers_of(sources, 'src/pybind/mgr'), Durations(
         {'src/pybind/mgr/perfguard/tests/test_a.py::test_ends': 0.0}, {}, []), 60.0,
                         Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/'), ())
     yield runner
@@ -293,10 +296,15 @@ def test_a_file_that_has_changed_since_its_coverage(tmp_path: Path, live: LiveRu
     path = 'src/pybind/mgr/perfguard/a.py'
     before = covering.tests_of(path, LIVE['a.py'].decode(), [7])
     assert {name.rpartition('::')[2] for name in before} == {'test_ends'}
-    later = LIVE['a.py'].decode().replace('    while', '    # New.\n    n += 0\n    while')
-    assert before == covering.tests_of(path, later, [9]) < covering.tests_of(path, later, [7])
+    # The lines of one that has changed are not known.
+    later = LIVE['a.py'].decode().replace('    while', '    # New.\n    while')
+    of_file = covering.tests_of(path, later, [7])
+    assert of_file == covering.tests_of(path, later, [1]) > before and IMPORT not in of_file
+    recorded_at = (tmp_path / '.coverage').stat().st_mtime
     assert IMPORT in covering.tests_of(path, LIVE['a.py'].decode(), [16])
     assert covering.tests_of('src/pybind/mgr/perfguard/b.py', '', [1]) == frozenset()
+    os.utime(tmp_path / path, (recorded_at + 1.0, recorded_at + 1.0))
+    assert covering.tests_of(path, LIVE['a.py'].decode(), [7]) == of_file
 
 
 def test_the_working_tree_has_mutants() -> None:
