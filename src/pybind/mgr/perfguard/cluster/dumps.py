@@ -143,15 +143,16 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
 
 # ---- PG states: by OSD, as counts, and as rows of a PG dump
 
-#: Maximum share of CPU time for the summary by OSD while PGs are in trouble. ceph-mgr iterates over
-#: all PGs and holds the GIL: 7 to 9 us for a PG with three copies, 0.8 s for 100,000 PGs. One
+#: Maximum share of CPU time for the summary by OSD, unless there is more trouble. ceph-mgr iterates
+#: over all PGs and holds the GIL: 7 to 9 us for a PG with three copies, 0.8 s for 100,000 PGs. One
 #: reading in each report period would take a sixth of the time of the mgr.
-TROUBLE_SHARE = 0.02
+CPU_SHARE = 0.02
 
-#: Maximum age of the summary, within this share of CPU time. Cheap counts do not show all changes:
-#: one PG may recover while another one of its pool becomes degraded.
-STALE_SECONDS = 20.0
-STALE_SHARE = 0.05
+#: Maximum age of the summary; higher where readings at this interval would take more than
+#: MAX_CPU_SHARE of CPU time. Cheap counts do not show all changes: one PG may recover while another
+#: one of its pool becomes degraded.
+MAX_AGE_SECONDS = 20.0
+MAX_CPU_SHARE = 0.05
 
 #: All pools, instead of a pool id; and the counts without PGs in trouble.
 WHOLE = -1
@@ -202,9 +203,12 @@ class PgSummary:
     def by_osd(self, period: float) -> ByOsd:
         """The summary, at most `period` old if there is more trouble or other OSDs serve; else
         older, so that readings take a limited share of CPU time."""
-        oldest_seconds = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
-        valid_seconds = period if self._may_be_outdated else max(
-            period, min(self.cost_seconds / TROUBLE_SHARE, oldest_seconds))
+        if self._may_be_outdated:
+            valid_seconds = period
+        else:
+            affordable_seconds = self.cost_seconds / CPU_SHARE
+            oldest_seconds = max(MAX_AGE_SECONDS, self.cost_seconds / MAX_CPU_SHARE)
+            valid_seconds = max(period, min(affordable_seconds, oldest_seconds))
         age = None if self._read_at is None else self._clock() - self._read_at
         if age is None or age >= valid_seconds:
             self._read()

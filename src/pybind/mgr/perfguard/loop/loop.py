@@ -496,7 +496,8 @@ class Ownership:
         self._requests = context.requests
         self._jobs = jobs
         self._publishing = publishing
-        #: Why this version must not act; '' if it may.
+        #: Why this version is too old to read the stored campaign, so that it must not act; '' if
+        #: it is not.
         self._too_old = ''
 
     def load(self) -> None:
@@ -523,8 +524,9 @@ class Ownership:
         return lost if withheld else lost + self._requests.load()
 
     def may_act(self) -> bool:
-        """Whether this mgr may act. If not, orders are refused, and a health check gives the
-        reason."""
+        """Whether this mgr may act. It may not while its journal is fenced, since another mgr has
+        become the active one, or if this version is too old to read the stored campaign. Then
+        orders are refused, and a health check gives the reason."""
         journal = self._jobs.journal
         self._jobs.read_back(self._clock())
         if journal.fenced and not self._claimed():

@@ -250,8 +250,8 @@ class Pinning:
         listed = tuple(pgids)[:LISTED_UNDERSIZED]
         return replace(self, undersized_pgs=listed, undersized=len(pgids) - len(listed))
 
-    def known_later(self) -> 'Pinning':
-        """Without the parts that have a document of their own, or are known to this mgr only."""
+    def for_campaign_document(self) -> 'Pinning':
+        """Without what has another document (`unpinnable`), or is not stored at all (`let_go`)."""
         return replace(self, unpinnable={}, let_go=frozenset())
 
 
@@ -333,8 +333,8 @@ class Campaign:
         """`ahead` of each of `changes`."""
         return [{} if change is None else change.ahead for change in self.changes]
 
-    def with_ahead(self, mappings: Iterable[Mapping[str, Led]]) -> 'Campaign':
-        """With another `led_ahead`."""
+    def with_led_ahead(self, mappings: Iterable[Mapping[str, Led]]) -> 'Campaign':
+        """With `mappings` as the `ahead` of each of `changes`."""
         change, wanted, undone = (change and replace(change, ahead=ahead)
                                   for change, ahead in zip(self.changes, mappings))
         return replace(self, change=change, rollback=replace(

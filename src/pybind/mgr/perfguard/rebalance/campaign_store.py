@@ -81,7 +81,7 @@ class CampaignStore:
             self._load_no_campaign()
             return NO_CAMPAIGN, ['the campaign (%s)' % error]
         led_ahead, errors = self._led.load(led_documents)
-        campaign = campaign.with_ahead(led_ahead)
+        campaign = campaign.with_led_ahead(led_ahead)
         try:
             self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
         except Malformed as error:
@@ -162,7 +162,7 @@ class CampaignStore:
 def _lasting(campaign: Campaign) -> Campaign:
     """The parts that must be stored: all except times and parts with a document of their own."""
     return replace(campaign, progress=campaign.progress.lasting(), pace=Pace(), stalls=Stalls(),
-                   pinning=campaign.pinning.known_later(), holds=campaign.holds.lasting(),
+                   pinning=campaign.pinning.for_campaign_document(), holds=campaign.holds.lasting(),
                    flights=replace(campaign.flights, copied=0.0, misplaced=0),
                    copying=campaign.copying.lasting(), bill=Bill())
 
@@ -390,18 +390,18 @@ def _json_length(encoded: object) -> int:
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """The document that is written whenever the campaign changes, so it must be small.
 
-    PGs that cannot be pinned have a document of their own, which is written less often. Those of
-    them in flight are not stored: the OSDMap shows them again, and so many remain accepted.
+    PGs that cannot be pinned, and PGs that move ahead of a change, have documents of their own,
+    which are written less often. PGs in flight without a pin are not stored, since the OSDMap shows
+    them again; at least as many unpinnable PGs as there are of them remain accepted.
     """
-    pinned = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
-              if flight.pin is not None}
+    in_flight = campaign.flights.in_flight
+    with_pin = {pgid: flight for pgid, flight in in_flight.items() if flight.pin is not None}
+    without_led = campaign.with_led_ahead([{}] * len(campaign.changes))
     document: Dict[str, Any] = encode(replace(
-        campaign.with_ahead([{}] * len(campaign.changes)),
-        pinning=campaign.pinning.known_later(),
-        flights=replace(campaign.flights, in_flight=pinned),
+        without_led, pinning=campaign.pinning.for_campaign_document(),
+        flights=replace(campaign.flights, in_flight=with_pin),
         orders=replace(campaign.orders, accepted_unpinnable=max(
-            campaign.orders.accepted_unpinnable,
-            len(campaign.flights.in_flight) - len(pinned)))))
+            campaign.orders.accepted_unpinnable, len(in_flight) - len(with_pin)))))
     return document
 
 

@@ -507,11 +507,14 @@ def _extra(pool: Pool, pg: FuturePg, final: OsdSet) -> int:
 
 def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
             observation: Observation) -> PlacedPg:
-    """A PG as `balance` takes it, which may move it if it has no upmap or gets a pin: upmaps of
-    others on PGs that the change does not touch are left alone."""
+    """A PG as `balance` takes it: where its data is, where CRUSH places it, and whether `balance`
+    may move it."""
     if pgid in planned.unpinnable:
         # The change remaps it at once, so it counts where CRUSH places it.
         return PlacedPg(pgid, here=pg.raw, raw=pg.raw, free=False)
-    free = (pgid not in observation.osdmap.pg_temp and merge_reason(pool, pgid) is None
-            and (pgid in planned.pins or not observation.osdmap.entry(pgid)))
-    return PlacedPg(pgid, pg.acting, pg.raw, free)
+    is_moving = pgid in observation.osdmap.pg_temp
+    mons_drop_upmaps = merge_reason(pool, pgid) is not None
+    # An upmap on a PG that the change does not touch is not perfguard's.
+    has_foreign_upmap = pgid not in planned.pins and bool(observation.osdmap.entry(pgid))
+    return PlacedPg(pgid, here=pg.acting, raw=pg.raw,
+                    free=not (is_moving or mons_drop_upmaps or has_foreign_upmap))

@@ -668,8 +668,13 @@ def settle_change(draft: Draft) -> Draft:
 
 
 def overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
-    """Whether the OSDMap should show a burst by now. Without an answer from the mons it may still
-    take effect; not if they have accepted it, and ceph-mgr still carries it out."""
+    """Whether the commands of the pending change should have taken effect by now, but the OSDMap
+    does not show it. A change that the mons have accepted is never overdue: ceph-mgr still carries
+    it out (as with pg_num).
+
+    A command without an answer from the mons may still take effect, so the time counts from the
+    last one at the earliest.
+    """
     change = campaign.change
     if change is None or not change.pending or change.is_accepted(observation.osdmap):
         return False

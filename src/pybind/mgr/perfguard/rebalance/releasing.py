@@ -73,9 +73,12 @@ def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
 
 
 def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
-    """The single OSDs that make a pool slow and stop releases, if the latency of the other OSDs is
-    within its limits; None: not known. An OSD that was slow while nothing moved there stops no
-    release."""
+    """If slow OSDs may explain the alarm of a pool, and the throttle finds the latency of clients
+    within its limits: those of them that receive no releases, so that the alarm stops releases to
+    these alone. That may be none: an OSD that was slow while nothing moved there stops no release.
+
+    None: the alarm is not explained so, or `reason` is no such alarm.
+    """
     pace, now = draft.campaign.pace, draft.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
             and explains_alarm(pace.slow_reads, now, len(draft.seen.osdmap.osds)):

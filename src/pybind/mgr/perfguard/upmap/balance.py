@@ -122,11 +122,14 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
     shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near, earlier)
-    # If all buckets of each choice have equally many shards of a PG, these leave a bucket only
-    # together: from the top choice down.
+    # First whole groups of shards between buckets, for rules that choose several OSDs per bucket.
+    # If all buckets of a choice have equally many shards of a PG (`even`), these leave a bucket
+    # only together: from the top choice down.
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
             _Groups(shards, number, depth).even_out()
+    # Then single shards between OSDs. Where groups cannot give a bucket exactly its share, its OSDs
+    # have nothing to exchange with others, so their targets are widened.
     shards.share_within_buckets()
     shards.even_out()
     return shards

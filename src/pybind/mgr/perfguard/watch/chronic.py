@@ -185,8 +185,8 @@ class ChronicOsds:
 
     def __init__(self) -> None:
         self._counts: Dict[int, _Count] = {}
-        #: When the work of the OSDs besides client operations was last read, and the counts of then
-        #: of the OSDs that have been slow since.
+        #: When the work of the OSDs besides client operations was last read, and the counts of the
+        #: OSDs that have been slow since, from before they became slow.
         self._busy_read = -math.inf
         self._before: Dict[int, _Count] = {}
         self._judged = -math.inf
@@ -248,8 +248,9 @@ class ChronicOsds:
             self._judge(reading.now, reading.places, reading.replicas_only)
 
     def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
-        """Once other work was read again: for OSDs that have such work now, restore the counts of
-        the time when it was last read."""
+        """Once work besides client operations was read again (`busy_read`: when; `busy`: the OSDs
+        that have such work): restore the counts from before the reading in which each of these OSDs
+        became slow. Its work may have begun before it was read, and made the OSD slow."""
         if busy_read > self._busy_read:
             self._counts.update({osd: count for osd, count in self._before.items()
                                  if osd in busy and osd in self._counts})

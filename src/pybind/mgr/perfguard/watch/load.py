@@ -66,12 +66,17 @@ class PoolUse(NamedTuple):
 
 
 class PoolLoad:
+    """The load of a pool: of the present hour, of the hour before, and the busiest hour of each of
+    the last KEPT_DAYS days, from which its growth is computed."""
+
     def __init__(self) -> None:
         self.days: List[DayLoad] = []
+        #: The present hour (since 1970), the seconds of its readings, and their sums.
         self._hour = -1
         self._seconds = 0.0
         self._sums = Rates()
-        self._last = Rates()
+        #: Operations and bytes per second of the last hour with enough readings.
+        self._last_hour = Rates()
         #: The day for which growth was computed last, and the growth.
         self._growth = (-1, LoadGrowth(0))
 
@@ -91,7 +96,7 @@ class PoolLoad:
         whether the days must be stored."""
         if self._seconds < LEAST_HOUR_SECONDS:
             return False
-        self._last = rates = self._rates()
+        self._last_hour = rates = self._rates()
         day = self._hour // DAY_HOURS
         # An mgr whose clock was ahead may have stored this day, or later ones.
         days = {row.day: row for row in self.days}
@@ -107,8 +112,8 @@ class PoolLoad:
 
     def lately(self) -> Rates:
         """Of this hour; of the one before as long as this one is too short."""
-        return self._rates() if self._seconds >= LEAST_HOUR_SECONDS or not self._last.ops \
-            else self._last
+        return self._rates() if self._seconds >= LEAST_HOUR_SECONDS or not self._last_hour.ops \
+            else self._last_hour
 
     def sized(self, reads: float, writes: float) -> Rates:
         """Operations per second, of the mean sizes of late."""

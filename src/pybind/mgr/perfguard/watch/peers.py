@@ -309,7 +309,8 @@ def all_models(key: GroupKey) -> GroupKey:
 
 
 def _stores(places: Mapping[int, OsdPlace]) -> Dict[int, str]:
-    """The store of each OSD; if unknown, the most frequent one of its root and class."""
+    """The kind of store of each OSD, with the devices of its DB and WAL (OsdPlace.store); if
+    unknown, the most frequent one of its root and class (OsdPlace.kind)."""
     stores_by_kind: Dict[Tuple[str, str], Counter[str]] = {}
     for place in places.values():
         if place.store:

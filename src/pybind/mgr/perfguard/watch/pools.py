@@ -409,13 +409,15 @@ class PoolWatch:
         return None
 
     def load(self, pool_id: int, stored: 'StoredPool', settings: PoolSettings) -> None:
-        """Take over the baseline of a pool."""
+        """Take over what an earlier mgr has stored of a pool: the points of its baselines, the load
+        of its days, and the accepted levels of its alarms."""
+        # The stored points have this length, so the next update must not take it for a new one.
         self._baseline_seconds = settings.baseline_seconds
         pool = self._pool(pool_id, settings)
         pool.quiet.load(stored.points)
         pool.load.load(stored.load)
         pool.levels.update(stored.levels)
-        pool.learn()
+        pool.learn()  # the baselines, from these points
 
     def spreads(self) -> Dict[int, Dict[str, 'OpSpread']]:
         """Pool -> kind -> its spread, if known."""

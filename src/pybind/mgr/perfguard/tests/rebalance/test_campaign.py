@@ -112,7 +112,7 @@ def test_pgs_with_nowhere_to_move_stay_unpinnable() -> None:
     pinning = Pinning().cannot('1.0', DEGRADED).cannot('1.1', INCOMPLETE)
     assert pinning.unpinnable == {'1.0': DEGRADED, '1.1': INCOMPLETE}
     assert pinning.incomplete == pinning.tried_again().unpinnable == {'1.1': INCOMPLETE}
-    assert pinning.known_later().unpinnable == {}
+    assert pinning.for_campaign_document().unpinnable == {}
 
 
 def test_a_rule_is_tried_with_one_pin() -> None:
@@ -163,7 +163,7 @@ def test_upmaps_that_lead_ahead_are_those_of_each_change() -> None:
     campaign = replace(campaign_of(1, Phase.RELEASING, 0.0), change=LANDED,
                        rollback=Rollback(undone=replace(WANTED, ahead=led)))
     assert campaign.led_ahead == [{}, {}, led] and campaign.ahead == {}
-    moved = campaign.with_ahead([led, {}, {}])
+    moved = campaign.with_led_ahead([led, {}, {}])
     assert moved.led_ahead == [led, {}, {}] and moved.ahead == led
     assert moved.rollback.wanted is None
 
