@@ -14,7 +14,7 @@ from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import of_model
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import ask, order, wait_reported
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick=()),
               pytest.mark.skipif(why_unable() is not None, reason='no loop devices')]
@@ -121,7 +121,8 @@ def test_an_osd_with_a_db_device_is_filled_on_another_drive_only(
         cluster.fill('rep', 500, 65536)
         cluster.wait_clean(60)
         wait_reported(guard)
-        order(guard, 'replace', what=['osd.%d' % osd])
+        # PGs of a cluster this young may peer again after they were reported clean.
+        cluster.wait(lambda: ask(guard, 'replace', what=['osd.%d' % osd])[0] == 0, 60, 'the order')
         drained = guard.wait_phase('DONE', timeout=240)['id']
         created_again(cluster, osd, old_drive, db.partitions[0])
         cluster.wait(lambda: 'on the same drive as before' in replaced(guard, osd).get('next', ''),
