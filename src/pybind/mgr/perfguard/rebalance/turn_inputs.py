@@ -448,8 +448,10 @@ class PinGoals:
             return view.pool_up, frozenset()
         outlook = self._cluster.outlook(osdmap, {}, None, True)  # True: of all PGs
         raws = {} if isinstance(outlook, NoFuture) else outlook.raws(lacking)
-        return (with_down_osds(osdmap, view.pool_up, raws),
-                frozenset() if raws.keys() >= set(lacking) else osdmap.absent)
+        whole = with_down_osds(osdmap, view.pool_up, raws)
+        # The tools may place a PG elsewhere than where it is, as with a newer map, or find too few
+        # OSDs for it: then its set stays incomplete.
+        return whole, osdmap.absent if lacking_osds(osdmap, whole, pools) else frozenset()
 
 
 def _lasting_goal(pin: PinRecord) -> Optional[UpmapEntry]:

@@ -2,10 +2,12 @@
 """Goals that are computed while OSDs are down are those of the cluster with all its OSDs."""
 from collections import Counter
 from dataclasses import replace
-from typing import Any, List
+from typing import Any, List, Set
 
 import pytest
 
+from perfguard.cluster.ports import Future
+from perfguard.cluster.types import OsdMap
 from perfguard.rebalance.adopting import LACKING
 from perfguard.rebalance.risks import RISKS
 
@@ -229,3 +231,27 @@ def test_moves_computed_while_osds_are_down_are_known_once_these_are_back(trigge
     assert driver.status['pinned']
     driver.run(60)
     assert driver.status['released'] == released
+
+
+@pytest.mark.parametrize('outdated, absent', [(False, set()), (True, {0})])
+def test_goals_whose_sets_lack_an_osd_that_is_down_depend_on_it(
+        outdated: bool, absent: Set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ceph's tools may place a PG on other OSDs than those that serve it, as with a newer map."""
+    driver = expanding()
+    cluster = driver.cluster
+    present = cluster.outlook
+
+    def outlook(osdmap: OsdMap, *args: Any) -> Any:
+        future = present(osdmap, *args)
+        lacking = min(pgid for pgid, pg in cluster.pg.items() if 0 in pg.data)
+        assert isinstance(future, Future)
+        if not outdated or not args[-1]:
+            return future
+        raw = tuple(osd for osd in cluster.toys if osd not in cluster.pg[lacking].data)[:3]
+        return replace(future, pgs={**future.pgs, lacking: future.pgs[lacking]._replace(raw=raw)})
+
+    monkeypatch.setattr(cluster, 'outlook', outlook)
+    cluster.take_down(0)
+    driver.run_until(lambda: bool(whats(driver, 'plan')))
+    basis = driver.loop.rebalance.campaign.pinning.goals.basis
+    assert basis is not None and basis.absent == absent
