@@ -339,11 +339,13 @@ class Observing:
         needs_degraded = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
             rebalance.unanswered_at = self._clock()
-        mons_alike = rebalance.campaign.open and self._cluster.mons_alike()
+        # Also of a campaign that has ended: the next one, and so its preview, knows them as well.
+        kept_rules = rebalance.campaign.pinning.kept_rules
+        mons_alike = bool(rebalance.campaign.open or kept_rules) and self._cluster.mons_alike()
         # Some mons cancel upmaps under rules under which others keep them. While mons differ, the
         # next leader may cancel what this one keeps.
         crush = self._cluster.crush(view.crush_version).with_upmaps_kept_under(
-            rebalance.campaign.pinning.kept_rules if mons_alike else frozenset())
+            kept_rules if mons_alike else frozenset())
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, balancer_busy,

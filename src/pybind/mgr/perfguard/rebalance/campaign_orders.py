@@ -395,7 +395,7 @@ class CampaignOrders:
         them, and their names, limits and flags are not part of what places PGs."""
         space = self._context.cluster.osd_space()
         return (what_places(observation), observation.osdmap.pools, self._options(),
-                observation.orchestrating,
+                observation.orchestrating, observation.crush.proven_rules,
                 observation.balancing, {osd: row.pgs is None for osd, row in space.items()})
 
     def _refusal(self, request: Request, observation: Observation) -> List[str]:

@@ -15,7 +15,7 @@ from ..options import Options
 from ..store import Store
 from . import report
 from .bill import Bill
-from .campaign import NO_CAMPAIGN, Campaign, Origin, OwnCrush, Pinning
+from .campaign import NO_CAMPAIGN, TRIAL_KEPT, Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
 from .change import ChangeStage
 from .crush_orders import CrushOrders
@@ -277,11 +277,13 @@ class Campaigns:
         return self.current.crush.emptied if self.current.held else ()
 
     def _pinning_left(self) -> Pinning:
-        """With Pinning.incomplete of an aborted campaign, which has kept it up to date, and what it
-        knows of rules."""
+        """With Pinning.incomplete of an aborted campaign, which has kept it up to date, and what is
+        known of rules. After another campaign, only under which rules the mons keep upmaps: they
+        may be newer by now, and keep more."""
         last = self.current.pinning
-        return Pinning(unpinnable=last.incomplete, trials=last.trials) if self.current.held \
-            else Pinning()
+        if self.current.held:
+            return Pinning(unpinnable=last.incomplete, trials=last.trials)
+        return Pinning(trials=dict.fromkeys(last.kept_rules, TRIAL_KEPT))
 
     def file_ended(self) -> None:
         """File a finished campaign; repeated if the last attempt failed."""

@@ -26,7 +26,7 @@ from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
 from .change import Change, Details
 from .what_if import growth, loss_of, lost_osds
-from .join_plan import bases_of, entries_with, plan_join
+from .join_plan import bases_of, entries_with, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, reasons_not_new, weights_back)
@@ -48,6 +48,7 @@ CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
 NO_PINS: Mapping[str, PinRecord] = {}
+NO_WEIGHTS: Mapping[int, float] = {}
 Computed = TypeVar('Computed')
 
 
@@ -75,13 +76,13 @@ class CrushOrders:
             self._outlook(observation, change.chunk, crush_map, whole=change.whole,
                           setting=change.setting), observation, space)
 
-    def _outlook(self, observation: Observation, weights: Mapping[int, float],
-                 crush_map: Optional[bytes], whole: bool,
+    def _outlook(self, observation: Observation, weights: Mapping[int, float] = NO_WEIGHTS,
+                 crush_map: Optional[bytes] = None, whole: bool = True,
                  setting: Optional[PoolSetting] = None) -> Outlook:
-        """The mapping after a change, for mons that keep upmaps as the observation says."""
-        outlook = self._cluster.outlook(observation.osdmap, weights, crush_map, whole, setting)
-        return outlook if isinstance(outlook, NoFuture) else replace(
-            outlook, crush=outlook.crush.with_upmaps_kept_under(observation.crush.proven_rules))
+        """The mapping after a change, for mons that keep upmaps as the observation says. `whole`:
+        of all PGs."""
+        return for_same_mons(self._cluster.outlook(
+            observation.osdmap, weights, crush_map, whole, setting), observation.crush)
 
     def overtaken(self, observation: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
@@ -154,8 +155,9 @@ class CrushOrders:
 
         def lose() -> Document:
             lost = lost_osds(order, facts)
-            future = _computed(self._cluster.shrunk(observation.osdmap, lost),
-                               'compute where PGs would be')
+            future = _computed(
+                for_same_mons(self._cluster.shrunk(observation.osdmap, lost), observation.crush),
+                'compute where PGs would be')
             return loss_of(order, lost, future, observation, facts).as_json()
 
         def grow() -> Document:
@@ -164,7 +166,8 @@ class CrushOrders:
                               'compute where PGs would be')
             # The observation and the facts have the new OSDs without weight, as an expansion finds
             # them; `future` already has their weights, so it is the outlook of this expansion.
-            future, observed_then = grown.future, supposed.observed(observation, grown)
+            future = for_same_mons(grown.future, observation.crush)
+            observed_then = supposed.observed(observation, grown)
             facts_then, expand = supposed.facts(facts, observed_then), supposed.order(order)
             preview = weighed(
                 expand, facts_then, observed_then, lambda change: future,
@@ -177,8 +180,8 @@ class CrushOrders:
 
     def _preview_weights(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
-        return weighed(order, facts, observation, lambda change: self._cluster.outlook(
-            observation.osdmap, change.weights, None, True),
+        return weighed(
+            order, facts, observation, lambda change: self._outlook(observation, change.weights),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
@@ -209,7 +212,7 @@ class CrushOrders:
         the balance require; None: they end where the rule places them. Raises Refused."""
         rule = rule_ordered(order.names, observation.osdmap, observation.crush)
         # Of all PGs, also those that stay where they are; nothing but the rule changes.
-        outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True, rule),
+        outlook = _computed(self._outlook(observation, setting=rule),
                             'preview the CRUSH rule')
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
@@ -255,7 +258,7 @@ class CrushOrders:
                           % (pg_num, pool.name, quote(pool.name), pg_num))
         setting = at_the_end(pool, pg_num)
         # False: only of PGs that move or have an upmap.
-        outlook = _computed(self._cluster.outlook(osdmap, {}, None, False, setting),
+        outlook = _computed(self._outlook(observation, whole=False, setting=setting),
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
         planned = first_moves(observation, outlook, changed=replace(pool, pg_num=setting.pg_num))
@@ -266,7 +269,7 @@ class CrushOrders:
 
     def _preview_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
-        outlook = _computed(self._cluster.outlook(observation.osdmap, {}, None, True),
+        outlook = _computed(self._outlook(observation),
                             'read where CRUSH places the PGs')
         change, details, planned = balance_ordered(order, observation, facts.space, outlook)
         return Preview(change, planned, details=details)
@@ -350,8 +353,8 @@ class CrushOrders:
         weights = observation.crush.weights_towards(rules)
         if weights == {}:
             raise _nothing_to_restore(observation)
-        outlook = _computed(self._cluster.outlook(
-            observation.osdmap, weights or {}, None if weights else crush_map),
+        outlook = _computed(self._outlook(
+            observation, weights or {}, None if weights else crush_map, whole=False),
                             'preview the rollback')
         # OSDs that hold PGs, or are about to: they must not get weight 0 yet.
         with_pgs = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}

@@ -2,7 +2,7 @@
 """The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread."""
 from dataclasses import dataclass, replace
 from typing import (Callable, Collection, Container, Dict, FrozenSet, List, Mapping, Optional,
-                    Union)
+                    TypeVar, Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -16,7 +16,15 @@ from .change import Change, Planned
 from .moves import Move, move_between
 from .types import PinRecord
 
+AnyOutlook = TypeVar('AnyOutlook', Future, Outlook)
 NO_BASES: Mapping[str, UpmapEntry] = {}
+
+
+def for_same_mons(outlook: AnyOutlook, crush: CrushRules) -> AnyOutlook:
+    """An outlook, which knows nothing of the mons, for mons that keep upmaps under the same rules
+    as those of `crush`."""
+    return outlook if isinstance(outlook, NoFuture) else replace(
+        outlook, crush=outlook.crush.with_upmaps_kept_under(crush.proven_rules))
 
 
 def undersized(planned: Planned, future: Future) -> List[str]:

@@ -19,7 +19,7 @@ from .campaigns import CampaignContext
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
 from .epochs import pin_limit
-from .join_plan import renewed
+from .join_plan import for_same_mons, renewed
 from .joining import overdue, wants_outlook
 from .release_moves import ReleaseMoves
 from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
@@ -430,13 +430,15 @@ class PinGoals:
             return goals.NO_TRANCHES
         return goals.Tranches(
             osds=change.weights.keys(),
-            before=self._mapping(observation.osdmap, change.start) if change.tranche else None,
-            ahead=None if change.is_last else self._mapping(observation.osdmap, change.weights),
+            before=self._mapping(observation, change.start) if change.tranche else None,
+            ahead=None if change.is_last else self._mapping(observation, change.weights),
             upmaps=pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
-    def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
+    def _mapping(self, observation: Observation,
+                 weights: Mapping[int, float]) -> Optional[Future]:
         """The mapping of all PGs with other CRUSH weights; None: Ceph's tools failed."""
-        outlook = self._cluster.outlook(osdmap, weights, None, True)  # True: of all PGs
+        outlook = for_same_mons(self._cluster.outlook(
+            observation.osdmap, weights, None, True), observation.crush)  # True: of all PGs
         return outlook if isinstance(outlook, Future) else None
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,

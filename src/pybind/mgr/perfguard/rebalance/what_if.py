@@ -57,7 +57,8 @@ class Growth:
         osdmap = replace(observation.osdmap, osds={
             **observation.osdmap.osds, **{osd: Osd(osd, True, 1.0) for osd in self.new.osds}})
         settings = replace(observation.settings, osdmap=osdmap)
-        return replace(observation, settings=settings, crush=grown.crush)
+        return replace(observation, settings=settings, crush=grown.crush.with_upmaps_kept_under(
+            observation.crush.proven_rules))
 
     def facts(self, facts: OrderFacts, observation: Observation) -> OrderFacts:
         """The facts with these hosts. `observation`: with them as well (`observed`)."""

@@ -484,3 +484,31 @@ def test_nothing_is_tried_in_an_upgrade(mixed: bool) -> None:
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: driver.status.get('tranche') == 4, 600)
     assert not tried(driver)
+
+
+@pytest.mark.parametrize('end', ['', 'abort', 'mons differ'])
+def test_a_preview_knows_that_the_mons_keep_upmaps(end: str) -> None:
+    """Also after the campaign that has found it out, as the next one does."""
+    driver, _ = expanding(kind=LaterCluster)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(driver.loop.rebalance.campaign.pinning.kept_rules), 600)
+    if end == 'abort':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    else:
+        driver.run_to('DONE', 3000)
+    cluster.mons_differ = end == 'mons differ'
+    cluster.add_osds(1, 0.0)
+    cluster.tick(5.0)
+    driver.run(3)
+    shown = driver.order('expand', weight='1.0', dry_run=True)
+    kept = end != 'mons differ'
+    assert shown['tranches'] == 1 or not kept
+    assert (shown['moved_by_weights'] == {}, shown['unpinnable_pgs'] == 0) == (kept, kept)
+    if not end:
+        cluster.sent.clear()
+        driver.order('expand', weight='1.0')
+        driver.run_until(lambda: driver.phase == 'PINNED', 60)
+        # None of them is a trial.
+        assert len(tried(driver)) > 1 and not driver.status['unpinnable']
