@@ -310,6 +310,11 @@ class Signals:
         """Bytes of space for one copy (of all k data shards together)."""
         return self.pool_space.get(pool, 0) or self.pool_bytes.get(pool, 0)
 
+    @property
+    def spaces(self) -> Dict[int, int]:
+        """`space_of` each pool."""
+        return {pool: self.space_of(pool) for pool in self.pool_space.keys() | self.pool_bytes}
+
 
 #: Maximum valid duration of an operation: one week.
 LONGEST_OP_SECONDS = 7 * 86400

@@ -423,7 +423,8 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
              source: Source, progress: Terminal) -> Preview:
     """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
     entries, observation = source.config(), _observed(maps, crush)
-    facts = OrderFacts(maps.osdmap, crush, source.space(), pg_limit=_pg_limit(args, entries))
+    facts = OrderFacts(maps.osdmap, crush, source.space(), pool_space=maps.signals.spaces,
+                       pg_limit=_pg_limit(args, entries))
 
     def outlook(change: Change) -> Outlook:
         progress.say('computing where CRUSH places PGs')

@@ -104,7 +104,8 @@ class CrushOrders:
                               osd: dict(record.uneven)
                               for osd, record in self._records.items() if record.uneven},
                           undone=self._undone(observation.osdmap),
-                          removing=observation.orchestrating.removing)
+                          removing=observation.orchestrating.removing,
+                          pool_space=observation.signals.spaces)
 
     def _preview_facts(self, observation: Observation, rates: Sequence[float]) -> OrderFacts:
         return replace(self.facts(observation), shared=self._cluster.pool_shared(),

@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
-from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple)
+from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
@@ -115,6 +115,8 @@ class OrderFacts:
     undone: AbstractSet[int] = frozenset()
     #: OSDs that the orchestrator empties to remove them.
     removing: AbstractSet[int] = frozenset()
+    #: Pool -> space for one copy of its data (Signals.space_of); missing: not known.
+    pool_space: Mapping[int, int] = field(default_factory=dict)
 
     # Only previews need these.
     #: Pool -> share of its bytes that clones share (Reader.pool_shared).
@@ -546,24 +548,52 @@ def _osds_left(pool: Pool, emptied: Set[int], facts: OrderFacts) -> Set[int]:
             and serves(osd, facts.osdmap)}
 
 
+class _Part(NamedTuple):
+    """The data of some OSDs that are drained under one CRUSH rule."""
+    rule: int
+    holders: FrozenSet[int]
+    #: Share of the data of these OSDs: by the bytes of the pools; 1 under each rule if they are not
+    #: known.
+    share: float
+    is_known: bool
+    #: The OSDs that take it, with their CRUSH weights.
+    takers: Mapping[int, float]
+
+
 def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> None:
     """Raise Refused if the data of `osds` does not fit on the OSDs that take it. `emptied`: these
     and all other OSDs without weight."""
     space, limit = facts.space, facts.osdmap.nearfull_ratio
-    groups = _takers(osds, emptied, facts)
-    if len(groups) > 1:
-        # Groups may share OSDs that take their data.
-        groups.append((set().union(*(group for group, _ in groups)),
-                       {osd: weight for _, takers in groups for osd, weight in takers.items()}))
-    for group, takers in groups:
-        moving = _used(group, space)
+    parts = _parts(osds, emptied, facts)
+    all_takers = [frozenset(part.takers) for part in parts]
+    # Rules may share OSDs that take their data: those whose takers are among others need the room
+    # of these together, and so do all.
+    for takers in sorted({*all_takers, frozenset().union(*all_takers)}, key=len):
+        here = [part for part in parts if takers.issuperset(part.takers)]
+        holders: Set[int] = set().union(*(part.holders for part in here))
+        moving = _moving(here, space)
         room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
                    for osd in takers if osd in space)
         if moving > room:
-            holders = 'these OSDs hold' if group == osds else 'the data of %s is' % osds_text(group)
+            held = 'these OSDs hold' if holders == osds else \
+                'the data of %s is' % osds_text(sorted(holders))
+            if moving < _used(holders, space):
+                rules = listed(sorted({facts.crush.rule_name(part.rule) for part in here}))
+                held = 'the data of %s under CRUSH rule %s is' % (
+                    osds_text(sorted(holders)), rules)
             raise Refused(errno.ENOSPC, 'not enough space: %s %s, but the others have %s left '
                           'below nearfull (%d %%)%s' % (
-                              holders, bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
+                              held, bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
+
+
+def _moving(parts: Iterable[_Part], space: Mapping[int, Space]) -> int:
+    """Bytes of these parts. Parts of unknown size, each of which may be all data of its OSDs, are
+    no more than that together."""
+    by_holders: Dict[FrozenSet[int], float] = {}
+    for part in parts:
+        by_holders[part.holders] = by_holders.get(part.holders, 0.0) + part.share
+    return round(sum(min(1.0, share) * _used(holders, space)
+                     for holders, share in by_holders.items()))
 
 
 def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
@@ -576,12 +606,17 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
     space, limit = facts.space, facts.osdmap.nearfull_ratio
     emptied = osds | {osd for osd, weight in facts.crush.weights().items()
                       if weight <= DRAINED_WEIGHT}
-    received: Dict[int, float] = {}
-    for group, takers in _takers(osds, emptied, facts):
-        moving, total = _used(group, space), sum(takers.values())
-        for osd, weight in takers.items():
-            received[osd] = received.get(osd, 0.0) + moving * weight / total
-    for osd, added in sorted(received.items()):
+    #: By the OSDs that hold the data: of unknown parts, the largest counts.
+    received: Dict[int, Dict[FrozenSet[int], float]] = {}
+    for part in _parts(osds, emptied, facts):
+        total = sum(part.takers.values())
+        for osd, weight in part.takers.items():
+            added = part.share * _used(part.holders, space) * weight / total
+            by_holders = received.setdefault(osd, {})
+            before = by_holders.get(part.holders, 0.0)
+            by_holders[part.holders] = before + added if part.is_known else max(before, added)
+    for osd, added_by_holders in sorted(received.items()):
+        added = sum(added_by_holders.values())
         if osd in space and space[osd].total_bytes:
             used = (space[osd].used_bytes + added) / space[osd].total_bytes
             if used > limit:
@@ -590,22 +625,37 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
                                   osd, 100 * used, bytes_text(added), 100 * limit, _LESS))
 
 
-def _takers(osds: Set[int], emptied: Set[int], facts: OrderFacts
-            ) -> List[Tuple[Set[int], Dict[int, float]]]:
-    """The OSDs that take the data of `osds`, with their CRUSH weights: for each group of `osds`
-    that the same rules use, those under these rules that are not `emptied`."""
+def _parts(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> List[_Part]:
+    """The data of `osds` by CRUSH rule, with the OSDs that take it: those under the rule that are
+    not `emptied`.
+
+    A pool under a rule without a device class, such as .mgr, may be on all OSDs: that gives the
+    data of other pools no room on OSDs of another class.
+    """
     crush = facts.crush
-    rules = {pool.crush_rule for pool in facts.osdmap.pools.values()}
-    groups: Dict[FrozenSet[int], Set[int]] = {}
+    rules = sorted({pool.crush_rule for pool in facts.osdmap.pools.values()})
+    weights = {rule: {osd: weight for osd in facts.osdmap.osds
+                      for weight in [crush.weight_of(rule, osd)] if weight > 0} for rule in rules}
+    groups: Dict[Tuple[int, ...], Set[int]] = {}
     for osd in osds:
-        used_by = frozenset(rule for rule in rules if crush.weight_of(rule, osd) > 0)
-        groups.setdefault(used_by, set()).add(osd)
+        groups.setdefault(tuple(rule for rule in rules if osd in weights[rule]), set()).add(osd)
+    parts: List[_Part] = []
     # OSDs that no rule uses hold nothing that CRUSH would move.
-    groups.pop(frozenset(), None)
-    return [(group, {
-        osd: crush.weight_of(rule, osd) for rule in used_by for osd in facts.osdmap.osds
-        if crush.weight_of(rule, osd) > 0 and osd not in emptied and serves(osd, facts.osdmap)})
-        for used_by, group in groups.items()]
+    for used_by, holders in groups.items():
+        data = {rule: _raw_bytes(rule, facts) * sum(weights[rule][osd] for osd in holders)
+                / sum(weights[rule].values()) for rule in used_by}
+        total = sum(data.values())
+        parts += [_Part(
+            rule, frozenset(holders), data[rule] / total if total else 1.0, bool(total), {
+                osd: weight for osd, weight in weights[rule].items()
+                if osd not in emptied and serves(osd, facts.osdmap)}) for rule in used_by]
+    return parts
+
+
+def _raw_bytes(rule: int, facts: OrderFacts) -> float:
+    """Bytes of all copies or shards of the pools under a rule; 0: not known, or none."""
+    return sum([facts.pool_space.get(pool.id, 0) * pool.size / max(1, pool.data_shards)
+                for pool in facts.osdmap.pools.values() if pool.crush_rule == rule])
 
 
 def _number(value: float) -> str:

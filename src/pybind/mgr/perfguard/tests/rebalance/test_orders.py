@@ -365,6 +365,48 @@ def test_drained_osds_of_rules_that_share_osds_need_room_for_all_of_it() -> None
         must_fit_by_weight({0, 4}, there)
 
 
+def two_classes(ssd_gib: int, mgr_gib: Optional[int], hdd_gib: int = 0) -> OrderFacts:
+    """Four SSDs and four HDDs of 100 GiB: pool 1 on the SSDs, and pool 2 (.mgr) on all OSDs.
+    `ssd_gib`: used on each SSD; `mgr_gib`: data of pool 2, of pool 1 there are 100 GiB; None: not
+    known."""
+    there = two_roots({**dict.fromkeys(range(4), ssd_gib), **dict.fromkeys(range(4, 8), hdd_gib)})
+    crush = CrushRules.from_dump({'buckets': [
+        {'id': -1, 'name': 'default~ssd', 'type_id': 11, 'items': [
+            {'id': osd, 'weight': 65536} for osd in range(4)]},
+        {'id': -2, 'name': 'default', 'type_id': 11, 'items': [
+            {'id': osd, 'weight': 65536} for osd in range(8)]}],
+        'rules': [{'rule_id': rule, 'rule_name': name, 'steps': [
+            {'op': 'take', 'item': -1 - rule, 'item_name': name},
+            {'op': 'choose_firstn', 'num': 0, 'type': 'osd'}, {'op': 'emit'}]}
+            for rule, name in enumerate(('ssd', 'default'))],
+        'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 11, 'name': 'root'}]})
+    return replace(there, crush=crush, pool_space={} if mgr_gib is None else {
+        1: 100 * GIB, 2: mgr_gib * GIB})
+
+
+@pytest.mark.parametrize('ssd_gib, mgr_gib, text', [
+    # 85 GiB of each of the three other SSDs may be used: 255 in all.
+    (63, 0, ''), (64, 0, 'these OSDs hold 64.0 GiB, but the others have 63.0 GiB'),
+    # Half of the data of pool 2 is on the SSDs: a fifth of their data, which the HDDs may take.
+    (67, 50, ''), (68, 50, 'the data of osd.0 under CRUSH rule ssd is 54.4 GiB, but the others '
+                           'have 51.0 GiB'),
+    (63, None, ''), (64, None, 'these OSDs hold 64.0 GiB, but the others have 63.0 GiB')])
+def test_a_pool_on_all_classes_gives_no_room_on_other_classes(
+        ssd_gib: int, mgr_gib: Optional[int], text: str) -> None:
+    there = two_classes(ssd_gib, mgr_gib)
+    if text:
+        assert text in refusal(Order('drain', ('osd.0',)), there)
+    else:
+        assert change_of(Order('drain', ('osd.0',)), there)
+
+
+@pytest.mark.parametrize('mgr_gib', [0, None])
+def test_osds_of_other_classes_get_no_share_of_the_data_of_a_class(mgr_gib: Optional[int]) -> None:
+    must_fit_by_weight({0}, two_classes(63, mgr_gib))
+    with pytest.raises(Refused, match='osd.1 would be 85 % full with another 21.3 GiB'):
+        must_fit_by_weight({0}, two_classes(64, mgr_gib))
+
+
 def test_drained_osds_without_a_rule_need_no_room() -> None:
     there = two_roots({0: 90, 5: 84, 6: 84, 7: 84})
     there = replace(there, osdmap=replace(there.osdmap, pools={2: there.osdmap.pools[2]}))
