@@ -9,6 +9,7 @@ from typing import AbstractSet, Dict, Iterable, Mapping, Optional, Sequence, Tup
 from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..options import Options
+from ..upmap.pins import Pin, plan_partial_pin
 from .campaign import NO_CAMPAIGN, Campaign
 from .moves import Move, MoveIndex, Movement, move_between, movement_of, release_move
 from .pin_index import PinIndex
@@ -39,6 +40,9 @@ class ReleaseMoves:
         #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
         #: move to, without those of an evacuation and those that recover.
         self.moving = 0
+        #: PGs that a campaign would pin: these, and PGs of which a copy or shard is lacking and
+        #: another one can be kept where it is.
+        self.pinnable = 0
         #: What the moves depend on: OSD -> reweight below 1; pool -> _placing.
         self._weights: Optional[Mapping[int, float]] = None
         self._pools: Dict[int, Tuple[int, ...]] = {}
@@ -154,6 +158,10 @@ class ReleaseMoves:
         self.moving = sum(1 for pgid in remapped if pgid not in observation.evacuation
                           and _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
                           and (pgid not in unpinned_moves or unpinned_moves[pgid].targets))
+        self.pinnable = self.moving + sum(
+            1 for pgid, move in unpinned_moves.items() if pgid not in observation.evacuation
+            and not _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
+            and _is_pinned_in_part(pgid, move, observation))
         self.movement = preview(campaign, self.moves, unpinned_moves, options) \
             if campaign.active else preview(NO_CAMPAIGN, MoveIndex(), unpinned_moves, options)
 
@@ -177,6 +185,18 @@ def _placing(pool: Pool) -> Tuple[int, ...]:
 
 def _is_complete(pool: Optional[Pool], osds: OsdSet) -> bool:
     return pool is not None and pool.is_complete(osds)
+
+
+def _is_pinned_in_part(pgid: str, move: Move, observation: Observation) -> bool:
+    """Whether a pin keeps a copy or shard of a PG that lacks another one where it is."""
+    if not move.sources:
+        return False  # none is misplaced, as of nearly all PGs that recover
+    osdmap, place = observation.osdmap, observation.placement(pgid)
+    if place is None:
+        return False
+    pin = plan_partial_pin(osdmap.pools[pool_of(pgid)], place.up, place.acting, osdmap.entry(pgid),
+                           osdmap.osds, observation.crush, osdmap.out)
+    return isinstance(pin, Pin) and pin.changed
 
 
 def _move_of(pgid: str, pin: PinRecord, observation: Observation,

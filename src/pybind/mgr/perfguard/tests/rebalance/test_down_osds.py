@@ -255,3 +255,21 @@ def test_goals_whose_sets_lack_an_osd_that_is_down_depend_on_it(
     driver.run_until(lambda: bool(whats(driver, 'plan')))
     basis = driver.loop.rebalance.campaign.pinning.goals.basis
     assert basis is not None and basis.absent == absent
+
+
+@pytest.mark.parametrize('lost', [0, 1])
+def test_a_dry_run_counts_the_pgs_that_are_pinned_though_they_lack_a_copy(lost: int) -> None:
+    cluster = StrawCluster(hosts=8, pgs=64)
+    driver = Driver(cluster)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.add_osds(2, 1.0)
+    cluster.take_down(lost)
+    driver.run(5)
+    shown, remapped = driver.preview['remapped'], cluster.remapped()
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    pinned = driver.loop.rebalance.pins
+    # The others lack a copy, and none of theirs is misplaced.
+    assert shown == len(pinned) < len(remapped)
+    assert any(lost in cluster.pg[pgid].data for pgid in pinned)
