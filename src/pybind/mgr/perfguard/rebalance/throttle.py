@@ -16,6 +16,7 @@ the ratio, for the worst pool.
    is not the cause. The halt ends, and the latency is the baseline of the pool until it falls; once
    an hour.
 6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
+   After the cap was raised: a limit that was not lowered grows up to the first one as in 1.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
@@ -118,7 +119,7 @@ def first(options: Options) -> float:
 
 def stopped(pace: Pace) -> Pace:
     """The pace after a stop condition: half of the limit before it."""
-    return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0)
+    return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0, raised=False)
 
 
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
@@ -135,10 +136,11 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
         return pace if pace.why else _because(pace, _no_evidence(clients))
-    pace = replace(pace, decided=clients.time)
+    is_raised = 0.0 < pace.cap < cap and pace.pgs >= FIRST_SHARE * pace.cap
+    pace = replace(pace, decided=clients.time, cap=cap, raised=pace.raised or is_raised)
     if clients.all_idle:
-        return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
-                       code=Code.NO_CLIENTS)
+        return replace(pace, pgs=cap, over=0, under=0, halted=False, raised=False,
+                       why='clients are idle', code=Code.NO_CLIENTS)
     latencies, readings = judged(pool_latencies(
         clients, unsteady, stall_ms, path, LOAD_BASELINES_MAX)), 1
     is_recently_judged = bool(pace.judged) and clients.time - pace.judged < MINUTE_SECONDS
@@ -147,8 +149,8 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
     if not latencies:
         return _because(pace, _no_evidence(clients)) if is_recently_judged \
-            else _guess(pace, clients, options)
-    pace = _lower_new_baselines(replace(pace, judged=clients.time), latencies)
+            else _guess(pace, clients, in_flight, options)
+    pace = _lower_new_baselines(replace(pace, judged=clients.time, raised=False), latencies)
     return _steer(pace, _with_levels(latencies, pace, options), readings, in_flight,
                   is_peering=bool(unsteady), nothing_moves=nothing_moves, options=options)
 
@@ -260,19 +262,29 @@ def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -
     if halted:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
-        pgs = min(cap, pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs)))
+        pgs = min(cap, _increased(pgs, cap))
     # Latency that varies about its limit during a halt would otherwise neither end it nor become
     # the baseline.
     over = max(0, pace.over - readings) if halted else 0
     return _because(replace(pace, pgs=pgs, over=over, under=under, halted=halted), why)
 
 
-def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
+def _increased(pgs: float, cap: float) -> float:
+    """The limit of PGs after one increase."""
+    return pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs))
+
+
+def _guess(pace: Pace, clients: Clients, in_flight: int, options: Options) -> Pace:
     """The pace without evidence: after BLIND_READINGS, a halt ends, or a low limit rises. Not
-    earlier, because clients that send nothing may wait for what moves."""
+    earlier, because clients that send nothing may wait for what moves; but a limit that is low
+    because the cap was, and not because of latency, follows the cap."""
     # `under` counts these readings, too.
     under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
-    if under >= BLIND_READINGS:
+    if pace.raised and not halted and pgs < first(options):
+        if in_flight >= int(pgs):
+            pgs = min(first(options), _increased(pgs, float(caps(options).pgs)))
+        under = 0
+    elif under >= BLIND_READINGS:
         pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
         under, halted = 0, False
     return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted),

@@ -67,6 +67,10 @@ class Pace:
     slow_reads: Mapping[int, SlowReads] = field(default_factory=dict, compare=False)
     #: The last reading with enough operations, or after such a minute; only known to this mgr.
     judged: float = field(default=0.0, compare=False)
+    #: max_pgs_in_flight at the last reading, and whether it was raised and no latency judged since;
+    #: only known to this mgr.
+    cap: float = field(default=0.0, compare=False)
+    raised: bool = field(default=False, compare=False)
 
 
 class Phase(str, enum.Enum):

@@ -2,7 +2,7 @@
 """The feedback on client latency: increases, decreases, halts; no change without evidence."""
 from collections import deque
 from dataclasses import replace
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 
@@ -593,3 +593,34 @@ def test_why_latency_cannot_be_judged(seconds: float, rate: float, pools: Dict[s
     clients = replace(exact(100.0, 1.0, rate=rate, **pools), rows=(), covered=seconds)
     pace = decide(Pace(pgs=10.0), clients, frozenset(), 0.0, 0, OPTIONS)
     assert (pace.code, pace.why) == (code, why)
+
+
+@pytest.mark.parametrize('cap, before, seen', [
+    # At the old cap, and where a campaign begins: at once, up to a quarter of the new cap.
+    (4, Pace(pgs=4.0), [5.0, 6.25, 7.8125, 8.0, 8.0]),
+    (4, Pace(pgs=1.0), [2.0, 3.0, 4.0, 5.0, 6.25]),
+    # Movement is halted, or latency has lowered it: not before BLIND_READINGS.
+    (4, Pace(pgs=1.0, halted=True), [1.0] * 5), (16, Pace(pgs=3.0), [3.0] * 5),
+    (16, Pace(pgs=4.0), [5.0, 6.25, 7.8125, 8.0, 8.0])])
+def test_a_raised_cap_takes_effect_without_evidence(cap: int, before: Pace,
+                                                    seen: List[float]) -> None:
+    old, pace, levels = replace(DEFAULTS, max_pgs_in_flight=cap), before, []
+    pace = decide(pace, reading(5.0, 9.0, ops=1), frozenset(), 0.0, 4, old)
+    assert pace.pgs == before.pgs
+    for number in range(2, 7):
+        pace = decide(pace, reading(5.0 * number, 9.0, ops=1), frozenset(), 0.0, 8, OPTIONS)
+        levels.append(pace.pgs)
+    assert levels == seen and pace.halted == before.halted
+
+
+def test_a_raised_cap_is_used_no_further_while_few_pgs_are_in_flight_or_latency_is_known() -> None:
+    old, pace = replace(DEFAULTS, max_pgs_in_flight=4), Pace(pgs=4.0)
+    few: Dict[str, int] = {'ops': 1}
+    pace = decide(pace, reading(5.0, 9.0, **few), frozenset(), 0.0, 4, old)
+    pace = decide(pace, reading(10.0, 9.0, **few), frozenset(), 0.0, 3, OPTIONS)
+    assert pace.pgs == 4.0 and pace.raised
+    # Between COMFORT and the limit.
+    pace = decide(pace, reading(15.0, 0.9 * TARGET), frozenset(), 0.0, 4, OPTIONS)
+    assert pace.pgs == 4.0 and not pace.raised
+    pace = decide(pace, reading(100.0, 9.0, **few), frozenset(), 0.0, 4, OPTIONS)
+    assert pace.pgs == 4.0
