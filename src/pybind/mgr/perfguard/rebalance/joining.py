@@ -417,7 +417,11 @@ def _send(draft: Draft, change: Change) -> Draft:
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
             outlook.reason)
     elif outlook is not None:
-        draft = _accept_moving(_send_pins(draft, planned, outlook), planned, outlook)
+        draft = _send_pins(draft, planned, outlook)
+        if isinstance(change, WeightChange):
+            change = replace(change, unpinned=_accepted_moves(draft, planned, outlook))
+            draft = draft.set(orders=replace(draft.campaign.orders, accepted_unpinnable=max(
+                change.unpinned, draft.campaign.orders.accepted_unpinnable)))
     fingerprint, tunables = change.expected(draft.seen)
     return draft.set(change=replace(
         change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
@@ -428,14 +432,12 @@ def _send(draft: Draft, change: Change) -> Draft:
             '%d of them with pg_upmap' % planned.vectors)
 
 
-def _accept_moving(draft: Draft, planned: Planned, future: Future) -> Draft:
-    """Accept that PGs without pins move if the change is divided so that they are few at once."""
+def _accepted_moves(draft: Draft, planned: Planned, future: Future) -> int:
+    """How many PGs without pins the change is accepted to move: it is divided so that they are few
+    at once."""
     moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
-    if moving > caps(draft.options).pgs or not is_divisible(draft.campaign, draft.seen.crush):
-        return draft
-    orders = draft.campaign.orders
-    return draft.set(orders=replace(
-        orders, accepted_unpinnable=max(moving, orders.accepted_unpinnable)))
+    is_few = moving <= caps(draft.options).pgs and is_divisible(draft.campaign, draft.seen.crush)
+    return moving if is_few else 0
 
 
 def _restores(draft: Draft, change: Change) -> bool:

@@ -805,15 +805,17 @@ def _unpinned(draft: Draft) -> List[str]:
 def of_last_step(draft: Draft) -> List[str]:
     """PGs that the last of the small steps of a change has remapped, under rules for which the mons
     cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
-    until the operator decides. They are as few as may be in flight, and arrive."""
-    observation = draft.seen
-    if not is_divisible(draft.campaign, observation.crush):
+    until the operator decides. They are as few as may be in flight, or might be when the step was
+    made, and arrive."""
+    observation, change = draft.seen, draft.campaign.change
+    if not isinstance(change, WeightChange) or not is_divisible(
+            draft.campaign, observation.crush):
         return []  # the change does not come in tranches
     pgids = [pgid for pgid in observation.osdmap.pg_temp
              for pool in [draft.pool(pgid)] if pool is not None
              and not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)
              and pgid not in observation.evacuation and _may_move(draft, pgid)]
-    return pgids if len(pgids) <= caps(draft.options).pgs else []
+    return pgids if len(pgids) <= max(caps(draft.options).pgs, change.unpinned) else []
 
 
 def _accept_last_step(draft: Draft) -> Draft:

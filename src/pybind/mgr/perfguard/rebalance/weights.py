@@ -64,6 +64,8 @@ class WeightChange(Change):
     #: Since when upmaps of earlier tranches that are not needed any longer are removed; 0: they are
     #: not.
     removing: Time = 0.0
+    #: PGs that the last tranche moves without a pin: as many as might be in flight then.
+    unpinned: int = 0
 
     # ---- its stages
 

@@ -221,6 +221,29 @@ def test_the_last_pgs_of_an_aborted_step_arrive(phase: str, last: bool) -> None:
     assert cluster.most <= IN_FLIGHT and cluster.clean() and 'norebalance' not in cluster.flags
 
 
+@pytest.mark.parametrize('others', [False, True])
+def test_pgs_of_a_step_arrive_after_an_abort_though_fewer_may_be_in_flight_now(
+        others: bool) -> None:
+    driver, _ = expanding(max_pgs_in_flight=16)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('tranche') == 2 and driver.phase == 'RELEASING'
+                     and len(cluster.remapped()) == 7, 1500)
+    cluster.backfill_seconds = 60.0
+    driver.options = replace(driver.options, max_pgs_in_flight=2)
+    driver.run(3)
+    if others:
+        # More PGs than the step has moved: these would all move at once.
+        for osd in sorted(cluster.toys)[-4:]:
+            cluster.weigh(osd, 1.0)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert ('norebalance' in cluster.flags) == others == bool(driver.status['unpinnable'])
+    assert others or not cluster.alarmed
+    assert others or '7 PGs that cannot be pinned still move' in str(driver.status['reasons'])
+
+
 def test_a_dry_run_of_an_abort_names_the_pgs_that_arrive() -> None:
     driver, _ = expanding()
     cluster = cluster_of(driver)
