@@ -772,3 +772,64 @@ def test_remapped_pgs_are_looked_at_only_while_a_device_is_new() -> None:
         cluster.uuids[0] = uuid
         found = created_again(cluster.map_view().osdmap.osds, {0: RECORD, 99: RECORD})
         assert found == [0][:new]
+
+
+# ---- an OSD that is replaced, or boots with its full weight, while a campaign releases nothing
+
+def held_back(how: str) -> Driver:
+    """A campaign that keeps PGs pinned, and none of whose PGs is in flight."""
+    cluster = StrawCluster(hosts=8, pgs=16)
+    cluster.add_osds(2, 0.0)
+    driver = Driver(cluster)
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] >= 1)
+    if how == 'pause':
+        driver.ask('pause')
+    elif how == 'window':
+        driver.options = replace(driver.options, begin_time='0300', end_time='0301')
+    else:
+        cluster.slow_ops = 5
+    driver.run_to('HOLDING')
+    driver.run(8)
+    cluster.backfill_seconds = 5.0
+    return driver
+
+
+@pytest.mark.parametrize('again', [False, True])
+@pytest.mark.parametrize('how', ['pause', 'window', 'slow ops'])
+def test_an_osd_that_serves_while_nothing_is_released_gets_no_pg(how: str, again: bool) -> None:
+    driver = held_back(how)
+    cluster, osd = driver.cluster, 2
+    assert isinstance(cluster, StrawCluster)
+    if again:
+        cluster.destroy(osd)
+        driver.run(20)  # its PGs recover elsewhere
+        cluster.create_again(osd)
+    else:
+        cluster.add_osds(1, 1.0)
+        osd = cluster.new[-1]
+    pins = len(driver.loop.rebalance.pins)
+    driver.run(12)
+    assert not any(osd in pg.data for pg in cluster.pg.values())
+    assert len(driver.loop.rebalance.pins) > pins + 3 and driver.phase == 'HOLDING'
+    # The flag is set for the moment until they are pinned, and during a pause.
+    assert ('norebalance' in cluster.flags) == (how == 'pause')
+
+
+def test_a_pause_does_not_delay_the_recovery_to_a_replaced_device() -> None:
+    """It is replaced while it is still in: only its new device can complete its PGs, but for one
+    that a release has on its way to another OSD."""
+    driver = held_back('pause')
+    cluster = driver.cluster
+    there = {pgid for pgid, pg in cluster.pg.items() if 2 in pg.up}
+    cluster.take_down(2)
+    cluster.destroyed.add(2)
+    for pgid, pg in cluster.pg.items():
+        pg.data = tuple(HOLE if osd == 2 else osd for osd in pg.data
+                        if osd != 2 or pgid.startswith('2.'))
+    driver.run(5)
+    cluster.create_again(2)
+    driver.run(8)
+    assert {pgid for pgid, pg in cluster.pg.items() if 2 in pg.data} == there and len(there) > 3
+    assert 'norebalance' in cluster.flags
