@@ -232,6 +232,8 @@ class Campaigns:
 
     def _store_some(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
                     observation: Observation) -> Campaign:
+        # The parts were made for the present pins: until all are stored nothing else changes these,
+        # and after an abort, which may, the parts are made again.
         self.pins.note_some(remaining_parts, observation.osdmap, self.pins)
         self.current = replace(campaign, storing=bool(remaining_parts))
         return self.current
