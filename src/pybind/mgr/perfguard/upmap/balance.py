@@ -621,8 +621,10 @@ class LawfulSets:
         self._weight_sum, self._shard_sum = sum(self._weights.values()), 0
         self._shards = dict.fromkeys(self._weights, 0)
         self._domain_shards = dict.fromkeys(self._members, 0)
-        #: (fullness, domain); a fullness may be outdated, that is, too low.
+        #: (fullness, domain). An entry counts only if it has the domain's fullness in `_noted`,
+        #: which may be lower than the actual one, but not higher.
         self._heap = [(0.0, key) for key in sorted(self._members)]
+        self._noted = dict.fromkeys(self._members, 0.0)
 
     def place(self, pgs: Sequence[Sequence[int]], raws: Sequence[Sequence[int]],
               broken: AbstractSet[int]) -> List[Sequence[int]]:
@@ -643,7 +645,17 @@ class LawfulSets:
         if osd in self._shards:
             self._shard_sum += change
             self._shards[osd] += change
-            self._domain_shards[self._domain[osd]] += change
+            domain = self._domain[osd]
+            self._domain_shards[domain] += change
+            if self._domain_fullness(domain) < self._noted[domain]:
+                self._note_fullness(domain)
+
+    def _domain_fullness(self, domain: int) -> float:
+        return self._domain_shards[domain] / self._domain_weights[domain]
+
+    def _note_fullness(self, domain: int) -> None:
+        self._noted[domain] = self._domain_fullness(domain)
+        heappush(self._heap, (self._noted[domain], domain))
 
     def _staying(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
         """The OSDs of a PG that keep their shard: the emptiest of each domain. The shards of the
@@ -657,8 +669,9 @@ class LawfulSets:
     def _completed(self, before: Sequence[int], raw: Sequence[int],
                    staying: AbstractSet[int]) -> Sequence[int]:
         """A set that obeys the rule: `staying` at their positions, completed with new OSDs, as many
-        as possible where CRUSH (`raw`) places them, which needs no upmap pair. Of the PG's shards,
-        only `staying` are counted so far."""
+        as possible where CRUSH (`raw`) places them, which needs no upmap pair; `raw` if none is
+        found. Of the PG's shards, only `staying` are counted so far; all of the set are counted
+        afterwards."""
         preferred, choices = [osd for osd in raw if self._is_below_share(osd)], [staying]
         if self._earlier is not None:
             # The earlier rule may allow no set with all of `staying`.
@@ -668,17 +681,22 @@ class LawfulSets:
             if len(choice) + len(new) == len(before):
                 break
         else:
+            self._replace(staying, raw)
             return raw
-        for osd in (*new, *(choice - staying)):
-            self._count(osd, 1)
-        for osd in staying - choice:
-            self._count(osd, -1)
+        self._replace(staying, (*choice, *new))
         completed = [osd if osd in choice else None for osd in before]
         for position, osd in enumerate(raw):
             if completed[position] is None and osd in new:
                 completed[position] = osd
                 new.remove(osd)
         return [new.pop(0) if osd is None else osd for osd in completed]
+
+    def _replace(self, counted: Collection[int], osds: Collection[int]) -> None:
+        """Count the shards of a PG on `osds` in place of those on `counted`."""
+        for osd in osds:
+            self._count(osd, 1)
+        for osd in counted:
+            self._count(osd, -1)
 
     def _choices(self, before: Sequence[int]) -> List[AbstractSet[int]]:
         """Sets of shards that may stay, one in each domain."""
@@ -734,11 +752,12 @@ class LawfulSets:
         chosen: List[int] = []
         while self._heap and not chosen:
             noted_fullness, domain = heappop(self._heap)
-            fullness = self._domain_shards[domain] / self._domain_weights[domain]
-            if fullness > noted_fullness:
-                heappush(self._heap, (fullness, domain))
+            if noted_fullness != self._noted[domain]:
                 continue
-            popped.append((fullness, domain))
+            if self._domain_fullness(domain) > noted_fullness:
+                self._note_fullness(domain)
+                continue
+            popped.append((noted_fullness, domain))
             if domain not in used:
                 chosen = self._fitting(self._members[domain], others)
         for entry in popped:

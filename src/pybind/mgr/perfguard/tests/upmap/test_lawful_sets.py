@@ -12,7 +12,8 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdSet, Pool
-from perfguard.upmap.balance import PlacedPg, balance
+from perfguard.upmap.balance import LawfulSets, PlacedPg, balance
+from perfguard.upmap.grouped_sets import EarlierRule
 from perfguard.upmap.pins import broken_rule
 
 from ..fakes.crushmaps import Map, place
@@ -176,3 +177,31 @@ def check_two_maps(old_steps: Sequence[str], old_racks: Racks, new_steps: Sequen
         before, after = (Counter(osd for osds in sets for osd in osds) for sets in (
             here, [finals.get(pg.pgid, pg.here) for pg in pgs]))
         assert max(after.values()) <= 1.25 * max(before.values())
+
+
+#: Failure domains of the earlier rule: OSDs 0 and 2 to 4 share one, so no two of them are together.
+EARLIER_DOMAIN = {0: 0, 1: 1, 2: 0, 3: 0, 4: 0}
+#: It must have no shards.
+OUT = 9
+
+
+def lawful_sets() -> LawfulSets:
+    """Five OSDs, each a failure domain of the new rule; OSD 1 may keep shards, but gets none."""
+    return LawfulSets({osd: osd for osd in EARLIER_DOMAIN}, dict.fromkeys(EARLIER_DOMAIN, 1.0),
+                      dict.fromkeys(EARLIER_DOMAIN, 9),
+                      EarlierRule([], 2, EARLIER_DOMAIN, frozenset({0, 2, 3})))
+
+
+def test_a_pg_without_a_lawful_set_counts_where_crush_places_it() -> None:
+    """The first PG goes from OSD 0 to its raw set, so OSDs 0 and 3 are the emptiest."""
+    raw = (2, OUT)
+    pgs = [(0, OUT), (1, OUT), (1, OUT), (1, OUT)]
+    assert lawful_sets().place(pgs, [raw, *[(OUT, OUT)] * 3], {0, 1, 2, 3}) == [
+        raw, [1, 0], [1, 3], [1, 0]]
+
+
+def test_an_osd_that_lost_shards_after_its_count_was_noted_is_the_emptiest() -> None:
+    """The second PG looks at all OSDs, then leaves OSD 3, which has one of two shards left."""
+    pgs = [(1, OUT), (3, OUT), (1, OUT), (0, 4), (2, 4), (2, 4), (3, 4)]
+    sets = lawful_sets().place(pgs, [(OUT, OUT)] * len(pgs), {0, 1, 2})
+    assert sets[:3] == [[1, 0], (OUT, OUT), [1, 3]]
