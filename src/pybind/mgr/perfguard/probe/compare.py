@@ -353,9 +353,9 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
     ranks: List[Rank] = []
     for key, osds in by_job.items():
         groups, _ = groups_of({osd: places[osd] for osd in osds if osd in places})
-        # OSDs without a place (down or out) are in the group None.
-        of_job = [_rank(key, osd, osds, [peer for peer in osds if peer != osd
-                                         and groups.get(peer) == groups.get(osd)],
+        # An OSD that is down, out or gone has no place, and its kind is unknown: it has no peers.
+        of_job = [_rank(key, osd, osds, [peer for peer in groups if peer != osd
+                                         and groups[peer] == groups.get(osd)],
                         places.get(osd)) for osd in osds]
         ranks.extend(sorted(of_job, key=lambda row: (-row.deviations, row.osd)))
     return tuple(ranks)

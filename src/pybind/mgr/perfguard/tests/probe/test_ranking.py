@@ -172,9 +172,13 @@ def test_too_few_peers_for_a_judgement() -> None:
     assert [(each.ratio, each.outlier) for each in ranks] == [(None, False)] * 3
 
 
-def test_osds_of_unknown_place_are_each_others_peers() -> None:
-    record = run(1, [step(LATENCY, [1000.0 if osd else 300.0] * 9, osd) for osd in range(5)])
-    assert [each.osd for each in rank(record, {}) if each.outlier] == [0]
+def test_an_osd_without_a_place_has_no_peers() -> None:
+    """It is gone, and may have been a disk, as OSD 4 was, or an SSD."""
+    record = run(1, [step(LATENCY, [60.0 if osd == 4 else 1000.0] * 9, osd) for osd in range(9)])
+    ranks = {row.osd: row for row in rank(record, places(4))}
+    assert {osd: (row.peers, row.outlier) for osd, row in ranks.items()} == {
+        **dict.fromkeys(range(4), (3, False)), **dict.fromkeys(range(4, 9), (0, False))}
+    assert (ranks[4].ratio, ranks[4].deviations, ranks[0].ratio) == (None, 0.0, 1.0)
 
 
 def test_where_the_rate_is_fixed_latency_tells() -> None:
