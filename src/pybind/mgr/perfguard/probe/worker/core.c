@@ -100,7 +100,7 @@ struct slot {
 /* The first part is read by native.py. */
 struct stream {
     struct tally tally[2]; /* writes, reads */
-    uint64_t errors, corrupt, in_flight, ended, ended_ns;
+    uint64_t errors, corrupt, in_flight, ended, ended_ns, refused;
     int64_t first_error, first_error_is_read;
 
     struct job job;
@@ -243,6 +243,7 @@ static void refused(struct stream *s, struct slot *slot, int code)
     pthread_mutex_lock(&s->lock);
     give_back(s, slot);
     note_error(s, code, slot->is_read);
+    s->refused = 1;
     end(s, now_ns());
     pthread_mutex_unlock(&s->lock);
 }
@@ -355,7 +356,7 @@ static void answered(handle_t completion, void *arg)
 /* -- what native.py calls */
 
 /* Increment with each change of a function or structure that native.py uses. */
-#define VERSION 2
+#define VERSION 3
 
 /* native.py requires these values: an old core may be installed beside a new package. */
 void core_layout(uint64_t layout[4])

@@ -147,6 +147,7 @@ class PythonStream:
         self._ended_ns: Optional[int] = None
         self.errors = self._corrupt = 0
         self.first_error = ''
+        self.refused = False
         self.read, self.write = Tally(), Tally()
 
     def pace(self) -> Optional[int]:
@@ -235,6 +236,7 @@ class PythonStream:
     def _note_refused(self, text: str) -> None:
         with self._lock:
             self.in_flight -= 1
+            self.refused = True
             self._note_error(text)
             self._end(time.monotonic_ns())
 
@@ -293,6 +295,10 @@ class EngineStream(Protocol):
     @property
     def first_error(self) -> str: ...
 
+    @property
+    def refused(self) -> bool:
+        """Whether it has ended because the client library refused to send an operation."""
+
     def pace(self) -> Optional[int]:
         """Send all operations that may be sent now. Returns the time in ns when the next one is
         due; None without a rate, or after the end."""
@@ -327,9 +333,12 @@ class Streams:
         return sum(stream.in_flight for stream in self._streams)
 
     def hopeless(self) -> str:
-        """The errors of a stream that has ended because it had too many; '' if none has."""
-        return next(('%d failed operations; first error: %s' % (stream.errors, stream.first_error)
-                     for stream in self._streams if stream.errors >= ERRORS_MAX), '')
+        """The errors of a stream that has ended because it had too many, or because an operation
+        was refused; '' if none has."""
+        return next(('%s; first error: %s' % (
+            'operation refused' if stream.refused else '%d failed operations' % stream.errors,
+            stream.first_error) for stream in self._streams
+            if stream.refused or stream.errors >= ERRORS_MAX), '')
 
     def results(self) -> List[StreamResult]:
         return [stream.result() for stream in self._streams]

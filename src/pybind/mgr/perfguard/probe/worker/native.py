@@ -17,7 +17,7 @@ from .protocol import Failed, WorkerRequest, words
 
 NATIVE_ENGINE = 'native'
 #: As in core.c.
-CORE_VERSION = 2
+CORE_VERSION = 3
 RBD_LIBRARY = 'librbd.so.1'
 #: Seconds after the measurement for which answers are counted per second.
 COUNTED_LATE_SECONDS = 30
@@ -38,7 +38,7 @@ class _Job(Structure):
 class _Stream(Structure):
     _fields_ = [('tally', _Tally * 2), ('errors', c_uint64), ('corrupt', c_uint64),
                 ('in_flight', c_uint64), ('ended', c_uint64), ('ended_ns', c_uint64),
-                ('first_error', c_int64), ('first_error_is_read', c_int64)]
+                ('refused', c_uint64), ('first_error', c_int64), ('first_error_is_read', c_int64)]
 
 
 class Core:
@@ -163,6 +163,10 @@ class _NativeStream:
     @property
     def errors(self) -> int:
         return int(self.counters.errors)
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.counters.refused)
 
     def pace(self) -> Optional[int]:
         return int(self._library.core_pace(self._stream))

@@ -31,7 +31,7 @@ struct op { callback_t callback; void *arg; char *buffer; size_t length, offset;
 char content[1 << 18];
 static struct op *waiting[4096];
 unsigned first, last, most, reads, writes, whole;
-int connected;
+int connected, refusal;
 int rados_create2(void **c, const char *n, const char *e, uint64_t f) { *c = &connected; return 0; }
 int rados_conf_read_file(void *c, const char *f) { return -2; }
 int rados_conf_set(void *c, const char *n, const char *v) { return 0; }
@@ -55,6 +55,8 @@ static int queue(struct op *op, size_t length, uint64_t offset)
 {
     op->length = length;
     op->offset = offset;
+    if (refusal)
+        return refusal;
     waiting[last++ % 4096] = op;
     if (last - first > most)
         most = last - first;
@@ -268,8 +270,21 @@ def test_errors_in_words_and_an_end_to_them(fake):
     assert streams.results()[0].first_error == 'write: Disk quota exceeded (EDQUOT)'
     assert 'EDQUOT' in streams.hopeless()
     streams = flows(fake, 'read')
+    assert streams.hopeless() == ''
     fake.answer(1, 10)
     assert streams.results()[0].first_error == 'read: 10 bytes instead of 4096'
+
+
+def test_a_refused_operation_ends_its_stream_and_cuts_the_step(fake):
+    streams = flows(fake, 'write')
+    fake.answer(3, 0)
+    ctypes.c_int.in_dll(fake, 'refusal').value = -108
+    fake.answer(5, 0)
+    result, = streams.results()
+    assert (streams.ended(), result.write.ios, result.errors, result.unfinished) == (True, 8, 1, 0)
+    assert streams.hopeless() == (
+        'operation refused; first error: write: Cannot send after transport endpoint shutdown '
+        '(ESHUTDOWN)')
 
 
 def test_late_answers_complete_after_the_streams_are_freed(fake):

@@ -57,9 +57,13 @@ class FakeIoctx:
         self.operations = []
         #: What operations return instead of being done.
         self.fails = 0
+        #: What librados raises instead of sending.
+        self.refusal = None
         self.hangs = set()
 
     def _queue(self, name, answer):
+        if self.refusal:
+            raise self.refusal
         self.waiting.append((name, answer))
         self.most = max(self.most, len(self.waiting))
 
@@ -249,6 +253,18 @@ def test_a_stream_that_only_fails_ends(code, words):
     assert streams.results()[0].errors == ERRORS_MAX + 3
     assert streams.results()[0].first_error == 'write: ' + words
     assert words in streams.hopeless()
+
+
+def test_a_step_with_a_refused_operation_is_cut_short():
+    a_job, when = job('randwrite', runtime=30.0), timing(runtime=30.0)
+    streams, ioctx = flows(a_job, when=when)
+    assert streams.hopeless() == ''
+    ioctx.refusal = rados.Error('down', errno=108)
+    ioctx.answer(4)
+    result = Stepping(streams, when, time.monotonic() + 30.0, Input()).run(lambda: None)
+    stream, = result.streams
+    assert (stream.write.ios, stream.errors, stream.unfinished) == (4, 1, 0)
+    assert result.cut_short == 'operation refused; first error: ' + stream.first_error
 
 
 def test_a_step_whose_osd_hangs_ends_in_time():
