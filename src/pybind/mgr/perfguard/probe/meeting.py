@@ -34,8 +34,8 @@ FAREWELL_SECONDS = 10.0
 #: The end of a host that has delivered its results.
 DELIVERED = 'done'
 PLAN, GO, HOST_ENTRY = 'plan', 'go', 'host.'
-#: The name of the first host among the entries, before all others in order.
-FIRST = '0'
+#: The name of the first host among the entries, and those that hosts may have.
+FIRST, _NAME = '0', re.compile('0|[1-9a-f][0-9a-f]{0,15}')
 MAX_HOSTS = 64
 #: The content of an object.
 _RUN = re.compile('0|[1-9][0-9]{0,18}')
@@ -110,8 +110,8 @@ def judge(go: Go, entries: Mapping[str, HostEntry], silence: Mapping[str, float]
     `waited`: seconds since the meeting began."""
     if go.end or go.step >= plan.steps:
         return go  # the probe has ended
-    # In order, so that FIRST takes part in any case.
-    alive = [name for name in sorted(entries)
+    # FIRST takes part in any case.
+    alive = [name for name in sorted(entries, key=lambda name: (name != FIRST, name))
              if silence[name] <= SILENT_SECONDS and not entries[name].end]
     hosts = go.hosts or tuple(alive[:plan.hosts])
     if len(hosts) < plan.hosts:
@@ -342,8 +342,9 @@ class Meeting:
                 continue
             name = key[len(HOST_ENTRY):]
             # Who may write to the pool may write anything.
+            if not _NAME.fullmatch(name):
+                continue
             with contextlib.suppress(ValueError, RecursionError):
-                int(name, 16)
                 entry: HostEntry = decode(HostEntry, json.loads(value))
                 if self._entries.get(name) != entry:
                     self._entries[name], self._changed_at[name] = entry, now

@@ -410,6 +410,28 @@ def test_the_first_hosts_by_name_take_part() -> None:
     assert judge(Go(), many, dict.fromkeys(many, 0.0), PLAN, 0.0) == Go(0, ('0', '1', '2'))
 
 
+@pytest.mark.parametrize('other', ['-1', '+1', '', '1', '3e9'])
+def test_the_first_host_takes_part_whatever_names_others_have(other: str) -> None:
+    many = {name: HostEntry('kvm', 0) for name in (other, '0', 'a')}
+    assert judge(Go(), many, dict.fromkeys(many, 0.0), PLAN._replace(hosts=2), 0.0) == Go(
+        0, ('0', other))
+
+
+@pytest.mark.parametrize('name, is_host', [
+    ('3e9', True), ('a', True), ('f' * 16, True), ('f' * 17, False), ('-1', False), ('+1', False),
+    ('00', False), ('0x1', False), ('1_0', False), ('3E9', False), (' 1', False), ('', False)])
+def test_only_hosts_have_entries(name: str, is_host: bool) -> None:
+    world = World(hosts=1)
+    world.run(TURN)
+    world.pool.xattrs['host.' + name] = json.dumps(['kvm9', 0, 0, ''])
+    world.run(TURN)
+    first, = world.players
+    assert first.meeting.attend(world.now, 0) == Go()
+    world.pool.xattrs['host.2'] = json.dumps(['kvm2', 0, 0, ''])
+    assert first.meeting.attend(world.now, 0) == (
+        Go(0, ('0', *sorted(('2', name)))) if is_host else Go())
+
+
 def test_the_tolerance_is_the_longest_delay() -> None:
     meeting = Meeting(Pool(), PLAN, 'kvm0', 1000, 0.0)
     assert (meeting.tolerance, meeting.first_host, meeting.leads) == (0.0, 'the first host', False)
