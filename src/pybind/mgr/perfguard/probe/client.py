@@ -85,11 +85,16 @@ class Measuring:
         #: Number of objects that are not removed; None: not known.
         self.objects_left: Optional[int] = None
         self.may_have_written = False
-        self._cancelled = False
+        self._cancelled = self._has_ended = False
+        #: A signal has come after the end of the worker.
+        self.interrupted = False
 
     def cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        """A signal handler: the worker removes its objects and ends."""
-        if not self._cancelled:
+        """A signal handler: the worker removes its objects and ends. After its end, this process
+        waits no longer for other hosts."""
+        if self._has_ended:
+            self.interrupted = True
+        elif not self._cancelled:
             self._cancelled = True
             self._child.send({'cancel': 'interrupted'})
 
@@ -102,6 +107,7 @@ class Measuring:
             for line in self._child.lines():
                 self._take(line)
             if status is not None:
+                self._has_ended = True
                 return self._state(status)
             if time.monotonic() > end:
                 self._child.kill()
@@ -211,7 +217,7 @@ def _run(args: argparse.Namespace) -> int:
                        results=tuple(measuring.results), messages=tuple(measuring.messages),
                        setting={CLIENT: socket.gethostname()})
     if meeting is not None:
-        record = _ended_together(meeting, record)
+        record = _ended_together(measuring, meeting, record)
     try:
         if meeting is None or meeting.leads:
             _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
@@ -290,19 +296,20 @@ def _say_left_by_dead(meeting: Meeting) -> None:
         _say_left(dead_run, objects_left=None)
 
 
-def _ended_together(meeting: Meeting, record: RunRecord) -> RunRecord:
+def _ended_together(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
     """The record of all hosts once they have delivered their results, or one that has failed.
     Leaves the meeting."""
     if record.ended_well:
         try:
-            record = _gathered(meeting, record)
+            record = _gathered(measuring, meeting, record)
         except (CannotJoin, Failed) as error:
             record = _failed(record, error)
     try:
         failure = '' if record.ended_well else listed(record.messages, 1) or record.state
         # `leave` waits for hosts that still write into the meeting: not without a limit.
         until = time.monotonic() + 2 * FAREWELL_SECONDS
-        while not meeting.leave(failure, time.monotonic()) and time.monotonic() < until:
+        while not meeting.leave(failure, time.monotonic(), at_once=measuring.interrupted) \
+                and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
     except (CannotJoin, Failed) as error:
         return _failed(record, error)
@@ -313,13 +320,15 @@ def _failed(record: RunRecord, error: Exception) -> RunRecord:
     return replace(record, state=FAILED, messages=(*record.messages, str(error)))
 
 
-def _gathered(meeting: Meeting, record: RunRecord) -> RunRecord:
-    """Deliver the results of this host, and wait until all hosts have delivered theirs. Returns the
-    record of all of them on the first host, that of this host on others. Raises CannotJoin or
-    Failed."""
+def _gathered(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
+    """Deliver the results of this host, and wait until all hosts have delivered theirs, or for an
+    interrupt. Returns the record of all of them on the first host, that of this host on others.
+    Raises CannotJoin or Failed."""
     meeting.deliver(record.results, time.monotonic())
     # GO says "begin" for the step after the last one when all hosts have delivered their results.
     while not meeting.go.end and meeting.go.step < len(record.steps):
+        if measuring.interrupted:
+            return replace(record, state=CANCELLED, messages=('interrupted',))
         time.sleep(POLL_SECONDS)
         meeting.attend(time.monotonic(), len(record.steps))
     if meeting.go.end:

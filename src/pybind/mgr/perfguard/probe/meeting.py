@@ -283,9 +283,10 @@ class Meeting:
                     self._entries[name].host, 'missing' if data is None else 'damaged'))
         return tolerance, tuple(self._entries[name].host for name in self.go.hosts), tuple(results)
 
-    def leave(self, why: str, now: float) -> bool:
+    def leave(self, why: str, now: float, at_once: bool = False) -> bool:
         """Leave the meeting; to be called until it returns True. The first host removes the object
-        when the others have read that the probe has ended. `why`: '' after its regular end."""
+        when the others have read that the probe has ended, or `at_once`: those that still follow
+        the meeting then end with a failure. `why`: '' after its regular end."""
         if not self._content or self._refusal:
             return True  # this host has no entry
         if not self.leads:
@@ -300,8 +301,10 @@ class Meeting:
         xattrs = self._board.read()
         if xattrs is not None and self._belongs(xattrs):
             self._take_entries(xattrs, now)
-            if any(name != FIRST and not entry.end and self._silence(name, now) <= FAREWELL_SECONDS
-                   for name, entry in self._entries.items()):
+            if not at_once and any(
+                    name != FIRST and not entry.end
+                    and self._silence(name, now) <= FAREWELL_SECONDS
+                    for name, entry in self._entries.items()):
                 return False
         self._remove_all(now)
         return True

@@ -6,7 +6,7 @@ import socket
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import pytest
 
@@ -16,12 +16,13 @@ from perfguard.errors import Refused
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
-from perfguard.probe.meeting import CannotJoin, Meeting
+from perfguard.probe.meeting import CannotJoin, Meeting, MeetingPlan
 from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.worker.protocol import RUN, STEP_WAITS, SWEEP, request_from_json
+from perfguard.probe.worker.protocol import (RUN, STEP_WAITS, SWEEP, WorkerRequest,
+                                             request_from_json)
 
 from ..fakes import probe_runs
 from ..fakes.probe_cluster import ProbeDriver, fake_children
@@ -545,9 +546,9 @@ def test_objects_of_a_host_that_has_died_are_removed_by_their_names(
     """All hosts have the same jobs. To list a pool may take hours."""
     dead, leave = client.FIRST_RUN + 7, Meeting.leave
 
-    def leave_a_dead_host(self: Meeting, why: str, now: float) -> bool:
+    def leave_a_dead_host(self: Meeting, why: str, now: float, at_once: bool) -> bool:
         self.dead = (dead,) if self.leads else ()
-        return leave(self, why, now)
+        return leave(self, why, now, at_once)
 
     monkeypatch.setattr(Meeting, 'leave', leave_a_dead_host)
     assert together() == [0, 0]
@@ -561,9 +562,9 @@ def test_objects_of_other_jobs_are_left_to_the_operator(
     """Their names are not known, and to list a pool may take hours."""
     dead, leave = client.FIRST_RUN + 7, Meeting.leave
 
-    def leave_a_dead_host(self: Meeting, why: str, now: float) -> bool:
+    def leave_a_dead_host(self: Meeting, why: str, now: float, at_once: bool) -> bool:
         self.dead_of_other_jobs = (dead,) if self.leads else ()
-        return leave(self, why, now)
+        return leave(self, why, now, at_once)
 
     monkeypatch.setattr(Meeting, 'leave', leave_a_dead_host)
     assert together() == [0, 0] and len(TogetherChild.children) == 2
@@ -630,6 +631,69 @@ def test_what_others_write_to_the_object_ends_no_host(
 
     monkeypatch.setattr(Pool, 'read', read_with_more)
     assert together() == [0, 0]
+
+
+class InterruptingClock:
+    """The time module of perfguard-probe: the first sleep is interrupted."""
+
+    def __init__(self, measuring: client.Measuring) -> None:
+        self._measuring, self.now, self.sleeps = measuring, 104.0, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+        self._measuring.cancel(2, None)
+
+
+def ended_with_an_interrupt(meeting: Meeting, state: str, monkeypatch: Any) -> RunRecord:
+    """The record of a host that is interrupted after its measurement."""
+    jobs = parse_jobs(None, WORDS, None)
+    steps = plan_steps(jobs, Target('pool', 'rep'), 1)
+    measuring = client.Measuring(WorkerRequest(
+        'rep', 'x', 'client.x', 'AQ', 'm', steps=steps))
+    clock = InterruptingClock(measuring)
+    measuring.wait()
+    monkeypatch.setattr(client, 'time', clock)
+    record = RunRecord(0, state, '', Target('pool', 'rep'), 1.0, steps=steps,
+                       results=(result(1),), messages=('no memory',) if state == 'failed' else ())
+    ended = client._ended_together(measuring, meeting, record)
+    assert clock.sleeps == 1
+    return ended
+
+
+def two_hosts(pool: Pool) -> Tuple[Meeting, Meeting]:
+    plan = MeetingPlan('digest', 2, 1)
+    first, second = (Meeting(pool, plan, 'kvm%d' % n, 1000 + n, 100.0) for n in range(2))
+    assert first.join(100.0) and not second.join(100.0)
+    first.attend(102.0, -1)
+    assert second.join(103.0)
+    first.attend(103.0, -1)
+    return first, second
+
+
+@pytest.mark.parametrize('leads', [True, False])
+def test_an_interrupt_ends_the_wait_for_the_results_of_other_hosts(
+        leads: bool, argv: List[str], monkeypatch: Any) -> None:
+    pool = Pool()
+    first, second = two_hosts(pool)
+    ended = ended_with_an_interrupt(first if leads else second, 'done', monkeypatch)
+    assert (ended.state, ended.messages) == ('cancelled', ('interrupted',))
+    assert not pool.others
+    if leads:
+        assert pool.empty
+    else:
+        assert json.loads(pool.xattrs['host.3e9'])[3] == 'interrupted'
+
+
+def test_an_interrupt_ends_the_wait_for_hosts_that_have_not_left(
+        argv: List[str], monkeypatch: Any) -> None:
+    pool = Pool()
+    first, _ = two_hosts(pool)
+    ended = ended_with_an_interrupt(first, 'failed', monkeypatch)
+    assert (ended.state, ended.messages, pool.empty) == ('failed', ('no memory',), True)
 
 
 @pytest.mark.parametrize('hosts', [2, 3, client.MAX_HOSTS])
