@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one file that knows that Ceph releases differ. It tests for features, never for versions."""
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import mgr_module
 from mgr_module import NotifyType, Option
@@ -54,17 +54,29 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
 
 
+def ceph_options(mgr: Any, names: Iterable[str]) -> Dict[str, str]:
+    """The values of options that this mgr has; those that its release does not know are left out.
+    For instance, OSDs with mclock honour osd_mclock_override_recovery_settings from Quincy 17.2.6
+    on. Before, they replace limits for recovery whatever is set, and mons refuse the option unless
+    they are forced to take it."""
+    values = {}
+    for name in names:
+        try:
+            value = mgr.get_ceph_option(name)
+        except KeyError:
+            continue
+        if value is not None:
+            values[name] = str(value)
+    return values
+
+
 def degraded_sleep(mgr: Any, alike: bool) -> str:
     """Name of the option for how long OSDs sleep after each object of a degraded PG. Newer versions
     have one for degraded PGs alone. `alike`: all mons and OSDs run the version of this mgr. If not,
     some may lack the newer option: mons refuse it then, and OSDs ignore it. The older one has an
     effect on all OSDs."""
     name = 'osd_recovery_sleep_degraded'
-    try:
-        mgr.get_ceph_option(name)
-    except KeyError:
-        return 'osd_recovery_sleep'
-    return name if alike else 'osd_recovery_sleep'
+    return name if alike and ceph_options(mgr, [name]) else 'osd_recovery_sleep'
 
 
 def call_module(mgr: Any, module: str, method: str, *args: Any) -> Any:

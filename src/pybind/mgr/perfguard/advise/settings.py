@@ -4,7 +4,7 @@
 Options in the ceph.conf of an OSD's host are not known here.
 """
 from statistics import median
-from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..cluster.inventory import OsdFacts, in_force, precedence
 from ..cluster.types import ConfigEntry
@@ -250,11 +250,18 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
     mclock_osds = _mclock_osds(facts)
     if not mclock_osds:
         return None
-    # OSDs reset the limits unless this option is true.
-    overridden = value_of(facts, mclock_osds[0], OVERRIDE) == 'true'
+    # OSDs with mclock reset the limits unless OVERRIDE is true. Those of releases without this
+    # option set other limits in any case, even if the mons were forced to store it.
+    overriding = [osd for osd in mclock_osds if OVERRIDE in facts.inventory.defaults
+                  and value_of(facts, osd, OVERRIDE) == 'true']
     others = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
-    return _cleared([entry for entry in entries(facts, *SLEEPS, *(() if overridden else LIMITS))
-                     if all(precedence(entry, osd.config_target) is None for osd in others)])
+
+    def applies_to_one_of(osds: Sequence[OsdFacts], entry: ConfigEntry) -> bool:
+        return any(precedence(entry, osd.config_target) is not None for osd in osds)
+
+    return _cleared([entry for entry in entries(facts, *SLEEPS, *LIMITS)
+                     if not applies_to_one_of(others, entry)
+                     and not (entry.name in LIMITS and applies_to_one_of(overriding, entry))])
 
 
 def secure_mode(facts: Facts) -> Optional[Seen]:

@@ -19,8 +19,8 @@ from .types import ConfigEntry, Json, OsdMap, Pool
 VERSION_OPTION = 'installed_version'
 VERSION_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'version.py')
 #: Options whose default in this release is read from the mgr.
-DEFAULTS_READ = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
-                 'osd_op_queue_cut_off')
+DEFAULTS_READ = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_mclock_override_recovery_settings',
+                 'osd_memory_target', 'osd_op_queue', 'osd_op_queue_cut_off')
 
 
 # ---- To which OSDs the entries of the configuration database apply
@@ -152,7 +152,7 @@ class Inventory:
     pools: Tuple[PoolFacts, ...] = ()
     #: The configuration database; None: the mons did not answer.
     config: Optional[Tuple[ConfigEntry, ...]] = ()
-    #: Defaults of this release of the options in DEFAULTS_READ.
+    #: Defaults of the options in DEFAULTS_READ, of those that this release knows.
     defaults: Mapping[str, str] = field(default_factory=dict)
     #: Option of the balancer -> value in force; unknown ones are left out.
     balancer: Mapping[str, str] = field(default_factory=dict)
@@ -170,8 +170,9 @@ class Inventory:
 
 
 def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
-         ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory; `ask` sends a mon command and returns its output, '' without one."""
+         defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
+    """Read the inventory; `ask` sends a mon command and returns its output, '' without one.
+    `defaults`: those of the mgr, whose options are those of the OSDs' release."""
     dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
@@ -187,7 +188,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         pools=tuple(_pool(dumped, osdmap.pools.get(dumped['pool']), domains,
                           places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
                           shared.get(dumped['pool'], 0)) for dumped in dump['pools']),
-        config=config, defaults=_defaults(mgr), balancer=balancer_options(mgr),
+        config=config, defaults=defaults, balancer=balancer_options(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
         require_osd_release=str(dump.get('require_osd_release', '')),
         nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
@@ -210,12 +211,6 @@ def _module(mgr: Json, module: str) -> StandbyMgr:
     return StandbyMgr(
         str(mgr.get('name', '')), str(version) if entry else None,
         '' if entry.get('can_run', True) else str(entry.get('error_string', '')))
-
-
-def _defaults(mgr: Any) -> Dict[str, str]:
-    """As the mgr has them, whose options are those of the OSDs' release."""
-    defaults = {name: mgr.get_ceph_option(name) for name in DEFAULTS_READ}
-    return {name: str(value) for name, value in defaults.items() if value is not None}
 
 
 def balancer_options(mgr: Any) -> Dict[str, str]:

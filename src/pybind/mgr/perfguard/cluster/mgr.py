@@ -12,7 +12,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List,
 
 from mgr_module import CommandResult, MgrModule
 
-from ..compat import call_module, degraded_sleep
+from ..compat import call_module, ceph_options, degraded_sleep
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
@@ -276,7 +276,8 @@ class MgrCluster:
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""
         return inventory.read(self._mgr, view.osdmap, self.crush(view.crush_version),
-                              self.config_entries(), self._output)
+                              self.config_entries(),
+                              ceph_options(self._mgr, inventory.DEFAULTS_READ), self._output)
 
     def _output(self, command: Command) -> str:
         """Output of a mon command; '' without an answer."""

@@ -943,6 +943,11 @@ def test_an_option_of_the_balancer_that_is_no_number(mgr_stub: types.ModuleType)
     assert balancer_options(mgr) == {'active': 'true'}
 
 
+def test_only_options_that_the_release_knows_have_values(mgr_stub: types.ModuleType) -> None:
+    from perfguard.compat import ceph_options
+    assert ceph_options(Mgr(), ['mgr_stats_period', 'nosuch']) == {'mgr_stats_period': '5'}
+
+
 class MixedMgr(Mgr):
     """An mgr that may know the newer option, and the versions of daemons."""
 

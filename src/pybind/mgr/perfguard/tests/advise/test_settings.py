@@ -13,6 +13,8 @@ from perfguard.cluster.types import ConfigEntry
 from .test_rules import GIB, GOOD, OSDS, SANE, SSD, WPQ, balancer, config, facts, osds
 
 Look = Callable[[Facts], Optional[Seen]]
+OVERRIDE = 'osd_mclock_override_recovery_settings'
+LIMIT = config('osd_max_backfills', '8')
 HDD = 'osd_mclock_max_capacity_iops_hdd'
 BALANCE = ('ceph perfguard balance --dry-run (shows what moves, and which pools to name); ceph '
            'perfguard balance [<pool>...]; ceph perfguard campaign watch --until DONE; ')
@@ -154,6 +156,14 @@ def test_the_text_of_a_finding(look: Look, given: Facts, seen: str, fix: str) ->
     (rules.mclock_capacity, capacities(*[6000.0] * 5, 18001.0), True),
     (rules.mclock_capacity, capacities(*[6000.0] * 3, 18001.0), False),
     (rules.mclock_capacity, capacities(*[6000.0] * 4, 18001.0), True),
+    # Some of the OSDs to which the limit applies override; the mons of Pacific were forced.
+    (rules.mclock_ignores, facts(LIMIT, config(OVERRIDE, 'true', 'osd.7')), False),
+    (rules.mclock_ignores, facts(config('osd_max_backfills', '8', 'osd.6'),
+                                 config(OVERRIDE, 'true', 'osd.7')), True),
+    (rules.mclock_ignores, facts(LIMIT, config(OVERRIDE, 'true'), config(
+        OVERRIDE, 'false', 'osd.0')), False),
+    (rules.mclock_ignores, facts(LIMIT, config(OVERRIDE, 'true'), defaults={
+        'osd_op_queue': 'mclock_scheduler'}), True),
     (rules.secure_mode, facts(config('ms_cluster_mode', '')), False),
     (rules.balancer_off, facts(balancer={}), False),
     (rules.balancer_off, facts(balancer={'mode': 'upmap-read'}), False),
