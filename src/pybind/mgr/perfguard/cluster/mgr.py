@@ -337,6 +337,10 @@ class MgrCluster:
         except (LookupError, TypeError, ValueError) as failure:
             raise OSError('pg_autoscaler: %s' % failure) from failure
 
+    def osd_versions(self, osds: Iterable[int]) -> Dict[int, str]:
+        """The version of each OSD, as in "18.2.7"; '' if unknown."""
+        return {osd: self._metadata('osd', str(osd), 'ceph_version_short') for osd in osds}
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
         unknown."""

@@ -259,7 +259,8 @@ class Mitigating:
             ladder_view = self._with_config(now, ladder_view)
         if Need.SCHEDULERS in decision.needs:
             answers = self._asked(now, Need.SCHEDULERS, [
-                Question(osd, option=QUEUE) for osd in some_osds(view.osdmap)])
+                Question(osd, option=QUEUE) for osd in some_osds(
+                    view.osdmap, self._cluster.osd_versions(view.osdmap.osds))])
             if answers:
                 ladder_view = replace(ladder_view, schedulers=frozenset(answers.values()))
         if Need.PG_STATES in decision.needs and self._suspect_unknown:
@@ -321,7 +322,8 @@ class Mitigating:
             if not sets_options or not is_in_database or is_checked \
                     or now - step.since < APPLIED_SECONDS:
                 continue
-            questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
+            questions = [Question(osd, option=name)
+                         for osd in some_osds(osdmap, versions={}) for name in names]
             answers = self._cluster.inquire(questions)
             if len(answers) < len(questions) and now - step.since < 3 * APPLIED_SECONDS:
                 continue

@@ -198,8 +198,13 @@ def text(mode: str) -> str:
             STEPS[1], STEPS[-1], '' if mode == AUTO else ' to a higher value', PATIENT_PROFILE)
 
 
-def some_osds(osdmap: OsdMap) -> List[int]:
-    """A few OSDs that are up, spread over all."""
+def some_osds(osdmap: OsdMap, versions: Mapping[int, str]) -> List[int]:
+    """A few OSDs that are up, spread over all, with at least one of each version: releases differ
+    in their default scheduler. `versions`: of OSDs, as far as they matter."""
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
     stride = max(1, len(osds) // ASKED_OSDS)
-    return osds[::stride][:ASKED_OSDS]
+    chosen = osds[::stride][:ASKED_OSDS]
+    of_other_versions = {versions[osd]: osd for osd in osds if osd in versions}
+    for osd in chosen:
+        of_other_versions.pop(versions.get(osd, ''), None)
+    return sorted({*chosen, *of_other_versions.values()})

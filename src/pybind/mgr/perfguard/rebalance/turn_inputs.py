@@ -103,8 +103,9 @@ class TurnInputs:
             self._schedulers = frozenset()
             return observation
         if not self._schedulers:
-            questions = [Question(osd, option=copying.QUEUE)
-                         for osd in copying.some_osds(observation.osdmap)]
+            osds = copying.some_osds(observation.osdmap,
+                                     self._cluster.osd_versions(observation.osdmap.osds))
+            questions = [Question(osd, option=copying.QUEUE) for osd in osds]
             answers = self._cluster.inquire(questions)
             if len(answers) == len(questions):
                 self._schedulers = frozenset(answers.values())

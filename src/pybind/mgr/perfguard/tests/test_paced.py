@@ -23,8 +23,10 @@ READ = Readings(seconds=2.0, counters={}, places={},
 
 
 def releasing(found: Dict[Tuple[str, str], str] = {}, scheduler: str = 'wpq',
+              versions: Dict[int, str] = {}, queues: Dict[int, str] = {},
               **options: Any) -> Driver:
-    cluster = FakeCluster(osd_config=dict(found), read=READ, backfill_seconds=30.0)
+    cluster = FakeCluster(osd_config=dict(found), read=READ, backfill_seconds=30.0,
+                          versions=dict(versions), queues=dict(queues))
     cluster.osd_shows = {'osd_op_queue': scheduler}
     driver = Driver(cluster, replace(DEFAULTS, **{'pace_copying': 'auto', **options}))
     driver.to_releasing()
@@ -224,6 +226,11 @@ def test_the_database_is_not_read_in_every_turn_where_nothing_is_released() -> N
     reads = driver.cluster.stored_reads
     driver.run(5)
     assert driver.cluster.stored_reads == reads
+
+
+def test_osds_with_the_other_scheduler_are_found_while_a_cluster_is_upgraded() -> None:
+    driver = releasing(versions={7: '18.2.7'}, queues={7: 'mclock_scheduler'})
+    assert driver.cluster.osd_config == {**PACED, PROFILE: 'high_client_ops'}
 
 
 def test_osds_are_asked_for_their_scheduler_in_each_campaign() -> None:

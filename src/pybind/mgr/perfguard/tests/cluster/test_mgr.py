@@ -47,3 +47,10 @@ def test_daemons_of_several_versions(mgr_stub: ModuleType, builds: Dict[str, str
     mgr: Any = Mgr(builds)
     cluster = MgrCluster(mgr, lambda: False, lambda: 0.0)
     assert cluster.mons_alike() is alike and cluster.degraded_sleep(osds) == option
+
+
+def test_the_versions_of_osds(mgr_stub: ModuleType) -> None:
+    from perfguard.cluster.mgr import MgrCluster
+    mgr: Any = Mgr({'3': NEW, '4': ''})
+    cluster = MgrCluster(mgr, lambda: False, lambda: 0.0)
+    assert cluster.osd_versions([3, 4]) == {3: NEW.split()[0], 4: ''}

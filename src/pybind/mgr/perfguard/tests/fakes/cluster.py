@@ -202,6 +202,9 @@ class FakeCluster:
     #: Changes of the configuration database.
     option_log: List[OptionChange] = field(default_factory=list)
     #: What OSDs show of their own options, regardless of the configuration database.
+    #: Version and osd_op_queue of single OSDs.
+    versions: Dict[int, str] = field(default_factory=dict)
+    queues: Dict[int, str] = field(default_factory=dict)
     osd_shows: Dict[str, str] = field(default_factory=lambda: {'osd_op_queue': 'wpq'})
     affinity: Dict[int, float] = field(default_factory=dict)
     #: PGs in flight that wait for their backfill to begin.
@@ -738,6 +741,9 @@ class FakeCluster:
     def inventory(self, view: object) -> Inventory:
         return self.inventory_
 
+    def osd_versions(self, osds: Iterable[int]) -> Dict[int, str]:
+        return {osd: self.versions.get(osd, '') for osd in osds}
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: 'memstore' for osd in osds}
 
@@ -1010,6 +1016,8 @@ class FakeCluster:
         if question.pgid:
             waits = question.pgid in self.backfill_wait
             return 'active+remapped+' + ('backfill_wait' if waits else 'backfilling')
+        if question.option == 'osd_op_queue' and question.osd in self.queues:
+            return self.queues[question.osd]
         values = (self.osd_config.get((who, question.option))
                   for who in ('osd.%d' % question.osd, 'osd'))
         return self.osd_shows.get(question.option, next(filter(None, values), ''))

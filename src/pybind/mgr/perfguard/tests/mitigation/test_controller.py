@@ -68,13 +68,21 @@ class Mitigated(Driver):
         return [event['what'] for event in self.loop.published.events if event['kind'] == kind]
 
 
-def climbed() -> Mitigated:
+def climbed(queues: Dict[int, str] = {}) -> Mitigated:
+    """`queues`: schedulers of OSDs of another release."""
     driver = Mitigated()
+    driver.cluster.queues = dict(queues)
+    driver.cluster.versions = dict.fromkeys(queues, '18.2.7')
     driver.freeze()
     driver.trouble()
     driver.wait('slow recovery', 'held')
     driver.run(3)
     return driver
+
+
+def test_osds_with_the_other_scheduler_are_slowed_while_a_cluster_is_upgraded() -> None:
+    driver = climbed({7: 'mclock_scheduler'})
+    assert driver.cluster.osd_config == {**SLOWED, ('osd', 'osd_mclock_profile'): 'high_client_ops'}
 
 
 def test_options_are_read_every_few_seconds_while_some_are_borrowed(

@@ -153,7 +153,20 @@ def test_the_text_of_previews(mode: str, expected: str) -> None:
     (41, [0, 10, 20, 30])])
 def test_a_few_osds_are_asked_for_their_scheduler(number: int, asked: List[int]) -> None:
     osds = {osd: Osd(osd, osd < number, 1.0) for osd in range(number + 2)}
-    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {})) == asked
+    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), {}) == asked
+
+
+@pytest.mark.parametrize('versions, asked', [
+    (dict.fromkeys(range(40), '16.2.15'), [0, 10, 20, 30]),
+    ({**dict.fromkeys(range(40), '16.2.15'), 7: '18.2.7'}, [0, 7, 10, 20, 30]),
+    ({**dict.fromkeys(range(40), '16.2.15'), 20: '18.2.7', 21: '18.2.7'}, [0, 10, 20, 30]),
+    ({**dict.fromkeys(range(40), '18.2.7'), 5: '', 35: '16.2.15'}, [0, 5, 10, 20, 30, 35]),
+    # It is down.
+    ({**dict.fromkeys(range(40), '16.2.15'), 41: '18.2.7'}, [0, 10, 20, 30])])
+def test_an_osd_of_each_version_is_asked_for_its_scheduler(versions: Mapping[int, str],
+                                                           asked: List[int]) -> None:
+    osds = {osd: Osd(osd, osd < 40, 1.0) for osd in range(42)}
+    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), versions) == asked
 
 
 def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:
