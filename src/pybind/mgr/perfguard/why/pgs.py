@@ -7,7 +7,7 @@ from ..cluster.types import NO_OSD, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.moves import Move, Obstacle
-from ..rebalance.types import RELEASING_PHASES, Flight, Phase, PinRecord
+from ..rebalance.types import Flight, Phase, PinRecord
 from ..text import listed, osds_text
 from .causes import Cause, Gate, passed_on
 
@@ -106,12 +106,10 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
     if pin.stays:
         return [Cause(Code.KEPT, 'an ordinary upmap keeps it where it is, because the balance '
                       'requires that', {**evidence, 'upmap': _entry(pin)})]
-    if campaign.phase not in RELEASING_PHASES:
+    if campaign.phase is not Phase.RELEASING:  # no PG is released
         return [passed_on(reason, **evidence) for reason in case.reasons] or [Cause(
             Code.PINNED, 'it is pinned, and campaign %d is %s' % (campaign.id,
                                                                   campaign.phase.value), evidence)]
-    if campaign.phase is Phase.HOLDING:  # no PG is released
-        return [passed_on(reason, **evidence) for reason in case.reasons]
     return _queued(case, campaign)
 
 

@@ -154,6 +154,9 @@ def of_state(code: str, text: str, state: str) -> Cause:
     # Pinned.
     (pinned(Phase.PINNING), Cause(Code.PINNED, 'it is pinned, and campaign 7 is PINNING',
                                   {'phase': 'PINNING', 'campaign': 7})),
+    # As after a failover, before the first turn.
+    (pinned(Phase.HOLDING), Cause(Code.PINNED, 'it is pinned, and campaign 7 is HOLDING',
+                                  {'phase': 'HOLDING', 'campaign': 7})),
     (pinned(Phase.HOLDING, Code.PAUSED), Cause(
         Code.PAUSED, 'because', {'phase': 'HOLDING', 'campaign': 7})),
     (replace(pinned(), campaign=campaign(Phase.RELEASING, sent={PGID: Sent(1.0)})),
