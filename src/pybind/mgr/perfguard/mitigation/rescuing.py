@@ -106,14 +106,15 @@ class Rescuing:
             return
         facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
                             self._rescues.keys())
-        rescues = self._followed(facts, campaign)
+        acts = options.mitigation_mode == 'act'
+        rescues = self._followed(facts, campaign, acts)
         lasting = self._toofull_since is not None \
             and observation.now - self._toofull_since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
             rescues.update(self._planned(facts, rescues, options.mitigation_mode))
         self._put(rescues)
         self._pinned = pinned & rescues.keys()
-        self._send(observation)
+        self._send(observation, acts)
 
     def _prune(self, now: float) -> None:
         """Forget old refusals, and failures of PGs that are not tried again."""
@@ -145,16 +146,24 @@ class Rescuing:
 
     # ---- upmaps in force
 
-    def _followed(self, facts: RescueFacts, campaign: bool) -> Dict[str, Rescue]:
+    def _followed(self, facts: RescueFacts, campaign: bool, acts: bool) -> Dict[str, Rescue]:
         """The present upmaps after this turn. One of them at a time is removed, while the cluster
-        is calm."""
+        is calm. `acts`: mitigation_mode is act."""
         rescues: Dict[str, Rescue] = {}
-        may_remove = self._is_calm(facts.observed, campaign)
-        room = room_of(facts) if may_remove else Room({}, 0.0)
+        is_quiet = _is_quiet(facts.observed, campaign)
+        may_remove = self._is_calm(facts.observed.now, is_quiet)
+        being_removed = any(rescue.returning for rescue in self._rescues.values())
+        room = room_of(facts) if may_remove or being_removed else Room({}, 0.0)
         for pgid, rescue in sorted(self._rescues.items()):
-            followed = self._follow(pgid, rescue, facts)
+            followed = self._follow(pgid, rescue, facts, acts)
             if followed is None:
                 continue
+            if followed.returning and self._is_due(pgid, facts.observed.now) and not (
+                    is_quiet and may_return(pgid, followed, facts.observed, room)):
+                followed = replace(followed, returning=False)
+                self._note(Event(MITIGATION, 'the upmap of PG %s remains' % pgid,
+                                 '%s cannot take the PG now' % osds_text(rescue.full) if is_quiet
+                                 else 'a campaign is active, or PGs are degraded or move'))
             is_in_force = followed.seen and not followed.returning and pgid not in facts.pinned
             if may_remove and is_in_force and may_return(pgid, followed, facts.observed, room):
                 # One at a time.
@@ -166,20 +175,13 @@ class Rescuing:
             rescues[pgid] = followed
         return rescues
 
-    def _is_calm(self, observation: Observation, campaign: bool) -> bool:
-        """Whether nothing has moved or been degraded for CALM_SECONDS. `campaign`: one is
-        active."""
-        counts = observation.signals.counts
-        # PGs that are clean and remapped have no other place to go to.
-        if campaign or counts.degraded or counts.inactive or counts.in_transition \
-                or counts.backfill_toofull \
-                or len(observation.osdmap.pg_temp) > counts.remapped_clean:
-            self._calm_since = None
-        else:
-            self._calm_since = self._calm_since or observation.now
-        return self._calm_since is not None and observation.now - self._calm_since >= CALM_SECONDS
+    def _is_calm(self, now: float, is_quiet: bool) -> bool:
+        """Whether the cluster has been quiet for CALM_SECONDS."""
+        self._calm_since = (self._calm_since or now) if is_quiet else None
+        return self._calm_since is not None and now - self._calm_since >= CALM_SECONDS
 
-    def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
+    def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts,
+                acts: bool) -> Optional[Rescue]:
         """The rescue after this turn; None: it is over."""
         osdmap, now = facts.observed.osdmap, facts.observed.now
         entry = osdmap.entry(pgid)
@@ -202,9 +204,11 @@ class Rescuing:
             return replace(rescue, seen=True)
         if now - max(rescue.since, facts.observed.unanswered_at) > READBACK_SECONDS:
             _, pause = self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))
-            self._refused[pgid] = now, min(2 * pause, MOST_REFUSED_SECONDS)
+            if acts:
+                self._refused[pgid] = now, min(2 * pause, MOST_REFUSED_SECONDS)
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
-                             'the mons did not accept it within %d s' % READBACK_SECONDS))
+                             'the mons did not accept it within %d s' % READBACK_SECONDS if acts
+                             else 'mitigation_mode is not act'))
             return None
         return rescue
 
@@ -254,18 +258,22 @@ class Rescuing:
 
     # ---- commands
 
-    def _send(self, observation: Observation) -> None:
-        """Send the upmaps that the OSDMap does not show yet, and again after RESEND_SECONDS."""
+    def _is_due(self, pgid: str, now: float) -> bool:
+        """Whether no command has been sent lately of which the OSDMap may not show the effect."""
+        return now - self._sent_at.get(pgid, -RESEND_SECONDS) >= RESEND_SECONDS
+
+    def _send(self, observation: Observation, acts: bool) -> None:
+        """Send the upmaps that the OSDMap does not show yet, and again after RESEND_SECONDS. Unless
+        perfguard `acts`, those that it has not shown so far are only awaited: the mons may have
+        accepted them."""
         commands: List[Command] = []
         due: List[str] = []
         for pgid, rescue in sorted(self._rescues.items()):
             present = observation.osdmap.entry(pgid)
             entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
-            sent_at = self._sent_at.get(pgid)
-            if pgid in self._pinned:
+            if pgid in self._pinned or not (acts or rescue.seen):
                 continue
-            if present != entry and not (
-                    sent_at is not None and observation.now - sent_at < RESEND_SECONDS):
+            if present != entry and self._is_due(pgid, observation.now):
                 commands += entry_commands(pgid, present, entry)
                 due.append(pgid)
         if not commands or not self._is_kept():
@@ -279,6 +287,15 @@ class Rescuing:
             elif self._failures.get((pgid, line)) != error:
                 self._failures[pgid, line] = error
                 self._note(Event('failed', '%s: %s' % (line, error)))
+
+
+def _is_quiet(observation: Observation, campaign: bool) -> bool:
+    """Whether nothing moves or is degraded. `campaign`: one is active."""
+    counts = observation.signals.counts
+    # PGs that are clean and remapped have no other place to go to.
+    return not (campaign or counts.degraded or counts.inactive or counts.in_transition
+                or counts.backfill_toofull
+                or len(observation.osdmap.pg_temp) > counts.remapped_clean)
 
 
 def _osds(osds: Tuple[int, ...], singular: str, plural_form: str) -> str:

@@ -209,6 +209,51 @@ def test_an_upmap_that_a_campaign_restores_is_removed_after_it(removing: bool) -
     assert upmaps(driver) == {} and cluster.clean() and Store(driver.kv).get('rescues') is None
 
 
+@pytest.mark.parametrize('reason, why', [
+    ('full', 'osd.3 cannot take the PG now'),
+    ('inactive', 'a campaign is active, or PGs are degraded or move')])
+def test_a_removal_that_has_no_reason_any_more_is_called_off(reason: str, why: str) -> None:
+    """The mons have not accepted it yet."""
+    driver = hurt()
+    cluster, refused = driver.cluster, 'osd rm-pg-upmap-items'
+    driver.run_until(lambda: not cluster.toofull())
+    driver.run(20)
+    put = upmaps(driver)
+    cluster.fullness.clear()
+    cluster.used[FULL] = 1 << 30
+    cluster.refuse[refused] = 'EAGAIN'
+    driver.run_until(lambda: any(refused in str(command) for command in cluster.sent))
+    if reason == 'full':
+        cluster.used[FULL] = int(0.91 * ROOMY)
+    else:
+        cluster.trouble = {'inactive': 1}
+    driver.run(20)
+    cluster.refuse.clear()
+    driver.run(20)
+    assert upmaps(driver) == put
+    texts = {event['what']: event['why'] for event in driver.loop.published.events}
+    assert [why_kept for what, why_kept in texts.items() if what.endswith(' remains')] == [why]
+    cluster.trouble = {}
+    cluster.used[FULL] = 1 << 30
+    driver.run(250)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+
+
+def test_an_upmap_that_is_not_in_force_is_sent_no_more_once_the_mitigation_is_off() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EAGAIN'
+    driver.run(8)
+    assert Store(driver.kv).get('rescues')
+    driver.options = replace(ACT, mitigation_mode='off')
+    driver.cluster.refuse.clear()
+    driver.run(70)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+    assert 'mitigation_mode is not act' in [
+        event['why'] for event in driver.loop.published.events]
+    driver.options = ACT
+    driver.run_until(lambda: bool(upmaps(driver)), 20)
+
+
 @pytest.mark.parametrize('returning', [False, True])
 def test_an_upmap_of_which_the_mons_drop_another_pair_is_removed_later(returning: bool) -> None:
     """As they do when CRUSH no longer chooses the OSD of that pair."""
