@@ -140,8 +140,7 @@ def _is_autotuned(facts: Facts, osd: OsdFacts) -> bool:
 
 def _without_room(facts: Facts, hosts: AbstractSet[str]) -> str:
     """What to do where a host has too little memory for the least target; '': each has enough."""
-    for host, osds in sorted(_by_host(facts).items()):
-        memory = osds[0].memory_bytes or 0
+    for host, (memory, osds) in sorted(_by_host(facts).items()):
         if host in hosts and len(osds) * LEAST_MEMORY_TARGET > MEMORY_SHARE * memory:
             return 'add memory to host %s, or move OSDs away from it: %d GiB for each of its %s ' \
                 'exceed %.0f %% of its %s' % (
@@ -150,20 +149,19 @@ def _without_room(facts: Facts, hosts: AbstractSet[str]) -> str:
     return ''
 
 
-def _by_host(facts: Facts) -> Dict[str, List[OsdFacts]]:
-    """OSDs with BlueStore by host, of hosts whose memory is known."""
-    hosts: Dict[str, List[OsdFacts]] = {}
+def _by_host(facts: Facts) -> Dict[str, Tuple[int, List[OsdFacts]]]:
+    """By host: its memory in bytes, and its OSDs with BlueStore; of hosts whose memory is known."""
+    hosts: Dict[str, Tuple[int, List[OsdFacts]]] = {}
     for osd in facts.inventory.osds:
         if osd.hostname and osd.memory_bytes and osd.store == 'bluestore':
-            hosts.setdefault(osd.hostname, []).append(osd)
+            hosts.setdefault(osd.hostname, (osd.memory_bytes, []))[1].append(osd)
     return hosts
 
 
 def memory_overcommitted(facts: Facts) -> Optional[Seen]:
     """A host whose OSDs may use more memory in total than MEMORY_SHARE of what it has."""
-    for host, osds in sorted(_by_host(facts).items()):
+    for host, (memory, osds) in sorted(_by_host(facts).items()):
         targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
-        memory = osds[0].memory_bytes or 0
         if targets > MEMORY_SHARE * memory:
             autotuned = [osd for osd in osds if _is_autotuned(facts, osd)]
             applied = [entry_of(facts, osd, 'osd_memory_target') for osd in osds

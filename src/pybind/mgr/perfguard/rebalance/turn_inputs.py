@@ -174,8 +174,7 @@ class ChangePreviews:
             return self._given_up
         preview = self._preview
         if preview is None:
-            # More than PREVIEW_SECONDS ahead: the clock was set back.
-            if not 0.0 < self._due - observation.now <= PREVIEW_SECONDS:
+            if observation.now >= self._due:
                 self._begin(change, observation)
             return None
         if not preview.job.done:
@@ -319,7 +318,7 @@ class PinGoals:
             return self._store_raws(self._new_raws, observation)
         if awaits_change or self._raw_basis is not None and self._raw_basis.covers(basis) \
                 or not self._may_write() \
-                or 0.0 < self._raws_due - observation.now <= RAW_SECONDS:
+                or observation.now < self._raws_due:
             return True
         new_raws = self._raws_behind(vectors, observation.osdmap, basis)
         if new_raws is None:

@@ -302,7 +302,8 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     for their pools (at most MOST_PRIMARY), plus what the replica itself adds. So an OSD with many
     PGs of a slow pool does not look slow.
 
-    `rows`: the writes of each PG; `seconds`: for which they were counted; `kinds`: OSD -> its kind.
+    `rows`: the writes of each PG; `seconds`: for which they were counted, above 0; `kinds`: OSD ->
+    its kind.
     """
     pgs = [PgLatency(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
@@ -326,7 +327,7 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
         slowdowns = [pg.base / pool_ms[pg.pool] for pg in replicated if pool_ms[pg.pool]]
         if slowdowns:
             base_ms = typical_ms[kinds.get(osd)] * min(quantile(slowdowns, 0.5), MOST_PRIMARY)
-            flows[osd] = Flow(sum(pg.ops for pg in replicated) / max(seconds, 1e-9),
+            flows[osd] = Flow(sum(pg.ops for pg in replicated) / seconds,
                               base_ms + added_ms.get(osd, 0.0))
     return flows
 
