@@ -261,10 +261,8 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
-        return ('campaign %d is aborted: "campaign resume" continues' % facts.campaign.id
-                if facts.campaign.held else
-                'waiting until it has deleted its PGs ("adopt" moves those that upmaps '
-                'keep on it)' if facts.pgs_on(osd) else 'waiting for the report of the OSD')
+        return 'campaign %d is aborted: "campaign resume" continues' % facts.campaign.id \
+            if facts.campaign.held else _leaves_without_campaign(osd, facts)
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
                 'recovery begins when it is marked out ("ceph osd out %d")' % osd)
@@ -283,9 +281,23 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if facts.campaign.held:
         return 'waiting until campaign %d, which is aborted and keeps PGs pinned, has ended: ' \
             '"campaign resume" or "campaign finish --keep"' % facts.campaign.id
-    if phase is ReplacePhase.READY:
+    if facts.active and phase is ReplacePhase.FILLING:
+        return '"campaign status" shows the progress'
+    if phase is ReplacePhase.READY or osd in facts.pinnable:
         return 'waiting for a campaign to fill it'
-    return '"campaign status" shows the progress'
+    return 'recovery fills it' if osd in facts.entering or facts.degraded.get(osd) else \
+        'waiting for the report of the OSD'
+
+
+def _leaves_without_campaign(osd: int, facts: ReplaceFacts) -> str:
+    """What an OSD that is drained, but not by an active campaign, waits for."""
+    pgs_degraded = facts.degraded.get(osd, 0)
+    if pgs_degraded:
+        return 'waiting for recovery: PGs on it that lack copies: %d' % pgs_degraded
+    if osd in facts.leaving:
+        return 'waiting until the PGs that still use it have moved'
+    return 'waiting until it has deleted its PGs ("adopt" moves those that upmaps keep on it)' \
+        if facts.pgs_on(osd) else 'waiting for the report of the OSD'
 
 
 def _way_back(osd: int, record: Replacement, facts: ReplaceFacts) -> str:

@@ -12,7 +12,8 @@ from perfguard.errors import Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REMOVAL_SECONDS, REPLACE,
                                            ReplaceFacts, ReplacePhase, Replacement, created_again,
-                                           ending, given_up, is_withheld, new_weight, phase_of)
+                                           ending, given_up, is_withheld, new_weight, next_step,
+                                           phase_of)
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.shutdown import ShutdownOrder
@@ -764,6 +765,36 @@ def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
     assert given_up(1, ReplacePhase.FILLING, replace(
         known, campaign=caught, entering=frozenset({1})))
     assert not given_up(1, ReplacePhase.FILLING, replace(known, campaign=caught))
+
+
+@pytest.mark.parametrize('active, change, text', [
+    (True, {}, '"campaign status" shows the progress'),
+    (False, {'pinnable': frozenset({1}), 'entering': frozenset({1})},
+     'waiting for a campaign to fill it'),
+    # PGs that lack copies cannot be pinned, and may lack only what the PG logs contain.
+    (False, {'entering': frozenset({1})}, 'recovery fills it'),
+    (False, {'degraded': {1: 3}}, 'recovery fills it'),
+    (False, {'degraded': {2: 3}}, 'waiting for the report of the OSD')])
+def test_what_fills_a_new_device(active: bool, change: Dict[str, Any], text: str) -> None:
+    facts = replace(ReplaceFacts(order_facts(), weights={1: 1.0}), **change)
+    if active:
+        facts = replace(facts, campaign=campaign_of(2, Phase.RELEASING, 0.0))
+    assert next_step(1, RECORD, ReplacePhase.FILLING, facts) == text
+
+
+@pytest.mark.parametrize('change, stored_pgs, text', [
+    ({'campaign': campaign_of(2, Phase.RELEASING, 0.0)}, 4, '"campaign status" shows the progress'),
+    ({'degraded': {1: 3}, 'leaving': frozenset({1})}, 4,
+     'waiting for recovery: PGs on it that lack copies: 3'),
+    ({'degraded': {2: 3}, 'leaving': frozenset({1})}, 4,
+     'waiting until the PGs that still use it have moved'),
+    ({'leaving': frozenset({2})}, 4, 'waiting until it has deleted its PGs ("adopt" moves those '
+     'that upmaps keep on it)'),
+    ({}, 0, 'waiting for the report of the OSD')])
+def test_what_a_drained_osd_waits_for(change: Dict[str, Any], stored_pgs: int, text: str) -> None:
+    orders = replace(order_facts(), space={1: Space(100, 10, stored_pgs)})
+    facts = replace(ReplaceFacts(orders, weights={1: 0.0001}), **change)
+    assert next_step(1, RECORD, ReplacePhase.DRAINING, facts) == text
 
 
 def test_remapped_pgs_are_looked_at_only_while_a_device_is_new() -> None:
