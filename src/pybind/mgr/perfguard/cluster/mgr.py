@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+#: Seconds for which a question is not asked again that the mons did not answer in time, as they may
+#: be overloaded. They double each time, up to the maximum.
+ASK_AGAIN_SECONDS, MOST_ASK_AGAIN_SECONDS = 10.0, 40.0
+#: Maximum time to wait for mons that have answered nothing since they were waited for last.
+SILENT_TIMEOUT = 5.0
 #: Changes of the configuration database that are read; a campaign may make some of them.
 CONFIG_CHANGES = 100
 #: Maximum time to wait for the state of the orchestrator, without which a turn continues.
@@ -123,6 +128,10 @@ class MgrCluster:
             time.monotonic)
         #: Commands that were not answered in time.
         self._unanswered: List[Tuple[Command, CommandResult]] = []
+        #: The last commands had no answer at all in time.
+        self._are_silent = False
+        #: Question, as JSON -> when it may be asked again, and the seconds until then.
+        self._pauses: Dict[str, Tuple[float, float]] = {}
 
     # ---- Reading
 
@@ -463,8 +472,11 @@ class MgrCluster:
         """Send all mon commands, then wait: the mon batches them into few proposals.
 
         Above MOST_COMMANDS they are sent in parts, each after the answers to the one before.
-        Without these, the rest is not sent and counts as unanswered.
+        Without these, the rest is not sent and counts as unanswered. Mons that remain silent are
+        not waited for as long as before: orders of operators wait meanwhile.
         """
+        if self._are_silent and self.unanswered():
+            timeout = min(timeout, SILENT_TIMEOUT)
         deadline = time.monotonic() + timeout
         replies: List[Reply] = []
         while len(replies) < len(commands) and not any(reply.retval is None for reply in replies):
@@ -472,6 +484,8 @@ class MgrCluster:
             results = [self._send(command) for command in sent]
             replies += self._wait(results, deadline)
             self._unanswered += [row for row in zip(sent, results) if not row[1].ev.is_set()]
+        if replies:
+            self._are_silent = all(reply.retval is None for reply in replies)
         return replies + [Reply(None, error=NO_ANSWER)] * (len(commands) - len(replies))
 
     def _ask(self, questions: Sequence[Command], timeout: Optional[float] = None) -> List[Reply]:
@@ -480,13 +494,23 @@ class MgrCluster:
         If one of them was sent before and has no answer yet, none is sent, and all count as
         unanswered at once. Mons that have a quorum again answer all late commands together, 0.3 MB
         each for the configuration database of 1,000 OSDs; and the loop must not wait for the same
-        mons again and again. A late answer is out of date, and not used.
+        mons again and again. A late answer is out of date, and not used; after one, the question
+        is not asked for a while.
         """
-        if self.unanswered():
-            late = [command for command, _ in self._unanswered]
-            if any(question in late for question in questions):
-                return [Reply(None, error=NO_ANSWER)] * len(questions)
-        return self.run(questions, CONFIG_TIMEOUT if timeout is None else timeout)
+        now, keys = self._clock(), [json.dumps(row, sort_keys=True) for row in questions]
+        self._pauses = {key: (until, pause) for key, (until, pause) in self._pauses.items()
+                        if now < until + MOST_ASK_AGAIN_SECONDS}
+        late = [command for command, _ in self._unanswered] if self.unanswered() else []
+        if any(question in late for question in questions) or any(
+                now < self._pauses[key][0] for key in keys if key in self._pauses):
+            return [Reply(None, error=NO_ANSWER)] * len(questions)
+        replies = self.run(questions, CONFIG_TIMEOUT if timeout is None else timeout)
+        for key, reply in zip(keys, replies):
+            _, pause = self._pauses.pop(key, (0.0, ASK_AGAIN_SECONDS / 2))
+            if reply.retval is None:
+                pause = min(2 * pause, MOST_ASK_AGAIN_SECONDS)
+                self._pauses[key] = self._clock() + pause, pause
+        return replies
 
     def _send(self, command: Command) -> CommandResult:
         result = CommandResult('')

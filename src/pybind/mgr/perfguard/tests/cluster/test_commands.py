@@ -127,6 +127,7 @@ def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytes
     from perfguard.cluster import mgr
     monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.1)
     monkeypatch.setattr(mgr, 'AUDIT_SECONDS', 0.5)
+    monkeypatch.setattr(mgr, 'ASK_AGAIN_SECONDS', 0.0)
     mons = Mons(wait_for=2)
     cluster = mgr_cluster(mons)
     assert not cluster.ordered_flags()
@@ -154,6 +155,7 @@ def test_mons_without_quorum_are_asked_once_and_waited_for_once(
     from perfguard.cluster import mgr
     monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.5)
     monkeypatch.setattr(mgr, 'AUDIT_SECONDS', 0.0)
+    monkeypatch.setattr(mgr, 'ASK_AGAIN_SECONDS', 0.0)
     mons = Mons(wait_for=2)
     cluster, begin = mgr_cluster(mons), time.monotonic()
     assert [QUESTIONS[prefix](cluster) for _ in range(5)] == [None] * 5
@@ -177,6 +179,65 @@ def test_an_unanswered_question_keeps_no_other_from_being_asked(
     for _ in range(2):
         cluster.run(commands(1), 0.02)
     assert mons.sent[2:] == commands(1) * 2
+
+
+def test_mons_that_answer_late_are_asked_at_growing_intervals(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop would wait in each turn."""
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.02)
+    mons, now = Mons(wait_for=2), [1000.0]
+    cluster = mgr_cluster(mons, clock=lambda: now[0])
+
+    def asked(at: float) -> bool:
+        """Whether the mons are asked at a time; they answer after the wait."""
+        now[0], number = at, len(mons.sent)
+        assert cluster.config_entries() is None
+        if len(mons.sent) == number:
+            return False
+        cluster.run(commands(1))
+        assert not cluster.unanswered()
+        return True
+
+    assert asked(1000.0)
+    for begin, seconds in ((1000.0, 10.0), (1010.0, 20.0), (1030.0, 40.0), (1070.0, 40.0)):
+        assert not asked(begin + seconds - 0.1) and asked(begin + seconds)
+    assert cluster.option_changes() is None and mons.sent[-1]['prefix'] == 'config log'
+    cluster.run(commands(1))
+    # An answer in time resets the interval.
+    mons.outputs['config dump'] = '[]'
+    mons._wait_for, now[0] = 1, 1150.0
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 5.0)
+    assert cluster.config_entries() == cluster.config_entries() == ()
+    monkeypatch.setattr(mgr, 'CONFIG_TIMEOUT', 0.02)
+    mons._wait_for = 2
+    assert asked(1150.0) and not asked(1159.9) and asked(1160.0)
+    # So does a time in which it is not asked.
+    assert asked(1220.0) and not asked(1229.9) and asked(1230.0)
+
+
+def test_mons_that_remain_silent_are_not_waited_for_as_long_again(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'SILENT_TIMEOUT', 0.02)
+    mons, waits = Mons(wait_for=3), []
+    cluster = mgr_cluster(mons)
+    wait = cluster._wait
+
+    def noted(results: Any, deadline: float) -> Any:
+        waits.append(round(deadline - time.monotonic(), 1))
+        return wait(results, min(deadline, time.monotonic() + 0.05))
+
+    monkeypatch.setattr(cluster, '_wait', noted)
+    for _ in range(2):
+        cluster.run(commands(1))
+    # The third command lets them answer all.
+    cluster.run(commands(1))
+    mons._wait_for = 1
+    cluster.run(commands(1))
+    assert waits == [60.0, 0.0, 0.0, 60.0]
+    cluster.run([])
+    assert not cluster._are_silent, 'nothing was sent'
 
 
 def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
