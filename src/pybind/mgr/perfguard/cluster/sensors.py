@@ -91,6 +91,9 @@ class LoadSampling:
 
 
 class Sensors:
+    """What the watch and the throttle read: counters from ceph-mgr, and answers of OSDs (`asking`),
+    each at an interval of its own."""
+
     def __init__(self, mgr: MgrModule, clock: Callable[[], float], summary: PgSummary,
                  asking: OsdCommands) -> None:
         self._mgr = mgr
@@ -122,7 +125,7 @@ class Sensors:
         self._load_sampling = LoadSampling()
         #: Until when client operations are read without those of probes.
         self._without_probes_until = -math.inf
-        #: OSDs of which client reads are read by PG.
+        #: OSDs of which client reads are read by PG, until `read_by_pg` is called again.
         self._read_by_pg: Tuple[int, ...] = ()
 
     def read_loads(self, seconds: float) -> None:

@@ -156,7 +156,8 @@ IMPLIED: Mapping[str, Tuple[str, ...]] = {
     'time_based': ('', '1'), 'stonewall': ('', '0', '1'), 'group_reporting': ('', '0', '1'),
     'thread': ('', '0', '1'), 'direct': ('', '0', '1')}
 #: Keys of fio's engines rados and rbd that say how to reach the cluster.
-REACH = ('pool', 'rbdname', 'clientname', 'clustername', 'conf', 'busy_poll', 'touch_objects')
+CONNECTION_KEYS = ('pool', 'rbdname', 'clientname', 'clustername', 'conf', 'busy_poll',
+                   'touch_objects')
 #: Keys that have no effect on objects: on names, logs, reports, files, and the order of blocks.
 NO_EFFECT = (
     'name', 'description', 'write_bw_log', 'write_lat_log', 'write_iops_log', 'write_hist_log',
@@ -216,7 +217,7 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
     key, _, value = (part.strip() for part in line.partition('='))
     key = ALIASES.get(key, key)
     where = 'line %d of the job file, [%s]' % (number, section)
-    if key in REACH or key in NO_EFFECT:
+    if key in CONNECTION_KEYS or key in NO_EFFECT:
         return {key: value}
     if key in IMPLIED:
         # No value has an effect, but one that fio would not accept is an error.
@@ -241,8 +242,8 @@ def remarks(job_file: Optional[str]) -> Tuple[str, ...]:
     jobs = [] if job_file is None else sections(job_file)
     texts = []
     for keys, text in (
-            (REACH, 'options of the command, not of the job file, determine the pool and the '
-                    'access to the cluster; ignored: %s'),
+            (CONNECTION_KEYS, 'options of the command, not of the job file, determine the pool and '
+                              'the access to the cluster; ignored: %s'),
             (NO_EFFECT, 'without effect on objects: %s')):
         present = [key for key in keys if any(key in settings for _, settings in jobs)]
         if present:

@@ -284,7 +284,8 @@ class Campaign:
     #: are stay borrowed until the operator decides. Remaining pins meanwhile.
     held: bool = False
     left: int = 0
-    #: It enters each phase automatically.
+    #: It enters each phase automatically; also once an operator has started it and it has to pin
+    #: further PGs.
     automatic: bool = False
     #: The pins that it begins with are not all stored yet, or still have the goals of the aborted
     #: campaign that it continues. An abort does not wait for that, and what follows it does.

@@ -95,12 +95,12 @@ def awaits_tranches(campaign: Campaign) -> bool:
         and not campaign.keeps_pins
 
 
-def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
-              ratio: float) -> int:
+def pgs_in_transition(campaign: Campaign, pins: Mapping[str, PinRecord],
+                      observation: Observation, max_transition_ratio: float) -> int:
     """PGs between two intervals that may still become remapped.
 
-    PGs of pools without pins do not count. A few (at most `ratio` of all) without a change for long
-    count as stuck and are ignored, for example PGs whose OSDs are lost.
+    PGs of pools without pins do not count. A few (at most `max_transition_ratio` of all) without a
+    change for long count as stuck and are ignored, for example PGs whose OSDs are lost.
     """
     counts, whole = observation.signals.pool_counts, observation.signals.counts
     pools = pools_of((*pins, *observation.osdmap.pg_temp), observation.osdmap)
@@ -109,15 +109,16 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Ob
     if all_counted:
         number = sum(counts[pool].in_transition for pool in pools)
     idle_seconds = campaign.idle_seconds(observation.now)
-    few = number <= max(FEW_STUCK, ratio * whole.total)
+    few = number <= max(FEW_STUCK, max_transition_ratio * whole.total)
     return 0 if few and idle_seconds > STUCK_GOALS_SECONDS else number
 
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
-            ratio: float) -> bool:
+            max_transition_ratio: float) -> bool:
     """Whether all PGs stay in place until they are released, so that goals can be computed. Not
     while remapped PGs are yet to be pinned."""
-    return not (campaign.pinning.sent or unsettled(campaign, pins, observation, ratio)
+    return not (campaign.pinning.sent
+                or pgs_in_transition(campaign, pins, observation, max_transition_ratio)
                 or any(pgid not in campaign.flights.in_flight
                        and pgid not in campaign.pinning.unpinnable
                        and pgid not in observation.evacuation

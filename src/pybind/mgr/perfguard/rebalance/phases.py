@@ -23,7 +23,7 @@ from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
 from .draft import Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
-from .goals import STUCK_GOALS_SECONDS, moves_for_balance, unsettled, without_goals
+from .goals import STUCK_GOALS_SECONDS, moves_for_balance, pgs_in_transition, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
@@ -391,8 +391,8 @@ def _pinning(draft: Draft) -> Draft:
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
     """Why PINNING does not end yet: PGs are not pinned, may still be remapped, or have no goals;
     None: it does."""
-    peering = unsettled(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
-                        draft.options.max_transition_ratio)
+    peering = pgs_in_transition(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
+                                draft.options.max_transition_ratio)
     if draft.to_pin:
         return _left_reason(draft)
     if draft.campaign.pinning.sent:
@@ -749,7 +749,8 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     if not _all_have_reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
-    peering = unsettled(campaign, draft.pins, draft.seen, draft.options.max_transition_ratio)
+    peering = pgs_in_transition(campaign, draft.pins, draft.seen,
+                                draft.options.max_transition_ratio)
     if peering and draft.now - campaign.phase_since <= STUCK_GOALS_SECONDS:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     return None

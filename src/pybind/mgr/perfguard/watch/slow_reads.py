@@ -179,8 +179,10 @@ def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads]
 
 def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
                    enough: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
-    """Host or failure domain -> whether its reads are over their limit while those of others are
-    not, of those with enough OSDs. Together, OSDs with few reads count as well."""
+    """For the throttle of releases: host or failure domain -> whether its reads are over their
+    limit while those of others are not, of those with enough OSDs. Together, OSDs with few reads
+    count as well. `unsteady`: OSDs whose operations wait for PGs that peer, so their reads say
+    nothing."""
     steady = {osd: reads for osd, reads in all_reads.items() if osd not in unsteady}
     is_over: Dict[str, bool] = {}
     for place, osds in places.items():

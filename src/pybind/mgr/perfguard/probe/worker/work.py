@@ -105,7 +105,8 @@ class Stepping:
                           busy.limited, self._streams.engine, self._why())
 
     def _goes_on(self) -> bool:
-        """Whether the streams of the step continue; notes why they are cut short."""
+        """Whether the streams of the step continue, in its ramp as well; notes why they are cut
+        short, unless by their errors (_why)."""
         now = time.monotonic()
         if self._input.cancelled.is_set():
             self._cut_short = self._input.reason

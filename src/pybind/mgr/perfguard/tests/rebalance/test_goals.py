@@ -16,7 +16,7 @@ from perfguard.rebalance import release_moves
 from perfguard.rebalance.campaign import Basis, GoalsMark, Rollback
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.goals import (Balanced, Goals, awaits_tranches, basis, event, ground,
-                                       needed, settled, unsettled)
+                                       needed, settled, pgs_in_transition)
 from perfguard.rebalance.pin_index import PinIndex
 from perfguard.rebalance.tables import rebalance_status
 from perfguard.rebalance.types import Bounds, Flight, Phase, PinRecord, Sent
@@ -460,17 +460,17 @@ def test_a_few_pgs_without_a_change_for_long_are_stuck(in_transition: int, ratio
     counts = {1: PgCounts(in_transition=in_transition), 2: PgCounts(in_transition=7)}
     signals = Signals(PgCounts(total=1000, in_transition=99), counts)
     observation = replace(seen(1, 1000.0), signals=signals)
-    assert unsettled(campaign, {'1.0': PIN}, observation, ratio) == number
+    assert pgs_in_transition(campaign, {'1.0': PIN}, observation, ratio) == number
     assert settled(campaign, {'1.0': PIN}, observation, ratio) == (number == 0)
 
 
 def test_all_pgs_count_while_those_of_a_pool_are_not_known() -> None:
     campaign = campaign_of(1, Phase.PINNED, 0.0)
     unknown = replace(seen(1, 1000.0), signals=Signals(PgCounts(total=1000, in_transition=99)))
-    assert unsettled(campaign, {'1.0': PIN}, unknown, 0.0) == 99
+    assert pgs_in_transition(campaign, {'1.0': PIN}, unknown, 0.0) == 99
     known = replace(unknown, signals=replace(unknown.signals, pool_counts={1: PgCounts()}))
-    assert unsettled(campaign, {'1.0': PIN}, known, 0.0) == 0
-    assert unsettled(campaign, {}, known, 0.0) == 99
+    assert pgs_in_transition(campaign, {'1.0': PIN}, known, 0.0) == 0
+    assert pgs_in_transition(campaign, {}, known, 0.0) == 99
 
 
 @pytest.mark.parametrize('changes, expected', [
