@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drafts of single turns, without a cluster: a small OSDMap, and what differs from it."""
 from dataclasses import replace
-from typing import Any, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import (NO_ENTRY, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
                                      Signals, UpmapEntry, pool_of)
 from perfguard.observation import Observation, Settings
@@ -27,6 +28,27 @@ THERE: OsdSet = (3, 1, 2)
 PINNED = UpmapEntry(((3, 0),))
 PIN = PinRecord(NO_ENTRY, PINNED)
 OPTIONS = replace(DEFAULTS, readback_timeout=6.0)
+
+
+def _bucket(number: int, name: str, kind: int, items: Dict[int, int]) -> Dict[str, Any]:
+    return {'id': number, 'name': name, 'type_id': kind,
+            'items': [{'id': item, 'weight': weight * 65536} for item, weight in items.items()]}
+
+
+def _take(root: int, number: int) -> Any:
+    return [{'op': 'take', 'item': root}, {'op': 'choose_firstn', 'num': number, 'type': 'host'},
+            {'op': 'choose_firstn', 'num': 1, 'type': 'osd'}, {'op': 'emit'}]
+
+
+#: With a rule under which the mons cancel upmaps: two copies are on OSDs 0 to 3, below one root,
+#: and one on OSDs 4 to 7, below another.
+HYBRID = CrushRules.from_dump({
+    'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+              {'type_id': 11, 'name': 'root'}],
+    'buckets': [*(_bucket(-10 - osd, 'h%d' % osd, 1, {osd: 1}) for osd in OSDS),
+                _bucket(-1, 'a', 11, {-10 - osd: 1 for osd in range(4)}),
+                _bucket(-2, 'b', 11, {-10 - osd: 1 for osd in range(4, 8)})],
+    'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': _take(-1, 2) + _take(-2, 1)}]})
 
 
 def draft_of(campaign: Campaign, pins: Mapping[str, PinRecord] = {}, *,
