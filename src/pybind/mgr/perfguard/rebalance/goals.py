@@ -18,7 +18,7 @@ from ..events import Event
 from ..observation import Observation
 from ..text import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
-from ..upmap.pins import Unpinnable, after_commit, broken_rule, merge_reason, plan_pin, restate
+from ..upmap.pins import Unpinnable, after_commit, merge_reason, plan_pin, restate
 from ..upmap.semantics import PoolUp, apply_entry, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
@@ -412,8 +412,6 @@ class _PoolGoals:
             # The balancer cannot place it. It may be on a drained OSD, so its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
         final = self._finals.get(pgid, up)
-        if final != up and broken_rule(pool, final, self._crush, self._out):
-            return present
         if final == up:
             entry = restate(pool, raw, up, present, self._out)
         else:
