@@ -530,7 +530,7 @@ class Replacing:
         replacement; None: it is only drained."""
         orders = facts.orders
         space = orders.space.get(osd)
-        before = orders.drained.get(osd, 0.0) if record is None else record.weight
+        before = orders.drained[osd] if record is None else record.weight
         # A drain that is not a replacement has the same first phases.
         shown = record or Replacement(orders.osdmap.osds[osd].uuid, before, 0, 0.0)
         phase = phase_of(osd, shown, facts)
