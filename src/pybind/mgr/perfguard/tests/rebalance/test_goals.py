@@ -492,9 +492,10 @@ def test_the_event_on_new_goals() -> None:
     def balance_of(after: int) -> Balance:
         return Balance({}, Targets({0: 2.5}, {0: 3}, {0: 2}), {0: 2}, {0: after})
 
-    pins = {'1.0': replace(PIN, goal=ITEMS), '1.1': replace(PIN, goal=UpmapEntry()), '1.2': PIN}
+    moving = replace(PIN, goal=UpmapEntry())
+    pins = {'1.0': replace(PIN, goal=ITEMS), '1.1': moving, '1.2': PIN, '1.3': moving}
     several = event(Goals(balances={1: balance_of(4), 2: balance_of(3)}), pins)
-    assert several == Event('plan', '1 PG will move, 1 pin will stay as upmaps',
+    assert several == Event('plan', '2 PGs will move, 1 pin will stay as upmaps',
                             'then every OSD has its share of 2 pools to within 1.50 PGs')
     assert event(Goals(), {}).why == 'then every OSD has its share of 0 pools to within 0.00 PGs'
 
