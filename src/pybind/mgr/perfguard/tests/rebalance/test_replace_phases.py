@@ -214,7 +214,12 @@ BALANCER = '"ceph osd crush reweight osd.1 0" keeps the balancer from placing PG
     (WAITING, replace(AGAIN, up=False, reweight=0.0), 0.0, RECORD, {}, 'waiting for the new '),
     (READY, AGAIN, 0.0, RECORD, {}, 'waiting for a campaign to fill it'),
     (READY, AGAIN, 0.0, RECORD, {'campaign': HELD}, 'waiting until campaign 2, which is aborted '),
-    (FILLING, AGAIN, 1.0, RECORD, {}, '"campaign status" shows the progress'),
+    (FILLING, AGAIN, 1.0, RECORD, {'campaign': FILL}, '"campaign status" shows the progress'),
+    (FILLING, AGAIN, 1.0, RECORD, {}, 'waiting for the report of the OSD'),
+    (FILLING, AGAIN, 1.0, RECORD, {'entering': frozenset({1})}, 'recovery fills it'),
+    (FILLING, AGAIN, 1.0, RECORD, {'degraded': {1: 1}}, 'recovery fills it'),
+    (FILLING, AGAIN, 1.0, RECORD, {'entering': frozenset({1}), 'pinnable': frozenset({1})},
+     'waiting for a campaign to fill it'),
     (WAITING, AGAIN, 0.0, SAME, {}, 'osd.1 is on the same drive as before (ACME_1): replace the '
      'drive, or "ceph perfguard undrain osd.1" fills it again'),
     (FILLING, AGAIN, 1.0, SAME, {}, 'osd.1 is on the same drive as before (ACME_1): replace the '
