@@ -237,23 +237,24 @@ class LiveRunner:
                 mutant.path, self._sources[mutant.path].decode(), place.lines)
             names |= self._new_tests(mutant, self._covering)
         path = self._broken.directory / mutant.path
-        path.write_text(source)
         ran = 0
-        try:
-            tests = self._ordered(mutant, names)
-            while tests:
+        tests = self._ordered(mutant, names)
+        while tests:
+            path.write_text(source)
+            try:
                 answer = self._ask(Request(str(path), source, place.function, place.first_line,
                                            tests, 3.0 * self._budget + SPARE_SECONDS))
-                if answer.killer == FAILED_TO_RUN:
-                    return None
-                ran += answer.ran
-                if answer.killer is None:
-                    break
-                if self._passes(answer.killer):
-                    return Fate(answer.killer, time.monotonic() - begin, ran)
-                tests = [test for test in tests if self._good.get(test.name, True)]
-        finally:
-            path.write_bytes(self._sources[mutant.path])
+            finally:
+                # Some tests import it themselves, also when they run without the mutant.
+                path.write_bytes(self._sources[mutant.path])
+            if answer.killer == FAILED_TO_RUN:
+                return None
+            ran += answer.ran
+            if answer.killer is None:
+                break
+            if self._passes(answer.killer):
+                return Fate(answer.killer, time.monotonic() - begin, ran)
+            tests = [test for test in tests if self._good.get(test.name, True)]
         return Fate(None, time.monotonic() - begin, ran) if ran and IMPORT not in names else None
 
     def _new_tests(self, mutant: Mutant, covering: Covering) -> Set[str]:

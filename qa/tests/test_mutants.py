@@ -220,6 +220,13 @@ ONE = shifted(1)
 def unused():
     return 1
 ''',
+    'late.py': b'''def one(a):
+    return a < 1
+''',
+    'tests/test_late.py': b'''def test_one():
+    from perfguard.late import one
+    assert one(0) and not one(1)
+''',
     'tests/test_a.py': b'''import pytest
 from perfguard.a import at_least, ends, shifted
 def test_always_fails(): assert at_least(0) and shifted(0)
@@ -276,12 +283,21 @@ def test_tests_that_run_the_line_judge_a_mutant(live: LiveRunner) -> None:
     assert set(fates.pop('shifted 16')) == {'test_shifted[1]'} and not fates
 
 
+def test_a_test_that_imports_the_file_itself_judges_its_mutants(live: LiveRunner) -> None:
+    path = 'src/pybind/mgr/perfguard/late.py'
+    for mutant in mutants_of(path, LIVE['late.py']):
+        fate = live.run(mutant)
+        assert fate is not None and fate.killer == (
+            'src/pybind/mgr/perfguard/tests/test_late.py::test_one'), mutant.diff(LIVE['late.py'])
+
+
 def test_tests_that_are_newer_than_the_coverage_run_as_well(
         tmp_path: Path, live: LiveRunner) -> None:
     path = 'src/pybind/mgr/perfguard/a.py'
     covering = Covering(tmp_path / '.coverage', 'src/pybind/mgr/perfguard/')
     assert {name.rpartition('::')[2] for name in covering.tests} == {
-        '', 'test_always_fails', 'test_value', 'test_ends', 'test_shifted[1]', 'test_shifted[2]'}
+        '', 'test_always_fails', 'test_value', 'test_ends', 'test_shifted[1]', 'test_shifted[2]',
+        'test_one'}
     unused, = [mutant for mutant in mutants_of(path, LIVE['a.py'])
                if place_of(mutant, LIVE['a.py']).function == 'unused' and mutant.text == b'2']
     assert live.run(unused) is None
