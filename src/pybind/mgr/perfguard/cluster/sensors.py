@@ -155,6 +155,9 @@ class Sensors:
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
         laggy_osds = _with_waiting(counts or {}, alive)
+        if counts is not None and not laggy_osds:
+            # The next ones are asked at once.
+            self._ops_asked.clear()
         is_asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
         loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
         pings = self._pings.take(now, alive, laggy_osds)
@@ -317,14 +320,12 @@ class Sensors:
     def _unreadable(self, now: float,
                     laggy_osds: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
         """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
-        if not laggy_osds:
-            self._ops_asked.clear()
-        room = ASKED_FOR_OPS - len(self._asking.asked(OPS_TOPIC))
+        pending = self._asking.asked(OPS_TOPIC)
         # OSDs that were never asked, or longest ago, first.
-        due = sorted((osd for osd in laggy_osds
-                      if now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
+        due = sorted((osd for osd in laggy_osds if osd not in pending
+                      and now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
                      key=lambda osd: self._ops_asked.get(osd, -math.inf))
-        chosen = due[:max(0, room)]
+        chosen = due[:max(0, ASKED_FOR_OPS - len(pending))]
         self._asking.ask(OPS_TOPIC, chosen, {'prefix': 'dump_ops_in_flight'})
         self._ops_asked.update({osd: now for osd in chosen})
         return {answer.osd: tuple(answer.parsed)

@@ -316,6 +316,22 @@ def test_who_sends_how_much_is_asked_while_something_is_to_be_explained(check: s
     assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
 
 
+@pytest.mark.parametrize('turns', [
+    # 600 s at first, and two seconds of each minute come back meanwhile.
+    [(0.0, True, True), (620.0, True, True), (621.0, True, False)],
+    # 20 s are left, and there must be more than 60 s to begin again.
+    [(0.0, True, True), (600.0, False, False), (1800.0, True, False), (1830.0, True, True),
+     (1890.0, True, True), (1895.0, True, False)],
+    # No more than 600 s are saved up.
+    [(0.0, False, False), (1e6, True, True), (1e6 + 620.0, True, True),
+     (1e6 + 621.0, True, False)]])
+def test_for_how_long_loads_are_read(turns: List[Tuple[float, bool, bool]]) -> None:
+    from perfguard.cluster.sensors import LoadSampling
+    sampling = LoadSampling()
+    assert [sampling.decide(now, standing) for now, standing, _ in turns] == [
+        counting for _, _, counting in turns]
+
+
 @pytest.mark.parametrize('flaps', [False, True])
 def test_who_sends_how_much_is_rarely_asked_while_a_check_stands(flaps: bool) -> None:
     """It may stand for weeks, or come and go all the time."""
@@ -499,6 +515,38 @@ class BusyMgr:
         return Placement(self.acting[pgid], self.acting[pgid])
 
 
+@pytest.mark.parametrize('osds, limit', [
+    (0, 64), (1, 64), (46, 64), (47, 63), (100, 30), (749, 4), (3000, 4)])
+def test_how_many_pgs_of_each_osd_are_read(osds: int, limit: int) -> None:
+    from perfguard.cluster.sensors import PerfQueries
+    mgr: Any = BusyMgr(0)
+    PerfQueries(mgr).pg_writes(0.0, osds, 5.0, mgr.placement)
+    assert mgr.per_osd == limit
+
+
+@pytest.mark.parametrize('limits', [
+    [(100, 30), (50, 30), (49, 61), (96, 61), (97, 30)], [(50, 60), (100, 60), (101, 29)]])
+def test_the_limit_of_pgs_changes_with_many_osds_only(limits: List[Tuple[int, int]]) -> None:
+    from perfguard.cluster.sensors import PerfQueries
+    mgr: Any = BusyMgr(0)
+    mgr.remove_osd_perf_query = lambda query: None
+    queries = PerfQueries(mgr)
+    for osds, limit in limits:
+        queries.pg_writes(0.0, osds, 5.0, mgr.placement)
+        assert mgr.per_osd == limit
+
+
+def test_writes_by_pg_are_those_of_six_periods() -> None:
+    from perfguard.cluster.sensors import PerfQueries
+    mgr: Any = BusyMgr(2)
+    queries = PerfQueries(mgr)
+    read = []
+    for now in (500.0, 529.5, 530.0, 559.5, 570.0):
+        seconds, rows = queries.pg_writes(now, 2, 5.0, mgr.placement)
+        read.append((seconds, None if rows is None else len(rows)))
+    assert read == [(0.0, None), (0.0, None), (30.0, 66), (0.0, None), (40.0, 66)]
+
+
 @pytest.mark.parametrize('osds, parts', [(1000, 1), (1500, 1), (1501, 2), (3000, 2), (5000, 4)])
 def test_there_is_evidence_of_lossy_replicas_on_large_clusters(osds: int, parts: int) -> None:
     from perfguard.cluster.sensors import PerfQueries
@@ -551,6 +599,7 @@ def test_counts_by_osd_are_read_now_and_then_while_something_moves(counts: PgCou
 
 def test_a_costly_reading_is_rare() -> None:
     from perfguard.cluster.sensors import Paced
+    assert Paced(10.0).due(0.0)
     pace = Paced(10.0)
     assert pace.due(3.0)
     pace.done(3.0, cost_seconds=0.001)
@@ -619,6 +668,13 @@ def test_unreadable_pgs() -> None:
            {**op('2.4'), 'type_data': {'events': []}}, {**op('2.5'), 'type_data': {}}]
     assert unreadable_pgs(json.dumps({'ops': ops})) == [('2.1f', 9.5, 2), ('3.a', 1.0, 1)]
     assert unreadable_pgs('{"ops": []}') == []
+
+
+@pytest.mark.parametrize('age, pgs', [
+    (0.0, [('2.1', 0.0, 1)]), (604800.0, [('2.1', 604800.0, 1)]), (604800.5, []), (-0.5, [])])
+def test_an_operation_waits_for_a_week_at_most(age: float, pgs: Any) -> None:
+    from perfguard.cluster.sensors import unreadable_pgs
+    assert unreadable_pgs(json.dumps({'ops': [op('2.1', age)]})) == pgs
 
 
 def test_of_a_long_answer_the_beginning_is_read() -> None:
@@ -705,6 +761,66 @@ def test_osds_that_do_not_answer_are_not_drowned_in_questions() -> None:
     assert len(reader.mgr.asked(OPS)) == 8
 
 
+@pytest.mark.parametrize('seconds, number', [(9.5, 1), (10.0, 2)])
+def test_an_osd_is_asked_for_operations_every_ten_seconds(seconds: float, number: int) -> None:
+    reader = Reader()
+    reader.mgr.data.update(waiting(3))
+    reader(LAGGY)
+    reader.mgr.answer(OPS, {'ops': []})
+    reader(LAGGY, 2.0)
+    reader(LAGGY, seconds - 2.0)
+    assert len(reader.mgr.asked(OPS)) == number
+    # It is asked at once when PGs are laggy again.
+    reader.mgr.answer(OPS, {'ops': []})
+    reader.mgr.data.update(waiting())
+    reader(LAGGY)
+    reader.mgr.data.update(waiting(3))
+    reader(LAGGY)
+    assert len(reader.mgr.asked(OPS)) == number + 1
+
+
+def test_all_osds_with_laggy_pgs_are_asked_if_their_counts_are_rarely_read() -> None:
+    """The counts of a large cluster are costly, so most readings have none."""
+    reader = Reader(Mgr(range(6)))
+    reader.mgr.data.update(waiting(9, 8, 7, 6, 5, 4))
+    for seconds, asked in ((5.0, [0, 1, 2, 3]), (2.0, [0, 1, 2, 3]), (3.0, [0, 1, 2, 3, 4, 5])):
+        reader(LAGGY, seconds)
+        reader.mgr.answer(OPS, {'ops': []})
+        assert reader.mgr.asked(OPS) == asked
+
+
+def test_an_osd_that_hangs_takes_the_turn_of_no_other() -> None:
+    reader = Reader(Mgr((0, 1)))
+    reader.mgr.data.update(waiting(9, 8))
+    reader(LAGGY)
+    for osd, prefix, result in reader.mgr.sent:
+        if (osd, prefix) == (1, OPS):
+            result.outb = '{"ops": []}'
+            result.ev.set()
+    reader.run(15, LAGGY)
+    assert reader.mgr.asked(OPS) == [0, 1, 1]
+    # An answer that arrives late does not delay the next question by another ten seconds.
+    reader.mgr.answer(OPS, {'ops': []})
+    reader.run(10, LAGGY)
+    assert reader.mgr.asked(OPS) == [0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize('counts, read', [
+    ({'laggy': 1}, True), ({'wait': 1}, True), ({'degraded': 1}, True), ({'inactive': 1}, True),
+    ({'inactive': 1, 'in_transition': 1, 'active_clean': 3}, False),
+    ({'inactive': 2, 'in_transition': 1, 'active_clean': 3}, True), ({'active_clean': 3}, False),
+    ({'deep_scrubbing': 1}, False), ({'snaptrim': 1}, False)])
+def test_counts_by_osd_are_read_at_once_in_trouble(counts: Dict[str, int], read: bool) -> None:
+    reader = Reader()
+    reader.mgr.data.update(SUMMARY)
+    signals = Signals(PgCounts(**{'total': 4, 'active_clean': 4, **counts}))
+    assert reader(signals).osd_counts is not None
+    reader.mgr.data['pg_summary'] = {'by_osd': {'2': {'active+clean': 1}}}
+    assert (reader(signals, 14.0).osd_counts is not None) == read
+    reader.mgr.data['pg_summary'] = {'by_osd': {'3': {'active+clean': 1}}}
+    assert (reader(signals, 1.0).osd_counts is not None) or read
+
+
 def test_no_osd_is_asked_for_operations_while_nothing_is_laggy() -> None:
     reader = Reader()
     for _ in range(20):
@@ -738,6 +854,15 @@ def test_no_osd_is_silent_after_a_jump_of_the_clock(jump: float) -> None:
     for _ in range(6):
         silent = reader().silent
     assert set(silent) == {1}
+
+
+def test_an_osd_is_silent_after_more_than_three_periods() -> None:
+    reader = Reader()
+    reader()
+    reader.hang = (1,)
+    assert [reader(seconds=seconds).silent for seconds in (5.0, 10.0, 0.5)] == [{}, {}, {1: 15.5}]
+    reader.hang = ()
+    assert reader().silent == {}
 
 
 # ---- histograms
@@ -928,6 +1053,8 @@ def test_untrimmed_epochs() -> None:
     # An OSD that has just booted has not heard of the mons' first map.
     assert untrimmed_epochs('{"oldest_map": 10, "cluster_osdmap_trim_lower_bound": 0, '
                             '"newest_map": 509}') == 500
+    assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 9}') == 0
+    assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 8}') is None
     reader = Reader()
     assert reader().untrimmed_epochs is None and reader.mgr.asked(STATUS) == [0]
     reader.mgr.answer(STATUS, {'oldest_map': 1, 'newest_map': 3})
