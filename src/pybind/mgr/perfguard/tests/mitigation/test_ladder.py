@@ -13,8 +13,9 @@ from perfguard.ledger import Held
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
 from perfguard.mitigation.report import mitigation_rows
-from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
-                                        Put, Rung, Setting, SettingKind, StepStage)
+from perfguard.mitigation.types import (Evidence, LadderDecision, LadderStep, LadderView,
+                                        MitigationState, Need, Policy, Put, Rung, Setting,
+                                        SettingKind, StepStage, Trouble)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
@@ -52,7 +53,6 @@ class World:
     state: MitigationState = MitigationState()
     events: List[str] = field(default_factory=list)
     puts: List[Put] = field(default_factory=list)
-    #: PGs that were made to peer.
 
     def seen(self) -> LadderView:
         config = tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
@@ -119,6 +119,7 @@ def test_one_rung_an_interval_in_order() -> None:
     assert taken == [(10.0, 'norebalance'), (20.0, 'pin back'), (30.0, 'slow recovery')]
     assert world.flags == {'norebalance'} and world.config == SLOWED
     assert all(setting.held.seen for step in world.state.steps for setting in step.settings)
+    assert [step.id for step in world.state.steps] == [1, 2, 3]
 
 
 def test_norebalance_never_keeps_degraded_pgs_from_recovery() -> None:
@@ -706,6 +707,7 @@ def test_affinity_of_one_host_at_a_time() -> None:
     world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 7: 'y'}))
     world.run(60)
     assert lowered(world) == [3] and world.stages()['primary affinity7'] == 'limited'
+    assert [step.id for step in world.state.steps] == [1, 2]
     assert world.events.count('primary affinity of osd.7: not changed') == 1
     world.evidence = Evidence(slow_osds={7: 'y'})
     world.run(30)
@@ -890,3 +892,362 @@ def test_a_step_about_no_osd_is_reported(change: Mapping[str, Any]) -> None:
     document['steps'][0].update(change)
     with pytest.raises(Malformed):
         decode(MitigationState, document)
+
+
+# ---- one turn
+
+NOW = 1e6
+FLAG = Setting(SettingKind.FLAG, 'norebalance', '', Held(None, 'set'))
+BACKFILLS = Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', Held('4', '1'))
+AFFINITY = Setting(SettingKind.AFFINITY, '3', '', Held('1', '0'))
+#: The cluster before a rung.
+CONFIG = (ConfigEntry('osd', '', 'osd_max_backfills', '4'),)
+VIEW = LadderView(affinities={osd: 1.0 for osd in range(20)},
+                  hosts={osd: 'h%d' % (osd // 5) for osd in range(20)}, config=CONFIG,
+                  schedulers=frozenset({'wpq'}))
+#: No rung was applied or undone lately, and the evidence has lasted.
+LASTING = MitigationState(last_id=7, bad_since=NOW - SECONDS, stepped=NOW - SECONDS)
+
+
+def step_of(rung: Rung, stage: StepStage = StepStage.HELD, *settings: Setting, **fields: Any
+            ) -> LadderStep:
+    return LadderStep(5, rung, stage, fields.pop('since', NOW - 5.0), 'why',
+                      fields.pop('subject', '3' if rung is Rung.AFFINITY else ''), settings,
+                      **fields)
+
+
+def decided(*steps: LadderStep, evidence: Evidence = CLEAR, view: LadderView = VIEW,
+            policy: Policy = ACT, state: MitigationState = LASTING) -> LadderDecision:
+    return ladder.decide(replace(state, steps=steps), evidence, view, policy, NOW)
+
+
+def events_of(decision: LadderDecision) -> List[Tuple[str, str]]:
+    return [(event.what, event.why) for event in decision.events]
+
+
+@pytest.mark.parametrize('setting, shown', [
+    (FLAG, (True, 'set')), (replace(FLAG, name='nobackfill'), (True, None)),
+    (AFFINITY, (True, '0.3333282470703125')), (replace(AFFINITY, name='4'), (True, None)),
+    (BACKFILLS, (True, '4')), (replace(BACKFILLS, who='osd/class:hdd'), (True, '2')),
+    (replace(BACKFILLS, who='global'), (True, None)),
+    (replace(BACKFILLS, name='osd_recovery_sleep'), (True, None))])
+def test_what_the_cluster_shows_of_a_setting(setting: Setting, shown: Any) -> None:
+    view = LadderView(frozenset({'norebalance'}), {3: 21845 / 65536}, config=(
+        ConfigEntry('osd', 'class:hdd', 'osd_max_backfills', '2'), *CONFIG))
+    assert ladder.present(setting, view) == shown
+    unread = (False, None) if setting.kind is SettingKind.CONFIG else shown
+    assert ladder.present(setting, replace(view, config=None)) == unread
+
+
+@pytest.mark.parametrize('step, change, needs', [
+    (None, {'config': None}, {Need.CONFIG}), (None, {'schedulers': None}, {Need.SCHEDULERS}),
+    (None, {'schedulers': None, 'config': None}, {Need.SCHEDULERS}),
+    (None, {'in_flight': frozenset({'1.1'})}, {Need.PG_STATES}), (None, {}, set()),
+    (step_of(Rung.SLOW, StepStage.HELD, BACKFILLS), {'config': None}, {Need.CONFIG}),
+    (step_of(Rung.SLOW, StepStage.HELD, replace(BACKFILLS, held=Held('4', '1', seen=True))),
+     {'config': None}, set()),
+    (step_of(Rung.SLOW, StepStage.UNDOING, BACKFILLS), {'config': None}, {Need.CONFIG}),
+    (step_of(Rung.SLOW, StepStage.UNDOING, replace(BACKFILLS, done=True)), {'config': None},
+     {Need.CONFIG})])
+def test_what_a_turn_needs(step: Optional[LadderStep], change: Any, needs: Set[Need]) -> None:
+    decision = decided(*([] if step is None else [step]), view=replace(VIEW, **change),
+                       evidence=Evidence((LAGGY,), moving=True))
+    assert decision.needs == needs
+    if step is None and needs:
+        assert decision.state.steps == () and decision.actions == ()
+
+
+@pytest.mark.parametrize('stage, slowed', [
+    (StepStage.HELD, False), (StepStage.UNDOING, False), (StepStage.LIMITED, True),
+    (StepStage.GIVEN_UP, True)])
+def test_recovery_is_not_slowed_while_it_is_accelerated(stage: StepStage, slowed: bool) -> None:
+    faster = step_of(Rung.FASTER, stage, replace(BACKFILLS, held=Held('1', '4', seen=True)))
+    decision = decided(faster, evidence=Evidence((LAGGY,), moving=True, recovering=True),
+                       policy=replace(ACT, backfills=8))
+    assert (Rung.SLOW in {step.rung for step in decision.state.steps}) == slowed
+
+
+@pytest.mark.parametrize('state, evidence, since', [
+    (MitigationState(), BAD, (NOW, 0.0)), (MitigationState(bad_since=7.0), BAD, (7.0, 0.0)),
+    (MitigationState(clear_since=7.0), BAD, (NOW, 0.0)),
+    (MitigationState(), CLEAR, (0.0, NOW)), (MitigationState(bad_since=7.0), CLEAR, (0.0, NOW)),
+    (MitigationState(clear_since=7.0), CLEAR, (0.0, 7.0)),
+    (MitigationState(bad_since=7.0), replace(CLEAR, unknown=True), (7.0, 0.0)),
+    (MitigationState(clear_since=7.0), replace(CLEAR, unknown=True), (0.0, 7.0)),
+    (MitigationState(clear_since=7.0), replace(BAD, unknown=True), (NOW, 0.0)),
+    # Nothing moves.
+    (MitigationState(bad_since=7.0), Evidence((LAGGY,)), (0.0, NOW)),
+    # All that is known is in vain.
+    (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)), BAD,
+     (0.0, NOW)),
+    (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)),
+     replace(BAD, unknown=True), (0.0, 0.0)),
+    (MitigationState(clear_since=7.0, troubles=(
+        Trouble('LAGGY', NOW, 900.0, True), Trouble('SLOW_OPS', NOW - 5.0, 0.0, False))),
+     replace(BAD, unknown=True), (0.0, 7.0))])
+def test_since_when_there_is_evidence(state: MitigationState, evidence: Evidence,
+                                      since: Tuple[float, float]) -> None:
+    decision = ladder.decide(state, evidence, VIEW, ACT, NOW)
+    assert (decision.state.bad_since, decision.state.clear_since) == since
+    assert decision.state.turned == NOW
+
+
+@pytest.mark.parametrize('age, stage', [(60.0, StepStage.HELD), (60.5, StepStage.UNDOING)])
+@pytest.mark.parametrize('since, unanswered_at', [(0.0, 500.0), (500.0, 0.0)])
+def test_a_setting_that_the_cluster_never_shows_is_given_up(
+        age: float, stage: StepStage, since: float, unanswered_at: float) -> None:
+    step = step_of(Rung.SLOW, StepStage.HELD, BACKFILLS, since=NOW - age - since)
+    decision = decided(step, view=replace(VIEW, unanswered_at=NOW - age - unanswered_at),
+                       evidence=BAD, state=MitigationState())
+    expected = replace(step, settings=(BACKFILLS,))
+    if stage is StepStage.HELD:
+        assert (decision.state.steps, decision.actions) == ((expected,), (Put(BACKFILLS, '1'),))
+        assert events_of(decision) == []
+    else:
+        assert decision.state.steps == (replace(
+            step, stage=stage, then=StepStage.GIVEN_UP, note='the cluster did not accept it'),)
+        assert (decision.actions, events_of(decision)) == (
+            (), [('slow recovery: given up', 'the cluster does not show it after 60 s')])
+
+
+def test_settings_that_others_have_changed_are_named() -> None:
+    sleep = Setting(SettingKind.CONFIG, 'osd_recovery_sleep', 'osd', Held(None, '0.1', seen=True))
+    step = step_of(Rung.SLOW, StepStage.HELD, replace(BACKFILLS, held=Held('4', '1', seen=True)),
+                   sleep)
+    decision = decided(step, evidence=BAD, state=MitigationState())
+    note = 'osd_max_backfills of osd is 4, osd_recovery_sleep of osd is not set'
+    given_up, = decision.state.steps
+    assert (given_up.stage, given_up.then, given_up.note) == (
+        StepStage.UNDOING, StepStage.GIVEN_UP, note)
+    assert [setting.done for setting in given_up.settings] == [True, True]
+    assert events_of(decision) == [
+        ('slow recovery: given up', 'it was changed outside perfguard: %s; perfguard leaves it '
+         'alone' % note)]
+    assert decision.actions == ()
+
+
+@pytest.mark.parametrize('then, campaign, blocked, kept', [
+    (None, True, False, True), (StepStage.IN_VAIN, True, False, True),
+    (StepStage.REVERTED, True, False, False), (None, False, False, False),
+    (None, True, True, False)])
+def test_norebalance_is_kept_as_long_as_the_campaign_needs_it(
+        then: Optional[StepStage], campaign: bool, blocked: bool, kept: bool) -> None:
+    flag = replace(FLAG, held=Held(None, 'set', seen=True))
+    step = step_of(Rung.NOREBALANCE, StepStage.UNDOING, flag, then=then)
+    decision = decided(
+        step, evidence=replace(DEGRADED, blocked=blocked),
+        view=replace(VIEW, flags=frozenset({'norebalance'}), campaign_still=campaign))
+    note = 'kept as long as the campaign also needs it'
+    assert [step.note for step in decision.state.steps] == [note if kept else '']
+    assert decision.actions == (() if kept else (Put(flag, None),))
+
+
+@pytest.mark.parametrize('then, left, why', [
+    (None, None, ''), (StepStage.REVERTED, StepStage.REVERTED, 'by command'),
+    (StepStage.IN_VAIN, StepStage.IN_VAIN, 'it was in vain'),
+    (StepStage.GIVEN_UP, StepStage.GIVEN_UP, None)])
+def test_a_step_that_is_undone(then: Optional[StepStage], left: Optional[StepStage],
+                               why: Optional[str]) -> None:
+    step = step_of(Rung.PIN_BACK, StepStage.UNDOING, then=then, pgs=('1.1',))
+    decision = decided(step, evidence=BAD, state=MitigationState(
+        troubles=(Trouble('LAGGY', NOW, 900.0, True),)))
+    assert [(step.stage, step.pgs) for step in decision.state.steps] == (
+        [] if left is None else [(left, ())])
+    assert events_of(decision) == ([] if why is None else [
+        ('PGs that were pinned back may be released again', why)])
+
+
+@pytest.mark.parametrize('policy, before, after', [
+    (ACT, [(3, NOW - 9.0), (4, NOW - 8.0)], [(3, NOW - 9.0), (4, NOW - 8.0), (3, NOW)]),
+    (replace(ACT, affinity=False), [(3, NOW - 9.0), (4, NOW - 8.0)], [(4, NOW - 8.0), (3, NOW)]),
+    (replace(ACT, mode='off'), [(3, NOW - 9.0), (4, NOW - 8.0)], [(4, NOW - 8.0), (3, NOW)]),
+    (ACT, [(3, NOW - 86400.0), (4, NOW - 86399.5)], [(4, NOW - 86399.5), (3, NOW)]),
+    # Twenty intervals of two hours.
+    (replace(ACT, seconds=7200.0), [(4, NOW - 144000.0), (5, NOW - 143999.5)],
+     [(5, NOW - 143999.5), (3, NOW)])])
+def test_when_primary_affinities_were_given_back(policy: Policy, before: Any, after: Any) -> None:
+    step = step_of(Rung.AFFINITY, StepStage.UNDOING, replace(AFFINITY, done=True))
+    decision = decided(step, policy=policy, state=replace(LASTING, returned=tuple(before)))
+    assert list(decision.state.returned) == after and decision.state.steps == ()
+
+
+#: The last column: the stage afterwards, why the step is undone, or None: it is dropped.
+@pytest.mark.parametrize('rung, stage, policy, evidence, after', [
+    (Rung.SLOW, 'would', 'observe', BAD, 'would'), (Rung.SLOW, 'would', 'act', BAD, None),
+    (Rung.SLOW, 'would', 'off', BAD, None), (Rung.SLOW, 'would', 'observe', DEGRADED, None),
+    (Rung.NOREBALANCE, 'would', 'observe', DEGRADED, 'would'),
+    (Rung.NOREBALANCE, 'would', 'observe', replace(DEGRADED, blocked=True), None),
+    (Rung.SLOW, 'given up', 'act', BAD, 'given up'), (Rung.SLOW, 'given up', 'observe', BAD, None),
+    (Rung.SLOW, 'reverted', 'act', BAD, 'reverted'), (Rung.SLOW, 'reverted', 'off', BAD, None),
+    (Rung.AFFINITY, 'limited', 'observe affinity', SLOW, 'limited'),
+    (Rung.AFFINITY, 'limited', 'observe', SLOW, None),
+    (Rung.AFFINITY, 'limited', 'off affinity', SLOW, None),
+    (Rung.SLOW, 'held', 'act', BAD, 'held'), (Rung.SLOW, 'held', 'act', DEGRADED, '2 PGs are '
+                                              'degraded'),
+    (Rung.SLOW, 'held', 'observe', DEGRADED, 'mitigation_mode is observe'),
+    (Rung.SLOW, 'held', 'off', BAD, 'mitigation_mode is off'),
+    (Rung.NOREBALANCE, 'held', 'act', replace(BAD, evacuating=1),
+     '1 PG is leaving OSDs that are to be emptied'),
+    (Rung.NOREBALANCE, 'held', 'act', DEGRADED, 'held'),
+    (Rung.AFFINITY, 'held', 'act affinity', SLOW, 'held'),
+    (Rung.AFFINITY, 'held', 'act', SLOW, 'mitigation_affinity is off')])
+def test_what_the_options_exclude(rung: Rung, stage: str, policy: str, evidence: Evidence,
+                                  after: Optional[str]) -> None:
+    mode, _, affinity = policy.partition(' ')
+    step = step_of(rung, StepStage(stage))
+    decision = decided(step, evidence=evidence, policy=Policy(mode, SECONDS, bool(affinity)),
+                       state=MitigationState(stepped=NOW))
+    stages = [step.stage.value for step in decision.state.steps if step.id == 5]
+    if after in (None, stage):
+        assert stages == [stage] * (after is not None) and events_of(decision) == []
+    else:
+        # It is undone in the same turn: it has no settings.
+        assert stages == [] and events_of(decision)[0] == (
+            ladder.step_name(step) + ': undoing', after)
+
+
+@pytest.mark.parametrize('degraded, stepped', [(0, NOW - 3.0), (2, NOW)])
+def test_what_must_not_wait_counts_as_the_step_of_the_interval(degraded: int,
+                                                               stepped: float) -> None:
+    decision = decided(step_of(Rung.SLOW), evidence=replace(BAD, degraded=degraded),
+                       state=MitigationState(stepped=NOW - 3.0))
+    assert decision.state.stepped == stepped
+
+
+CLEARED = replace(LASTING, bad_since=0.0, clear_since=NOW - 2 * SECONDS)
+
+
+@pytest.mark.parametrize('state, undone', [
+    (CLEARED, True), (replace(CLEARED, clear_since=NOW - 2 * SECONDS + 0.5), False),
+    (replace(CLEARED, stepped=NOW - SECONDS + 0.5), False)])
+def test_a_rung_is_undone_after_two_intervals(state: MitigationState, undone: bool) -> None:
+    decision = decided(step_of(Rung.NOREBALANCE), state=state)
+    assert events_of(decision) == [('norebalance: undoing', 'the cause has cleared')] * undone
+    assert decision.state.stepped == (NOW if undone else state.stepped)
+
+
+def test_the_highest_rung_is_undone_first_and_others_only_informed() -> None:
+    steps = [replace(step_of(rung, stage, subject=subject), id=number)
+             for number, (rung, stage, subject) in enumerate((
+                 (Rung.SLOW, StepStage.HELD, ''), (Rung.NOREBALANCE, StepStage.HELD, ''),
+                 (Rung.PIN_BACK, StepStage.GIVEN_UP, ''), (Rung.AFFINITY, StepStage.HELD, '4'),
+                 (Rung.AFFINITY, StepStage.HELD, '3'), (Rung.AFFINITY, StepStage.HELD, '5'),
+                 (Rung.FASTER, StepStage.GIVEN_UP, '')))]
+    decision = decided(*steps, state=CLEARED, evidence=Evidence(slow_osds={5: 'x'}, waiting=1))
+    assert {step.id: step.stage.value for step in decision.state.steps} == {
+        0: 'held', 1: 'held', 3: 'held', 4: 'undoing', 5: 'held'}
+    # While the evidence is unknown, no OSD has recovered.
+    decision = decided(*steps, state=CLEARED, evidence=Evidence(unknown=True))
+    assert {step.id: step.stage.value for step in decision.state.steps} == {
+        0: 'undoing', 1: 'held', 3: 'held', 4: 'held', 5: 'held', 6: 'given up'}
+
+
+def test_the_lowest_rung_in_vain_is_undone_first() -> None:
+    steps = [replace(step_of(rung, stage), id=number) for number, (rung, stage) in enumerate((
+        (Rung.SLOW, StepStage.HELD), (Rung.NOREBALANCE, StepStage.GIVEN_UP),
+        (Rung.PIN_BACK, StepStage.HELD), (Rung.AFFINITY, StepStage.HELD)))]
+    decision = decided(*steps, evidence=replace(BAD, slow_osds={3: 'x'}), state=replace(
+        LASTING, bad_since=0.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)))
+    assert {step.id: (step.stage.value, step.then) for step in decision.state.steps} == {
+        0: ('held', None), 1: ('given up', None), 2: ('undoing', StepStage.IN_VAIN),
+        3: ('held', None)}
+    assert events_of(decision) == [
+        ('pin back: undoing', 'in vain: 3 PGs are laggy, although norebalance has stopped all '
+         'movement that it can stop')]
+    assert decision.state.stepped == NOW
+
+
+@pytest.mark.parametrize('waiting, note', [
+    (1, '1 PG: 1.0'), (8, '8 PGs: 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7'),
+    (9, '9 PGs: 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, ...')])
+def test_pgs_that_are_pinned_back_are_named(waiting: int, note: str) -> None:
+    states = {'1.%x' % number: 'active+remapped+backfill_wait' for number in range(waiting)}
+    odd = {'2.0': 'active+remapped+backfilling', '2.2': 'active+remapped+backfill_wait',
+           '2.1': 'active+degraded+remapped+backfill_wait',
+           '2.3': 'active+undersized+remapped+backfill_wait'}
+    decision = decided(evidence=replace(BAD, rebalancing=False), view=replace(
+        VIEW, in_flight=frozenset({*states, '2.0', '2.1', '2.3'}), pg_states={**odd, **states}))
+    step, = decision.state.steps
+    assert (step.id, step.rung, step.pgs, step.note, step.since, step.why) == (
+        8, Rung.PIN_BACK, tuple(sorted(states)), note, NOW, '3 PGs are laggy')
+    assert events_of(decision) == [
+        ('PGs that wait for backfill are pinned back', '3 PGs are laggy')]
+    assert (decision.state.last_id, decision.state.stepped) == (8, NOW)
+
+
+@pytest.mark.parametrize('degraded, slowed', [(NOW - SECONDS, True), (NOW - SECONDS + 0.5, False)])
+def test_recovery_is_slowed_an_interval_after_pgs_were_degraded(degraded: float,
+                                                                slowed: bool) -> None:
+    decision = decided(evidence=Evidence((LAGGY, SLOW_OPS), moving=True),
+                       state=replace(LASTING, degraded=degraded))
+    assert [(step.rung, step.why, step.note) for step in decision.state.steps] == [
+        (Rung.SLOW, '3 PGs are laggy; 7 slow operations', '')] * slowed
+    assert {put.setting.name: put.value for put in decision.actions} == (
+        {'osd_max_backfills': '1', 'osd_recovery_max_active': '1'} if slowed else {})
+
+
+def test_recovery_that_is_slow_already() -> None:
+    view = replace(VIEW, config=(ConfigEntry('osd', '', 'osd_max_backfills', '1'),
+                                 ConfigEntry('osd', '', 'osd_recovery_max_active', '1')))
+    decision = decided(evidence=Evidence((LAGGY,), moving=True), view=view)
+    step, = decision.state.steps
+    assert step.note == 'recovery is already as slow as perfguard makes it'
+    assert decision.actions == () and events_of(decision) == [
+        ('recovery is slowed', '3 PGs are laggy')]
+
+
+@pytest.mark.parametrize('returned, limit', [
+    ((), ''), (((3, NOW - 200.0),), ''),
+    (((3, NOW - 199.5),), 'it was given back less than 200 s ago'),
+    (((3, NOW - 900.0), (3, NOW - 199.5)), 'it was given back less than 200 s ago'),
+    (((3, NOW - 900.0), (4, NOW - 1.0)), ''),
+    (((3, NOW - 900.0), (3, NOW - 300.0)), 'it was lowered and given back 2 times within a day: '
+     'the OSD is slow only while it leads PGs'),
+    (((3, NOW - 900.0), (3, NOW - 800.0), (3, NOW - 300.0)), 'it was lowered and given back 3 '
+     'times within a day: the OSD is slow only while it leads PGs')])
+def test_the_rest_of_a_primary_affinity(returned: Any, limit: str) -> None:
+    decision = decided(evidence=Evidence(slow_osds={3: 'x'}),
+                       state=replace(LASTING, returned=returned))
+    step, = decision.state.steps
+    assert (step.id, step.stage, step.note) == (
+        8, StepStage.LIMITED if limit else StepStage.HELD, limit)
+    assert events_of(decision) == [('primary affinity of osd.3: not changed', limit) if limit
+                                   else ('primary affinity of osd.3 is lowered', 'x')]
+    # A limit is no step of the interval.
+    assert decision.state.stepped == (NOW - SECONDS if limit else NOW)
+    assert decision.state.last_id == 8
+
+
+@pytest.mark.parametrize('osds, lowered_osds, limit', [
+    (range(19), (4,), 'at most 10 % of all OSDs at a time'), (range(20), (4,), ''),
+    (range(29), (2, 4), 'at most 10 % of all OSDs at a time'), (range(30), (2, 4), ''),
+    (range(20), (7, 90), 'only OSDs of one host at a time, now those of h1, osd.90')])
+def test_how_many_primary_affinities_are_lowered(osds: Any, lowered_osds: Tuple[int, ...],
+                                                 limit: str) -> None:
+    view = replace(VIEW, affinities={osd: 1.0 for osd in osds},
+                   hosts={osd: 'h%d' % (osd // 5) for osd in osds})
+    steps = [replace(step_of(Rung.AFFINITY, subject=str(osd)), id=number)
+             for number, osd in enumerate(lowered_osds)]
+    decision = decided(*steps, view=view, evidence=Evidence(
+        slow_osds={3: 'x', **{osd: 'y' for osd in lowered_osds}}))
+    assert [step.note for step in decision.state.steps if step.subject == '3'] == [limit]
+
+
+@pytest.mark.parametrize('up, zero, limit', [
+    (3, (), ''), (2, (), 'only 1 OSD would be left with a primary affinity above 0'),
+    (6, (0,), ''), (6, (0, 1), 'only 3 OSDs would be left with a primary affinity above 0')])
+def test_how_many_primaries_would_be_left(up: int, zero: Tuple[int, ...], limit: str) -> None:
+    view = replace(VIEW, affinities={osd: 0.0 if osd in zero else 0.5 for osd in range(30)},
+                   hosts={osd: 'h%d' % osd for osd in range(up)})
+    decision = decided(view=view, evidence=Evidence(slow_osds={up - 1: 'x'}))
+    assert [step.note for step in decision.state.steps] == [limit]
+
+
+def test_what_keeps_the_campaign_from_releasing() -> None:
+    steps = [replace(step_of(rung, stage), id=number) for number, (rung, stage) in enumerate((
+        (Rung.NOREBALANCE, StepStage.UNDOING), (Rung.SLOW, StepStage.HELD),
+        (Rung.PIN_BACK, StepStage.GIVEN_UP), (Rung.FASTER, StepStage.HELD),
+        (Rung.AFFINITY, StepStage.HELD)))]
+    assert ladder.stops(MitigationState(tuple(steps)), BAD) == (
+        LAGGY, Reason(Code.MITIGATION, 'mitigation 0 is in force: norebalance'),
+        Reason(Code.MITIGATION, 'mitigation 1 is in force: slow recovery'))
