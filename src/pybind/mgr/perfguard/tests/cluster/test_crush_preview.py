@@ -67,12 +67,13 @@ class Process:
 
     def __init__(self, status: int, hangs: bool) -> None:
         self.returncode = None if hangs else status
-        self.killed = False
+        self.killed = self.reaped = False
 
     def wait(self, timeout: Optional[float] = None) -> Optional[int]:
         if self.returncode is None:
             assert timeout is not None, 'it is waited for without a limit'
             raise subprocess.TimeoutExpired('tool', timeout)
+        self.reaped = True
         return self.returncode
 
     def kill(self) -> None:
@@ -86,6 +87,8 @@ class Tools:
         self.runs: List[List[str]] = []
         #: The whole command lines, and the environments.
         self.calls: List[Any] = []
+        #: CRUSH maps that were read.
+        self.given: List[bytes] = []
         self.made = b'made\0'
         self.now, self.later, self.dump = NOW, LATER, json.dumps(CRUSH)
         self.error: Any = None
@@ -101,6 +104,8 @@ class Tools:
         self.runs.append(list(argv))
         if self.error:
             raise self.error
+        self.given += [Path(argv[argv.index(flag) + 1]).read_bytes()
+                       for flag in ('-i', '-c', '--import-crush') if flag in argv]
         for flag in ('-o', '--export-crush'):
             if flag in argv:
                 Path(argv[argv.index(flag) + 1]).write_bytes(self.made)
@@ -173,7 +178,7 @@ def test_all_pgs_where_nothing_changes(tools: Tools) -> None:
 
 def test_a_whole_map_is_tried_as_it_is(tools: Tools) -> None:
     found = tools.outlook(b'given')
-    assert found.crush_map == b'given'
+    assert found.crush_map == b'given' and tools.given == [b'given', b'given']
     assert not any('--adjust-crush-weight' in run for run in tools.runs)
     assert found.pgs == tools.outlook().pgs
 
@@ -224,7 +229,7 @@ def test_a_tool_out_of_bounds_is_killed(tools: Tools, monkeypatch: pytest.Monkey
     reason = ruin(tools, monkeypatch)
     found = tools.outlook()
     assert isinstance(found, NoFuture) and reason in found.reason
-    assert [process.killed for process in tools.processes] == [True]
+    assert [(process.killed, process.reaped) for process in tools.processes] == [(True, True)]
 
 
 def test_mons_that_do_not_give_the_map(tools: Tools) -> None:
@@ -242,9 +247,57 @@ def test_maps_in_every_form(tools: Tools) -> None:
                         (base64.encodebytes(binary), binary),
                         (b'# begin crush map\ntunable ...\n', tools.made)):
         assert crush_preview.compiled(given, 6, lambda: False) == made
+    assert tools.given == [binary, binary, binary, given]
+    crush_preview.rules_of(binary, lambda: False)
+    assert tools.given[4:] == [binary]
     tools.status = 1
-    with pytest.raises(ToolFailed, match='last words'):
-        crush_preview.compiled(b'# nonsense\n', 6, lambda: False)
+    for wrong in (b'# nonsense\n', binary):
+        with pytest.raises(ToolFailed, match='last words'):
+            crush_preview.compiled(wrong, 6, lambda: False)
+
+
+def test_how_large_a_map_may_be(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = crush_map_of(rule_of(0, 2))
+    monkeypatch.setattr(crush_preview, 'MAP_OSD_BYTES', 1)
+    for limit, given, is_small in (
+            (len(binary), binary, True), (len(binary) - 1, binary, False),
+            # Blanks in base64 do not count, up to twice the limit.
+            (len(binary), base64.b64encode(binary).ljust(2 * len(binary)), True),
+            (len(binary), base64.b64encode(binary).ljust(2 * len(binary) + 1), False)):
+        monkeypatch.setattr(crush_preview, 'MAP_BYTES', limit - 6)
+        if is_small:
+            assert crush_preview.compiled(given, 6, lambda: False) == binary
+        else:
+            with pytest.raises(ToolFailed, match='MiB'):
+                crush_preview.compiled(given, 6, lambda: False)
+    monkeypatch.setattr(crush_preview, 'MAP_BYTES', (1 << 20) - 6)
+    with pytest.raises(ToolFailed, match='^the map has 1.5 MiB, the limit for 6 OSDs is 1.0 MiB$'):
+        crush_preview.compiled(bytes(3 << 19), 6, lambda: False)
+
+
+def test_how_much_a_tool_may_print(tools: Tools) -> None:
+    printed = len('\n'.join(NOW)) + len('one\nlast words\n')
+    with crush_preview._tools(lambda: False) as in_directory:
+        assert in_directory.run('x', limit=printed).read_text() == '\n'.join(NOW)
+        with pytest.raises(ToolFailed, match='^x printed more than %d bytes$' % (printed - 1)):
+            in_directory.run('x', limit=printed - 1)
+        tools.status = -1
+        with pytest.raises(ToolFailed, match='^x ended with signal 1 .memory limit: 1024 MiB.$'):
+            in_directory.run('x')
+
+
+def test_a_long_line_that_is_no_mapping_is_cut() -> None:
+    with pytest.raises(ValueError) as refused:
+        crush_preview._parsed('1.1 ' + 'x' * 300, '1.1')
+    assert str(refused.value) == "not the mapping of PG 1.1: '1.1 %s'" % ('x' * 196)
+
+
+def test_the_last_line_that_a_tool_printed(tmp_path: Path) -> None:
+    path = tmp_path / 'errors'
+    for printed, last in (('', ''), ('a', 'a'), ('a\nb\n\n', 'b'), ('a' * 5000 + '\nb', 'b'),
+                          ('a' * 5000, 'a' * 4096)):
+        path.write_text(printed)
+        assert crush_preview._last_words(path) == last
 
 
 @pytest.mark.parametrize('blanks', [200_000, 5_000_000])
