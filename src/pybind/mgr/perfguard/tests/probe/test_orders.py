@@ -2,16 +2,19 @@
 """The check of an order: what makes no sense is one line with an errno, and nothing is made."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from types import SimpleNamespace
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
-from perfguard.cluster.types import PoolSpace, Space
+from perfguard.cluster.types import ClientOps, Ops, PoolSpace, Space
 from perfguard.errors import PerfguardError
+from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.options import Options
-from perfguard.probe.orders import CheckedRun, RunOrder, check_run
+from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _own_rule, check_run,
+                                    words_of_order)
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon
@@ -61,7 +64,8 @@ def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
     ({'osd': 'x'}, errno.EINVAL, "'x'"), ({'host': 'gone'}, errno.EINVAL, 'gone'),
     ({'device_class': 'gone'}, errno.EINVAL, 'gone'), ({'profile': 'gone'}, errno.EINVAL, 'gone'),
     ({'repeat': '0'}, errno.EINVAL, 'repeat'), ({'repeat': '21'}, errno.EINVAL, 'repeat'),
-    ({'replicas': '11'}, errno.EINVAL, 'replicas'), ({'replicas': '1'}, errno.EPERM, 'replica'),
+    ({'replicas': '0'}, errno.EINVAL, 'replicas'), ({'replicas': '11'}, errno.EINVAL, 'replicas'),
+    ({'replicas': '1'}, errno.EPERM, 'replica'),
     ({'pool': 'rep', 'replicas': '2'}, errno.EINVAL, 'replicas'),
     ({'words': {**WORDS, 'bs': '1m'}}, errno.EINVAL, 'bs'),
     ({'words': {**WORDS, 'runtime': '0'}}, errno.EINVAL, 'runtime'),
@@ -256,3 +260,76 @@ def test_what_is_told_before() -> None:
     # 100 objects of each OSD, twice; one bench at a time.
     assert (store.budget.prefill_bytes, store.budget.stored_bytes) == (1600 << 20, 400 << 20)
     assert store.budget.seconds == 80.0
+
+
+# ---- what a valid order says
+
+def test_an_order_in_words() -> None:
+    order = RunOrder(words=WORDS, osd='1', store=True, repeat='2', trigger='weekly')
+    assert order.verb == 'probe run'
+    assert words_of_order(order) == {'words': WORDS, 'osd': '1', 'store': 'yes', 'repeat': '2'}
+
+
+@pytest.mark.parametrize('fields, name, value', [
+    ({'repeat': '1'}, 'repeat', 1), ({'repeat': '20'}, 'repeat', 20),
+    ({'replicas': '10'}, 'replicas', 10), ({'replicas': '1', 'consent': True}, 'replicas', 1)])
+def test_limits_of_numbers_that_are_reached(fields: Dict[str, Any], name: str, value: int) -> None:
+    given = checked(RunOrder(words=WORDS, **fields))
+    assert (given.repeat if name == 'repeat' else given.target.replicas) == value
+
+
+@pytest.mark.parametrize('words, image', [(WORDS, False), (RBD_WORDS, True)])
+def test_whether_an_image_is_probed(words: Dict[str, str], image: bool) -> None:
+    assert checked(RunOrder(words=words)).image is image
+
+
+@pytest.mark.parametrize('changes, text', [
+    (None, ''), ({}, '3 replicas'), ({'size': 1}, '1 replica'),
+    ({'erasure': True, 'size': 6, 'data_shards': 4}, 'erasure coded 4+2')])
+def test_the_redundancy_of_a_pool(changes: Optional[Dict[str, Any]], text: str) -> None:
+    if changes is None:
+        assert checked(RunOrder(words=WORDS)).redundancy == text
+    else:
+        assert checked(IN_POOL, cluster_with(**changes)).redundancy == text
+
+
+@pytest.mark.parametrize('osd, pool, moving, needed', [
+    ('1', 'rep', False, True), (None, 'rep', False, False), ('1', None, False, False),
+    ('1', 'rep', True, False)])
+def test_whether_the_pgs_of_chosen_osds_are_counted(osd: Optional[str], pool: Optional[str],
+                                                    moving: bool, needed: bool) -> None:
+    given = checked(RunOrder(words=WORDS, osd=osd, pool=pool), moving=moving)
+    view: Any = None
+    assert (given.placement_check(view) is not None) == needed
+
+
+@pytest.mark.parametrize('at_work, counted', [(MOST_COUNTED, MOST_COUNTED), (MOST_COUNTED + 1, 1)])
+def test_of_how_many_osds_counters_are_read(at_work: int, counted: int) -> None:
+    given = checked(RunOrder(words=WORDS, osd='1'))
+    assert len(replace(given, osds_at_work=tuple(range(at_work))).counted_osds) == counted
+
+
+@pytest.mark.parametrize('default, rules, rule', [
+    (-1, {3, 5}, 3), (-1, set(), None), (0, {3, 5}, None), (0, {0, 3}, 0), (5, {3, 5}, 5),
+    (4, {3, 5}, None)])
+def test_the_rule_of_an_own_pool(default: int, rules: FrozenSet[int], rule: Optional[int]) -> None:
+    cluster: Any = SimpleNamespace(default_crush_rule=lambda: default)
+    observation: Any = SimpleNamespace(crush=SimpleNamespace(
+        rules_for=lambda erasure, size: rules if (erasure, size) == (False, 2) else {9}))
+    assert _own_rule(cluster, observation, 2) == rule
+
+
+@pytest.mark.parametrize('fields, muted, refused', [
+    ({}, (), True), ({'osd': '3'}, (), False), ({'osd': '1'}, (), True),
+    ({'osd': '1'}, ('PERFGUARD_LATENCY',), False), ({'osd': '3', 'pool': 'rep'}, (), True)])
+def test_clients_of_the_osds_that_a_probe_loads(fields: Dict[str, Any], muted: Tuple[str, ...],
+                                                refused: bool) -> None:
+    cluster = ProbeCluster()
+    seen, view = ProbeDriver(cluster).loop._observing.observe()
+    pools = {1: PoolClients('rep', 8, 9.0, 2.0, 2.0, write_minute=Minute(900, 3.0))}
+    rows = (ClientOps(1, 1, Ops(), Ops(10 ** 12, 10 ** 5)),)
+    seen = replace(seen, clients=Clients(5.0, 5.0, rows, pools), signals=replace(
+        seen.signals, muted=frozenset(muted)))
+    found = check_run(RunOrder(words=WORDS, **fields), cluster, seen, view, OPTIONS, False).refusals
+    assert list(found) == ['write latency of clients of pool rep is 3.00 ms (limit 2.00 ms)'
+                           ] * refused
