@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
@@ -16,13 +17,16 @@ from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
 from perfguard.text import time_text
 from perfguard.watch import report, state
+from perfguard.watch.causes import ClientShare, LikelyCause
 from perfguard.watch.laggy import LOAD, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
+from perfguard.watch.osds import OsdFlows
+from perfguard.watch.pools import PoolPerformance
 from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
                                     health_checks)
 from perfguard.watch.series import HistoryPoint
 from perfguard.watch.state import Reported, StoredWatch, WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
-from perfguard.watch.types import Chronic, Flow, OsdVerdict
+from perfguard.watch.types import Chronic, Flow, OsdVerdict, SlowPart, SlowShared
 
 from ..test_codec import again
 
@@ -961,3 +965,320 @@ def test_the_json_of_laggy_pgs() -> None:
                  'time': 1e9 + 5.0, 'text': 'main suspect osd.3 (mechanism: its messenger threads '
                                             'are too busy for lease renewals): busy'}}
     assert report.laggy_json(report.LaggyStatus())['last'] is None
+
+
+# ---- One state of the watch, in words
+
+NOW = 1e9
+SIX = {osd: OsdPlace(osd, 'h%d' % (osd // 2), 'default', 'ssd', 'M', 'r1') for osd in range(6)}
+UPGRADE = 'OSDs were upgraded'
+
+
+class Known:
+    """What the watch knows, as far as reports need it."""
+
+    def __init__(self) -> None:
+        self.places: Dict[int, OsdPlace] = dict(SIX)
+        self.chronic = SimpleNamespace(standing={}, unjudged={}, shares=lambda: {1: 0.123456})
+        self.shared: List[SlowShared] = []
+        self.parts: List[SlowPart] = []
+        self.verdicts: Dict[int, OsdVerdict] = {}
+        self.slow = SimpleNamespace(
+            chronic=self.chronic, verdicts=self.verdicts, shared=lambda: self.shared,
+            class_parts=lambda: self.parts, slow_verdicts=self.verdicts)
+        self.laggy = SimpleNamespace(raised=False, since=0.0, last=None, suspects=[],
+                                     pgs=SimpleNamespace(all=lambda: self.laggy_pgs))
+        self.laggy_pgs: Tuple[LaggyPg, ...] = ()
+        self.slow_pools: List[Tuple[int, str, float]] = []
+        self.accepted: List[Tuple[int, str, float]] = []
+        self.performance = PoolPerformance(1, Flow(12.345, 1.23456), Flow(0.04, 2.34567), 1.11111,
+                                           None, read_alarm_ms=3.33333)
+        self.pools = SimpleNamespace(slow=lambda: self.slow_pools, accepted=lambda: self.accepted,
+                                     latency=lambda pool: self.performance)
+        #: Likely causes of slow OSDs.
+        self.causes: Dict[int, List[LikelyCause]] = {}
+        self.clients: Tuple[ClientShare, ...] = ()
+        self.upgraded_at = 0.0
+        self.release = SimpleNamespace(upgrade_text=lambda now, since: UPGRADE if (
+            self.upgraded_at > since) else '')
+        self.disks: Sequence[int] = ()
+        self.ping_ms, self.silent = {1: 1.23456}, {1: 20.26}
+        self.osd_counts = {1: PgCounts(total=4, degraded=2)}
+        tail = SimpleNamespace(read_p99_ms=7.77777, write_p99_ms=None)
+        self.percentiles = SimpleNamespace(levels_of_osd=lambda osd: tail,
+                                           levels_of_cluster=lambda now: tail)
+        self.osds = SimpleNamespace(flows=lambda osd, now, period: OsdFlows(
+            Flow(10.26, 0.12345), Flow(20.24, 0.98765), Flow(30.0, 0.55555)) if osd == 1 else None)
+
+    def causes_of(self, osd: int, context: WatchContext) -> List[LikelyCause]:
+        return self.causes.get(osd, [])
+
+    def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
+        return (LikelyCause('load', 'busy', {}),) if osd == 1 else ()
+
+    def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
+        return self.clients
+
+    def is_on_disks(self, pool: int) -> bool:
+        return pool in self.disks
+
+    @property
+    def watch(self) -> WatchState:
+        """As its users see it."""
+        watch: Any = self
+        return watch
+
+
+def in_context(**signals: Any) -> WatchContext:
+    osdmap = OsdMap(9, frozenset(), {
+        number: Pool(number, 'p%d' % number, False, 3, 2, 0, 8, 8, 8) for number in (2, 1)},
+        {osd: Osd(osd, osd != 2, 1.0) for osd in range(4)}, {}, {}, {})
+    return WatchContext(NOW, Signals(PgCounts(**signals), {1: PgCounts(total=8, laggy=3)}), osdmap,
+                        lambda pgid: None, 5.0)
+
+
+def verdict(osd: int, since: float = NOW - 90.0, why: str = 'slow reads') -> OsdVerdict:
+    return OsdVerdict(osd, 4.321, True, since, why, 5)
+
+
+def shared_part(kind: str, name: str, *osds: int) -> SlowShared:
+    return SlowShared((kind, name), osds, len(osds), (), 4.0, NOW - 60.0, 'all are slow')
+
+
+def standing(osd: int, why: str = 'again and again') -> Chronic:
+    return Chronic(osd, NOW - 900.0, NOW - 600.0, NOW - 60.0, 0.2, 4, 5.0, why)
+
+
+def test_the_row_of_an_osd() -> None:
+    known = Known()
+    known.verdicts.update({1: verdict(1), 2: verdict(2)._replace(slow=False, since=0.0, why='')})
+    known.chronic.standing = {2: standing(2)}
+    cause = LikelyCause('drive', 'its drive', {'x': 1})
+    known.causes = {1: [cause], 2: [cause]}
+    rows = report.osds(known.watch, in_context())
+    assert [row.osd for row in rows] == list(range(6))
+    assert rows[1] == report.OsdRow(
+        1, 'h0', 'ssd', 'M', 0.123, 0.988, 0.556, 4.32, True, 'slow reads', (cause,),
+        (LikelyCause('load', 'busy', {}),), None, 0.1235, NOW - 90.0, 10.3, 20.2, 7.778, None,
+        1.235, 20.3, {'degraded': 2}, 'r1', 5)
+    assert rows[2] == report.OsdRow(2, 'h1', 'ssd', 'M', score=4.32, chronic=standing(2),
+                                    read_p99_ms=7.778, rack='r1', waits_for=5)
+    assert rows[0] == report.OsdRow(0, 'h0', 'ssd', 'M', read_p99_ms=7.778, rack='r1')
+
+
+def test_the_rows_of_pools() -> None:
+    known = Known()
+    known.slow_pools = [(1, 'reads', NOW), (1, 'writes', NOW)]
+    known.clients = (ClientShare('client.1', 'a', 0.9, 9.0),)
+    one, two = report.pools(known.watch, in_context(), DEFAULTS)
+    assert one == report.PoolRow(
+        'p1', 1, 1.235, 2.346, 12.3, 0.0, 1.111, 1.111, None, 1.667, 1.667, None, 3.333, None,
+        ('reads', 'writes'), {'laggy': 3}, known.clients)
+    assert two == replace(one, pool='p2', id=2, slow=(), pgs={}, clients=())
+    known.disks = (1,)
+    known.performance = known.performance._replace(read_baseline_ms=3.0)
+    limited = report.pools(known.watch, in_context(), replace(
+        DEFAULTS, latency_limits_ms='p2=3.14159'))
+    assert [(row.target_ms, row.read_target_ms, row.write_target_ms) for row in limited] == [
+        (5.0, 5.0, None), (3.142, 3.142, 3.142)]
+
+
+def test_the_signals_of_the_cluster() -> None:
+    known = Known()
+    rows = [[NOW - 61.0, 5.0, 99.0, 99.0 * MS, 0.0, 0.0],
+            [NOW, 4.0, 5.0, 6.17284 * MS, 9.0, 9.0 * MS]]
+    detailed = SimpleNamespace(rows=lambda last: rows)
+    watch: Any = known
+    watch.cluster, watch.untrimmed_epochs = SimpleNamespace(detailed=detailed), 7
+    assert report.signals(watch, in_context()) == report.ClusterRow(
+        1.235, 1.0, 1.2, 2.2, 7.778, None, 7)
+
+
+def test_the_state_of_laggy_pgs() -> None:
+    known = Known()
+    assert report.laggy(known.watch, in_context(laggy=2, wait=1)) == report.LaggyStatus(2, 1)
+    known.laggy.since, known.laggy.suspects = 5.0, [Suspect(3, 0.5, 'x')]
+    known.laggy_pgs = (LaggyPg('1.a', 2, (2, 3), NOW),)
+    assert report.laggy(known.watch, in_context()) == report.LaggyStatus(
+        0, 0, 5.0, known.laggy_pgs, (Suspect(3, 0.5, 'x'),))
+
+
+@pytest.mark.parametrize('counts, suspects, summary', [
+    ({'laggy': 1}, 0, '1 PG is laggy'), ({'laggy': 2, 'wait': 1}, 0, '2 PGs are laggy, 1 waiting '
+                                         'for read leases to expire'),
+    ({'wait': 3}, 0, '0 PGs are laggy, 3 waiting for read leases to expire'),
+    ({}, 0, 'PGs were laggy until a moment ago'),
+    ({'laggy': 2}, 2, '2 PGs are laggy; main suspect: osd.0')])
+def test_the_summary_of_laggy_pgs(counts: Dict[str, int], suspects: int, summary: str) -> None:
+    known = Known()
+    known.laggy.suspects = [Suspect(osd, 0.5, 'why') for osd in range(suspects)]
+    assert health_checks(known.watch, in_context(**counts)) == {}
+    known.laggy.raised = True
+    checks = health_checks(known.watch, in_context(**counts))
+    assert {check: value['summary'] for check, value in checks.items()} == {LAGGY: summary}
+
+
+def test_the_detail_of_laggy_pgs() -> None:
+    known = Known()
+    known.laggy.raised = True
+
+    def detail() -> Sequence[str]:
+        return health_checks(known.watch, in_context(laggy=30))[LAGGY]['detail']
+
+    assert detail() == ['no OSD has reported yet which PGs are laggy']
+    known.laggy.suspects = [
+        Suspect(0, 0.5, 'why', 'look', LOAD), *(Suspect(osd, 0.4, 'y') for osd in (1, 2, 3))]
+    known.laggy_pgs = tuple(LaggyPg('1.%x' % number, 2, (2, 3), NOW - 5.4 + 100.0 * (number == 1))
+                            for number in range(21))
+    lines = detail()
+    assert lines[:5] == [
+        'osd.0: why; likely mechanism: its messenger threads are too busy for lease renewals; look',
+        'osd.1: y', 'osd.2: y', 'PG 1.0, acting [2, 3]: clients have been waiting for 5 s',
+        'PG 1.1, acting [2, 3]: clients have been waiting for 0 s']
+    assert len(lines) == 23 and lines[-1].startswith('PG 1.13, ')
+
+
+def part(osds: Sequence[int]) -> SlowPart:
+    return SlowPart('default', 'ssd', tuple(osds), '3 of 6 ssd OSDs', 4.0, NOW - 50.0, 'all slow')
+
+
+@pytest.mark.parametrize('shared, single, parts, summary', [
+    ([], [3], [], 'osd.3 is slower than its peers'),
+    ([], [4, 3], [], 'osd.3, osd.4 are slower than their peers'),
+    ([('host', 'h1')], [], [], 'host h1 is slower than its peers'),
+    ([('host', 'h1')], [4], [], 'host h1 and osd.4 are slower than their peers'),
+    ([('host', 'h2'), ('device', 'h0:x'), ('rack', 'r1'), ('host', 'h1')], [], [],
+     'rack r1 and device h0:x and hosts h1, h2 are slower than their peers'),
+    ([], [], [(3, 4)], '3 of 6 ssd OSDs are slower than the others'),
+    ([], [3], [(4,)], 'osd.3 is slower than its peers; 3 of 6 ssd OSDs are slower than the others')
+])
+def test_the_summary_of_slow_osds(shared: Any, single: List[int], parts: Any,
+                                  summary: str) -> None:
+    known = Known()
+    known.shared = [shared_part(*named, 0, 1) for named in shared]
+    known.verdicts.update({osd: verdict(osd) for osd in [*single, *([0, 1] if shared else [])]})
+    known.parts = [part(osds) for osds in parts]
+    checks = health_checks(known.watch, in_context())
+    assert {check: value['summary'] for check, value in checks.items()} == {SLOW: summary}
+    assert report.reported_osds(known.watch) == {
+        SLOW: frozenset(known.verdicts), CHRONIC: frozenset()}
+
+
+def test_the_detail_of_slow_osds() -> None:
+    known = Known()
+    known.shared, known.parts = [shared_part('host', 'h0', 0, 1)], [part((2,))]
+    known.verdicts.update({osd: verdict(osd) for osd in (0, 1, 3, 4, 9)})
+    known.causes = {0: [LikelyCause('host', 'its host', {})], 3: [
+        LikelyCause('client', 'client.7', {}, 'one client'), LikelyCause('drive', 'its drive', {})]}
+    known.chronic.standing = {4: standing(4)}
+    checks = health_checks(known.watch, in_context())
+    assert checks[SLOW]['detail'] == [
+        'all slow', 'host h0: all are slow; likely cause: its host',
+        'osd.3 on h1: slow reads; likely causes: one client, its drive', 'osd.9: slow reads']
+    assert checks[CHRONIC] == warning('osd.4 is chronically slow', [
+        'osd.4 on h2: again and again; slow now: slow reads'])
+    assert report.reported_osds(known.watch) == {
+        SLOW: frozenset({0, 1, 3, 9}), CHRONIC: frozenset({4})}
+    # A shared part of which all OSDs are chronically slow is no slow one.
+    known.chronic.standing = {0: standing(0), 1: standing(1), 8: standing(8)}
+    known.verdicts[1] = known.verdicts[1]._replace(slow=False)
+    checks = health_checks(known.watch, in_context())
+    assert not any('host h0' in line for line in checks[SLOW]['detail'])
+    assert checks[CHRONIC] == warning('host h0 and osd.8 are chronically slow', [
+        'osd.0 on h0: again and again; slow now: slow reads', 'osd.1 on h0: again and again',
+        'osd.8: again and again'])
+
+
+@pytest.mark.parametrize('performance, kind, text', [
+    ({}, 'reads', 'reads take 1.2 ms (baseline 1.1 ms)'),
+    ({}, 'writes', 'writes take 2.3 ms (baseline 0.0 ms)'),
+    ({'read': Flow(0.0, 7.0)}, 'reads',
+     'reads were slow (baseline 1.1 ms; none completed in the last minute)'),
+    ({'write': Flow(0.0, 7.0)}, 'writes',
+     'writes were slow (baseline 0.0 ms; none completed in the last minute)')])
+def test_the_detail_of_a_slow_pool(performance: Dict[str, Any], kind: str, text: str) -> None:
+    known = Known()
+    known.performance = known.performance._replace(**performance)
+    known.slow_pools = [(1, kind, NOW - 59.6), (7, kind, NOW)]
+    checks = health_checks(known.watch, in_context())
+    assert checks == {LATENCY_CHECK: warning('1 pool is slower than its baseline', [
+        'pool p1: %s for 60 s' % text])}
+
+
+def test_slow_pools_with_an_upgrade_and_a_busy_client() -> None:
+    known = Known()
+    known.slow_pools = [(1, 'reads', NOW - 9.0), (1, 'writes', NOW - 20.0), (2, 'reads', NOW - 5.0)]
+    known.clients = (ClientShare('client.1', 'a', 0.9, 9.0),)
+    known.upgraded_at = NOW - 10.0
+    client = 'one client sends 90 % of the operations ("ceph perfguard pools" names it)'
+    reads, writes = 'reads take 1.2 ms (baseline 1.1 ms)', 'writes take 2.3 ms (baseline 0.0 ms)'
+    assert health_checks(known.watch, in_context())[LATENCY_CHECK] == warning(
+        '2 pools are slower than their baselines', [
+            'pool p1: %s for 9 s; pool p1: %s for 20 s; %s; %s' % (reads, writes, UPGRADE, client),
+            'pool p2: %s for 5 s; %s' % (reads, client)])
+    events = Announcer().events(known.watch, in_context())
+    assert events == [
+        Event('latency', 'reads of pool p1 are slower than their baseline', reads),
+        Event('latency', 'writes of pool p1 are slower than their baseline',
+              '%s; %s' % (writes, UPGRADE)),
+        Event('latency', 'reads of pool p2 are slower than their baseline', reads)]
+
+
+def test_the_events_of_problems_that_begin() -> None:
+    known = Known()
+    known.laggy.raised = True
+    known.shared, known.parts = [shared_part('host', 'h0', 0, 1)], [part((2,))]
+    known.verdicts.update({osd: verdict(osd) for osd in (0, 1, 3)})
+    known.chronic.standing = {5: standing(5)}
+    announcer = Announcer()
+    assert announcer.events(known.watch, in_context(laggy=1)) == [
+        Event('laggy', '1 PG is laggy'), Event('slow-osd', 'host h0 is slow', 'all are slow'),
+        Event('slow-osd', 'part of the ssd OSDs of root default is slow', 'all slow'),
+        Event('slow-osd', 'osd.3 is slow', 'slow reads'),
+        Event('chronic-osd', 'osd.5 is chronically slow', 'again and again')]
+    assert announcer.reported() == (
+        Reported(LAGGY, 'PGs', 0.0), Reported(SLOW, 'host h0', NOW - 60.0),
+        Reported(SLOW, 'part of the ssd OSDs of root default', NOW - 50.0),
+        Reported(SLOW, 'osd.3', NOW - 90.0), Reported(CHRONIC, 'osd.5', NOW - 900.0))
+    assert announcer.events(known.watch, in_context(laggy=1)) == []
+    # The suspect is why.
+    known.laggy.suspects = [Suspect(3, 0.5, 'why'), Suspect(4, 0.5, 'y')]
+    assert Announcer().events(known.watch, in_context(laggy=1))[0] == Event(
+        'laggy', '1 PG is laggy; main suspect: osd.3', 'osd.3: why')
+
+
+@pytest.mark.parametrize('check, subject, what, why', [
+    (LAGGY, 'PGs', 'no PG is laggy anymore', 'after 30 s; at %s, main suspect osd.3 (mechanism: '
+     'its messenger threads are too busy for lease renewals): busy' % time_text(NOW - 5.0)),
+    (SLOW, 'osd.3', 'osd.3 is no longer slow', 'after 30 s'),
+    (SLOW, 'osd.2', 'osd.2 is no longer watched', 'after 30 s: it is down'),
+    (SLOW, 'osd.7', 'osd.7 is no longer watched', 'after 30 s: it was removed'),
+    (SLOW, 'host h0', 'host h0 is no longer slow', 'after 30 s'),
+    (CHRONIC, 'osd.1', 'osd.1 is no longer chronically slow', 'after 30 s'),
+    (CHRONIC, 'osd.3', 'osd.3 is no longer chronically slow', 'after 30 s: it is idle'),
+    (LATENCY_CHECK, 'reads of pool p9', 'reads of pool p9 are no longer watched',
+     'after 30 s: pool p9 no longer exists'),
+    (LATENCY_CHECK, 'reads of pool p1', 'reads of pool p1 are back at their baseline',
+     'after 30 s'),
+    (LATENCY_CHECK, 'writes of pool p1', 'the latency of writes of pool p1 is accepted at this '
+     'hour', 'after 30 s: it recurs; the limit is 7.2 ms')])
+def test_the_event_of_a_problem_that_ends(check: str, subject: str, what: str, why: str) -> None:
+    known = Known()
+    known.chronic.unjudged = {3: 'it is idle'}
+    known.accepted = [(1, 'writes', 7.249), (9, 'reads', 1.0)]
+    known.laggy.last = LaggyEpisode(NOW - 30.0, NOW, 3, LOAD, 'busy', NOW - 5.0)
+    announcer = Announcer()
+    announcer.load([Reported(check, subject, NOW - 30.4), Reported('OTHER', 'x', NOW)])
+    assert announcer.events(known.watch, in_context()) == [
+        Event(EVENT_KINDS[check], what, why)]
+    assert announcer.reported() == ()
+
+
+@pytest.mark.parametrize('number, events', [(10, 10), (11, 1)])
+def test_how_many_events_of_one_kind_there_are(number: int, events: int) -> None:
+    many = [Event('slow-osd', 'osd.%d is slow' % osd, 'x') for osd in range(number)]
+    bounded = report._bounded([Event('laggy', 'y'), *many])
+    assert bounded[0] == Event('laggy', 'y') and len(bounded) == 1 + events
+    if events == 1:
+        assert bounded[1] == Event('slow-osd', '%s and 6 more' % '; '.join(
+            event.what for event in many[:5]), 'x; x; x; x; x and 6 more')
