@@ -12,10 +12,11 @@ from perfguard.errors import Code, Reason
 from perfguard.ledger import Held
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
+from perfguard.mitigation.recovery import NO_BOUND
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (Evidence, LadderDecision, LadderStep, LadderView,
-                                        MitigationState, Need, Policy, Put, Rung, Setting,
-                                        SettingKind, StepStage, Trouble)
+                                        MitigationState, Need, Policy, Put, RecoveryPace, Rung,
+                                        Setting, SettingKind, StepStage, Trouble)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
@@ -982,6 +983,14 @@ def test_recovery_is_not_slowed_while_it_is_accelerated(stage: StepStage, slowed
      (0.0, NOW)),
     (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)),
      replace(BAD, unknown=True), (0.0, 0.0)),
+    # Of twice as many OSDs it is not known yet, but numbers vary.
+    (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY 2', NOW, 900.0, True),
+                                              Trouble('LAGGY 4', NOW, 0.0, False))),
+     Evidence((replace(LAGGY, number=5),), moving=True, unknown=True), (0.0, 0.0)),
+    # Another one that was in vain has paused, and one that was not.
+    (MitigationState(bad_since=7.0, troubles=(
+        Trouble('LAGGY', NOW, 900.0, True), Trouble('SLOW_OPS', NOW - 5.0, 900.0, True))),
+     replace(BAD, unknown=True), (0.0, 0.0)),
     (MitigationState(clear_since=7.0, troubles=(
         Trouble('LAGGY', NOW, 900.0, True), Trouble('SLOW_OPS', NOW - 5.0, 0.0, False))),
      replace(BAD, unknown=True), (0.0, 7.0))])
@@ -1106,6 +1115,22 @@ def test_what_the_options_exclude(rung: Rung, stage: str, policy: str, evidence:
             ladder.step_name(step) + ': undoing', after)
 
 
+@pytest.mark.parametrize('stage, backfills, bound, after', [
+    ('would', 1, 0, 'would'), ('would', 0, 0, None), ('limited', 0, 0, 'limited'),
+    ('limited', 8, 8, 'limited'), ('limited', 8, 0, None), ('limited', 0, 8, None),
+    ('held', 1, 0, 'held'), ('held', 0, 0, NO_BOUND)])
+def test_what_mitigation_backfills_excludes(stage: str, backfills: int, bound: int,
+                                            after: Optional[str]) -> None:
+    step = step_of(Rung.FASTER, StepStage(stage))
+    policy = Policy('observe' if stage == 'would' else 'act', SECONDS, backfills=backfills)
+    decision = decided(step, evidence=Evidence(unknown=True), policy=policy, state=MitigationState(
+        recovery=RecoveryPace(1, bound=bound)))
+    stages = [step.stage.value for step in decision.state.steps if step.id == 5]
+    assert stages == [stage] * (after == stage)
+    assert after in (None, stage) or events_of(decision)[0] == (
+        'faster recovery: undoing', after)
+
+
 @pytest.mark.parametrize('degraded, stepped', [(0, NOW - 3.0), (2, NOW)])
 def test_what_must_not_wait_counts_as_the_step_of_the_interval(degraded: int,
                                                                stepped: float) -> None:
@@ -1155,6 +1180,26 @@ def test_the_lowest_rung_in_vain_is_undone_first() -> None:
         ('pin back: undoing', 'in vain: 3 PGs are laggy, although norebalance has stopped all '
          'movement that it can stop')]
     assert decision.state.stepped == NOW
+
+
+@pytest.mark.parametrize('troubles, stages', [
+    ((), []), ((Trouble('LAGGY', NOW, 0.0, False),), []),
+    ((Trouble('LAGGY', NOW, 900.0, True),), ['in vain'])])
+def test_a_rung_that_was_in_vain_is_forgotten_with_its_trouble(
+        troubles: Tuple[Trouble, ...], stages: List[str]) -> None:
+    decision = decided(step_of(Rung.NOREBALANCE, StepStage.IN_VAIN),
+                       state=replace(LASTING, bad_since=0.0, troubles=troubles))
+    assert [step.stage.value for step in decision.state.steps] == stages
+
+
+def test_no_pg_waits_for_backfill() -> None:
+    decision = decided(evidence=replace(BAD, rebalancing=False), view=replace(
+        VIEW, in_flight=frozenset({'1.1'}), pg_states={'1.1': 'active+remapped+backfilling'}))
+    assert [step.rung for step in decision.state.steps] == [Rung.SLOW]
+
+
+def test_a_slow_osd_without_a_primary_affinity() -> None:
+    assert decided(evidence=Evidence(slow_osds={99: 'x'})).state.steps == ()
 
 
 @pytest.mark.parametrize('waiting, note', [
