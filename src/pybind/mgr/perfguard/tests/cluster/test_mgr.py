@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the versions of daemons decide."""
-from types import ModuleType
-from typing import Any, Dict
+"""What MgrModule answers, and what perfguard makes of it."""
+import errno
+import json
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
+
+from perfguard.cluster.types import (Balancing, ConfigEntry, OptionChange, OsdMap, PgCounts,
+                                     Placement, Pool, PoolSpace, Reply, Space)
 
 OLD, NEW = '18.2.7', '20.2.1'
 DEGRADED = 'osd_recovery_sleep_degraded'
@@ -54,3 +60,347 @@ def test_the_versions_of_osds(mgr_stub: ModuleType) -> None:
     mgr: Any = Mgr({'3': NEW, '4': ''})
     cluster = MgrCluster(mgr, lambda: False, lambda: 0.0)
     assert cluster.osd_versions([3, 4]) == {3: NEW.split()[0], 4: ''}
+
+
+# ---- answers of the mgr, of the mons and of other modules
+
+class Api:
+    """MgrModule, with what it answers. The mons answer at once."""
+
+    def __init__(self) -> None:
+        #: What `get` returns, and metadata by "osd.3".
+        self.data: Dict[str, Any] = {}
+        self.metadata: Dict[str, Any] = {}
+        #: Options of Ceph, and of modules by "balancer.mode".
+        self.options: Dict[str, Any] = {}
+        self.module_options: Dict[str, Any] = {}
+        #: Prefix of a mon command -> its status, output and error.
+        self.replies: Dict[str, Tuple[int, str, str]] = {}
+        self.sent: List[Dict[str, Any]] = []
+        #: Input data of the commands that have some.
+        self.inputs: List[str] = []
+        #: Calls of other modules, and what they return or raise.
+        self.calls: List[Any] = []
+        self.returned: Any = (0, '', '')
+        #: What librados returns for a command.
+        self.binary: Any = (0, b'', '')
+        self.get_latest_counter = None
+        self.module_name = 'perfguard'
+        self.rados = self
+        self.health: Any = None
+
+    def get(self, name: str) -> Any:
+        return self.data[name]
+
+    def get_metadata(self, service: str, name: str) -> Any:
+        return self.metadata.get('%s.%s' % (service, name))
+
+    def get_mgr_id(self) -> str:
+        return 'x'
+
+    def get_ceph_option(self, name: str) -> Any:
+        return self.options[name]
+
+    def get_ceph_conf_path(self) -> str:
+        return '/etc/ceph/ceph.conf'
+
+    def get_module_option_ex(self, module: str, name: str) -> Any:
+        return self.module_options.get('%s.%s' % (module, name))
+
+    def get_daemon_health_metrics(self) -> Any:
+        return self.data['metrics']
+
+    def remote(self, *call: Any) -> Any:
+        self.calls.append(call)
+        if isinstance(self.returned, Exception):
+            raise self.returned
+        return self.returned
+
+    def send_command(self, result: Any, service: str, target: str, command: str, tag: str,
+                     *inputs: str) -> None:
+        assert (service, target, tag) == ('mon', '', '')
+        self.sent.append(json.loads(command))
+        self.inputs += inputs
+        result.r, result.outb, result.outs = self.replies.get(self.sent[-1]['prefix'], (0, '', ''))
+        result.ev.set()
+
+    def mon_command(self, command: str, inbuf: bytes, timeout: int) -> Any:
+        assert (inbuf, timeout) == (b'', 30)
+        self.sent.append(json.loads(command))
+        if isinstance(self.binary, Exception):
+            raise self.binary
+        return self.binary
+
+    def set_health_checks(self, checks: Any) -> None:
+        self.health = checks
+
+
+@pytest.fixture
+def api(mgr_stub: ModuleType) -> Api:
+    return Api()
+
+
+def cluster_of(api: Api, now: float = 0.0) -> Any:
+    from perfguard.cluster.mgr import MgrCluster
+    mgr: Any = api
+    return MgrCluster(mgr, lambda: False, lambda: now)
+
+
+def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
+    cluster = cluster_of(api)
+    api.data = {'mon_map': {'fsid': 'f', 'mons': [
+        {'name': 'a', 'public_addrs': {'addrvec': [{'type': 'v2', 'addr': '1:3300'},
+                                                   {'type': 'v1', 'addr': '1:6789'}]}},
+        {'name': 'b', 'public_addrs': {'addrvec': [{'type': 'v2', 'addr': '2:3300'}]}}]},
+        'df': {'stats': {'total_avail_bytes': 77}, 'pools': [
+            {'id': 2, 'stats': {'max_avail': 5, 'stored': 6, 'objects': 7}}]},
+        'mgr_map': {'active_gid': 4123}, 'osd_stats': {'osd_stats': [
+            {'osd': 3, 'kb': 4, 'kb_used': 2, 'num_pgs': 9}, {'osd': 4, 'kb': 1, 'kb_used': 0}]}}
+    api.options = {'mgr_stats_period': '5', 'mon_max_pg_per_osd': '250',
+                   'mon_max_pool_pg_num': '65536', 'osd_pool_default_crush_rule': '-1'}
+    api.metadata = {'mgr.x': {'hostname': 'h1'}}
+    assert (cluster.fsid(), cluster.active_gid(), cluster.mgr_host()) == ('f', 4123, 'h1')
+    assert cluster.connection() == (
+        '/etc/ceph/ceph.conf', '[v2:1:3300,v1:1:6789],[v2:2:3300]')
+    assert cluster.free_bytes() == 77
+    assert (cluster.pool_space(2), cluster.pool_space(1)) == (PoolSpace(5, 6, 7), None)
+    assert cluster.osd_space() == {3: Space(4096, 2048, 9), 4: Space(1024, 0, None)}
+    assert (cluster.stats_period(), cluster.pgs_per_osd_limit(), cluster.pool_pgs_limit(),
+            cluster.default_crush_rule()) == (5.0, 250, 65536, -1)
+    api.data, api.metadata = {'mgr_map': {}, 'df': {}}, {}
+    api.options = {'mon_max_pg_per_osd': '', 'mon_max_pool_pg_num': None}
+    assert (cluster.active_gid(), cluster.mgr_host(), cluster.pool_space(2)) == (0, '', None)
+    assert (cluster.pgs_per_osd_limit(), cluster.pool_pgs_limit()) == (0, 0)
+
+
+@pytest.mark.parametrize('services, page', [
+    ({'dashboard': 'https://h:8443/'}, 'https://h:8443/perfguard'),
+    ({'dashboard': 'https://h:8443/a'}, 'https://h:8443/a/perfguard'), ({}, ''), (None, '')])
+def test_the_address_of_the_page(api: Api, services: Any, page: str) -> None:
+    api.data = {'mgr_map': {'services': services}}
+    assert cluster_of(api).page() == page
+
+
+def test_the_drives_of_osds(api: Api) -> None:
+    of_osd = {'hostname': 'h1', 'device_ids': 'sdb=ACME_X1_S7', 'bluestore_bdev_devices': 'sdb',
+              'osd_objectstore': 'bluestore'}
+    api.metadata, api.data = {'osd.3': of_osd}, {'osd_metadata': {'3': of_osd, '4': {}}}
+    cluster = cluster_of(api)
+    assert cluster.drives([3, 4]) == {3: 'bluestore on ACME_X1', 4: ''}
+    assert cluster.drive_ids([3, 4]) == {3: 'ACME_X1_S7', 4: ''}
+    assert cluster.device_ids() == {'h1:sdb': 'ACME_X1_S7'}
+
+
+def test_samples_of_a_drive(api: Api, utc: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, 'time', lambda: 86400.0 + 3600.0)
+    api.returned = {'19700102-000007': {'x': 1}}
+    assert cluster_of(api).drive_samples('ACME', 3600.0) == {86407.0: {'x': 1}}
+    assert api.calls == [
+        ('devicehealth', 'get_recent_device_metrics', 'ACME', '19700102-000000')]
+
+
+def test_the_signals_of_a_turn(api: Api) -> None:
+    pool = Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
+    stats = {'stored': 6, 'bytes_used': 18}
+    api.data = {
+        'pg_status': {
+            'pgs_by_state': [{'state_name': 'active+clean', 'count': 7}],
+            'misplaced_ratio': 0.5, 'misplaced_objects': 3, 'recovering_bytes_per_sec': 11,
+            'num_objects_recovered': 12},
+        'health': {'json': json.dumps({'status': 'HEALTH_WARN', 'checks': {
+            'A': {'summary': {'message': 'a'}}, 'B': {'muted': True}}})},
+        'df': {'pools': [{'id': 1, 'stats': stats}, {'id': 2, 'stats': {}}]},
+        'metrics': {'osd.1': [{'type': 'SLOW_OPS', 'value': 2}, {'type': 'OTHER', 'value': 5},
+                              {'type': 'SLOW_OPS', 'value': 1}],
+                    'osd.2': [{'type': 'SLOW_OPS', 'value': 0}], 'mon.a': [{'type': 'SLOW_OPS'}]}}
+    cluster = cluster_of(api)
+    signals = cluster.signals(OsdMap(1, frozenset(), {1: pool}, {}, {}, {}, {}))
+    assert signals.counts == PgCounts(total=8, active_clean=7, inactive=1, in_transition=1,
+                                      unreported=1)
+    assert (signals.misplaced_ratio, signals.misplaced_objects) == (0.5, 3)
+    assert (signals.slow_ops, signals.slow_daemons) == (3, {'osd.1': 3})
+    assert (signals.health, signals.muted, signals.health_status) == (
+        {'A': 'a'}, {'B'}, 'HEALTH_WARN')
+    assert (signals.recovery_bytes_per_second, signals.recovered_objects) == (11.0, 12)
+    assert (signals.pool_bytes, signals.pool_space) == ({1: 6, 2: 0}, {1: 6})
+    # As of an mgr that has just become active.
+    api.data = {'pg_status': {}, 'health': {}, 'df': {}, 'metrics': {}}
+    signals = cluster.signals(OsdMap(1, frozenset(), {}, {}, {}, {}, {}))
+    assert (signals.misplaced_ratio, signals.misplaced_objects, signals.slow_ops) == (0.0, 0, 0)
+    assert (signals.health, signals.health_status, signals.recovery_bytes_per_second,
+            signals.recovered_objects) == ({}, '', 0.0, 0)
+
+
+@pytest.mark.parametrize('options, balancing', [
+    ({}, Balancing(5.0, True, frozenset(), False)),
+    ({'upmap_max_deviation': '2', 'mode': 'upmap-read', 'pool_ids': '3, 7,x'},
+     Balancing(2.0, True, frozenset({3, 7}), False)),
+    ({'upmap_max_deviation': '0.01', 'mode': 'crush-compat'},
+     Balancing(5.0, False, frozenset(), True)),
+    ({'mode': 'none'}, Balancing(5.0, False, frozenset(), False))])
+def test_the_options_of_the_balancer(api: Api, options: Dict[str, str],
+                                     balancing: Balancing) -> None:
+    api.module_options = {'balancer.' + name: value for name, value in options.items()}
+    assert cluster_of(api).balancing() == balancing
+
+
+@pytest.mark.parametrize('value, active', [(None, None), ('True', 'true'), ('false', 'false')])
+def test_whether_the_balancer_is_active(api: Api, value: Optional[str],
+                                        active: Optional[str]) -> None:
+    api.module_options = {'balancer.active': value}
+    assert cluster_of(api).balancer_active() == active
+
+
+@pytest.mark.parametrize('returned, busy', [
+    ((-errno.EINVAL, '', 'a plan is executed'), True),
+    ((-errno.EINVAL, '', 'Balancer enabled, disable to optimize'), False),
+    ((-errno.ENOENT, '', 'plan does not exist'), False), (ImportError('off'), False)])
+def test_whether_the_balancer_is_busy(api: Api, returned: Any, busy: bool) -> None:
+    api.returned = returned
+    assert cluster_of(api).balancer_busy() is busy
+    assert api.calls == [
+        ('balancer', '_handle_command', '', {'prefix': 'balancer execute', 'plan': ''})]
+
+
+@pytest.mark.parametrize('active, returned, reply', [
+    (True, (0, 'out', 'text'), Reply(0, 'out', 'text')),
+    (False, ImportError('off'), Reply(-errno.ENOENT, '', 'balancer: off'))])
+def test_the_balancer_is_switched(api: Api, active: bool, returned: Any, reply: Reply) -> None:
+    api.returned = returned
+    assert cluster_of(api).switch_balancer(active) == reply
+    assert api.calls[0][3] == {'prefix': 'balancer on' if active else 'balancer off'}
+
+
+@pytest.mark.parametrize('returned, reply', [
+    (SimpleNamespace(exception_str='', result='Scheduled'), Reply(0, 'Scheduled', '')),
+    (SimpleNamespace(exception_str='no', result=None), Reply(-errno.EIO, '', 'no')),
+    (ImportError('off'), Reply(-errno.ENOENT, '', 'cephadm: off'))])
+def test_an_osd_is_removed_by_cephadm(api: Api, returned: Any, reply: Reply) -> None:
+    api.returned = returned
+    assert cluster_of(api).remove_osd(3) == reply
+    assert api.calls == [('cephadm', 'remove_osds', ['3'], True)]
+
+
+@pytest.mark.parametrize('returned, why', [
+    ((0, '[{"pool_name": "p", "pg_num_final": 32}]', ''), None),
+    ((-2, '', 'no'), 'pg_autoscaler: no'), ((0, '[{}]', ''), "pg_autoscaler: 'pool_name'"),
+    ((0, 'x', ''), 'pg_autoscaler: Expecting'), (ImportError('off'), 'pg_autoscaler: off')])
+def test_the_advice_of_the_autoscaler(api: Api, returned: Any, why: Optional[str]) -> None:
+    api.returned = returned
+    if why is None:
+        assert cluster_of(api).recommended_pg_nums() == {'p': 32}
+        assert api.calls == [('pg_autoscaler', '_command_autoscale_status', 'json')]
+    else:
+        with pytest.raises(OSError, match=why):
+            cluster_of(api).recommended_pg_nums()
+
+
+def test_what_the_mons_store(api: Api) -> None:
+    rows = [{'section': 'osd', 'name': 'a', 'value': 1}, {'section': 'osd', 'name': 'b',
+                                                          'value': '2', 'mask': 'class:hdd'},
+            {'section': 'global', 'name': 'a', 'value': '3'}]
+    api.replies = {'config dump': (0, json.dumps(rows), ''), 'config log': (0, json.dumps([
+        {'timestamp': '1970-01-01T00:00:05.000000+0000', 'changes': [
+            {'name': 'osd/a', 'new_value': '1'}]}]), '')}
+    cluster = cluster_of(api)
+    assert cluster.config_entries() == (
+        ConfigEntry('osd', '', 'a', '1'), ConfigEntry('osd', 'class:hdd', 'b', '2'),
+        ConfigEntry('global', '', 'a', '3'))
+    assert cluster.stored_options() == {'osd': {'a': '1'}, 'global': {'a': '3'}}
+    assert cluster.option_changes() == (OptionChange(5.0, 'osd', 'a', '', '1'),)
+    assert api.sent[-1] == {'prefix': 'config log', 'num': 100, 'format': 'json'}
+    api.replies = {'config dump': (-11, '', 'x'), 'config log': (-11, '', 'x')}
+    assert cluster.config_entries() is cluster.stored_options() is cluster.option_changes() is None
+
+
+@pytest.mark.parametrize('reply, values', [
+    ((0, 'v', ''), {'a': 'v'}), ((-errno.ENOENT, '', 'no'), {'a': None}), ((-1, 'v', ''), {})])
+def test_keys_that_the_mons_have_stored(api: Api, reply: Any, values: Any) -> None:
+    api.replies = {'config-key get': reply}
+    assert cluster_of(api).stored(['a']) == values
+    assert api.sent == [{'prefix': 'config-key get', 'key': 'mgr/perfguard/a'}]
+
+
+@pytest.mark.parametrize('reply, release', [
+    ((0, json.dumps({'osd': {'ceph version 18.2.7 (x) reef (stable)': 3,
+                             'ceph version 16.2.15 (x) pacific (stable)': 1, 'odd one': 1}}), ''),
+     '16.2.15, 18.2.7, odd one'), ((0, '{}', ''), ''), ((-1, '', 'x'), '')])
+def test_the_release_of_the_osds(api: Api, reply: Any, release: str) -> None:
+    api.replies = {'versions': reply}
+    assert cluster_of(api).release() == release
+
+
+@pytest.mark.parametrize('binary, result', [
+    ((0, bytearray(b'map'), ' 12\n'), (b'map', 12)), ((0, b'map', ''), (b'map', -1)),
+    ((-2, b'', 'no'), 'could not get the CRUSH map from the mons: no'),
+    ((-2, b'', ''), 'could not get the CRUSH map from the mons: -2'),
+    ((0, b'', ''), 'could not get the CRUSH map from the mons: 0'),
+    (KeyError('x'), "could not get the CRUSH map from the mons: 'x'")])
+def test_the_crush_map_of_the_mons(api: Api, binary: Any, result: Any) -> None:
+    api.binary = binary
+    if isinstance(result, str):
+        with pytest.raises(OSError) as failed:
+            cluster_of(api).crush_map()
+        assert str(failed.value) == result
+    else:
+        assert cluster_of(api).crush_map() == result
+    assert api.sent == [{'prefix': 'osd getcrushmap'}]
+
+
+def test_a_command_with_input(api: Api) -> None:
+    from perfguard.cluster.types import INPUT
+    api.replies = {'auth import': (-22, 'o', 'e')}
+    assert cluster_of(api).run([{'prefix': 'auth import', INPUT: 'text'}, {'prefix': 'b'}]) == [
+        Reply(-22, 'o', 'e'), Reply(0, '', '')]
+    assert (api.sent, api.inputs) == ([{'prefix': 'auth import'}, {'prefix': 'b'}], ['text'])
+
+
+@pytest.mark.parametrize('returned', [None, ImportError('off')])
+def test_progress_is_optional(api: Api, returned: Any) -> None:
+    api.returned = returned
+    cluster = cluster_of(api)
+    cluster.progress('id', 'text', 0.5)
+    cluster.progress_done('id')
+    assert api.calls == [('progress', 'update', 'id', 'text', 0.5, [], True),
+                         ('progress', 'complete', 'id')]
+    cluster.health_checks({})
+    assert api.health == {}
+
+
+class Handle:
+    """An OSDMap of ceph-mgr with one pool; PG 1.1 has no primary."""
+
+    def __init__(self, pg_num: int) -> None:
+        self.pg_num = pg_num
+        self.mapped: List[Tuple[int, int]] = []
+
+    def dump(self) -> Any:
+        return {'epoch': 7, 'flags': '', 'osds': [], 'pg_upmap_items': [], 'pg_upmap': [],
+                'pg_temp': [], 'pools': [
+                    {'pool': 1, 'pool_name': 'x', 'type': 1, 'size': 3, 'min_size': 2,
+                     'crush_rule': 0, 'pg_num': self.pg_num}]}
+
+    def get_crush_version(self) -> int:
+        return 3
+
+    def pg_to_up_acting_osds(self, pool: int, seed: int) -> Any:
+        self.mapped.append((pool, seed))
+        return {'up': [seed, 8], 'acting': [8, seed], 'acting_primary': -1 if seed == 1 else 0}
+
+    def map_pool_pgs_up(self, pool: int) -> Any:
+        return {'%d.%x' % (pool, seed): [seed, 8] for seed in range(self.pg_num)}
+
+
+def test_the_placement_of_pgs(mgr_stub: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import mgr
+    handle = Handle(3)
+    view = mgr.MapView(handle)
+    assert view.placement('1.2') == Placement((2, 8), (8, 2), 0)
+    assert view.placement('1.3') is view.placement('2.0') is None
+    assert view.primaries(1) == {'1.0': 0, '1.2': 0}
+    handle.mapped.clear()
+    up = {'1.0': (0, 8), '1.1': (1, 8), '1.2': (2, 8)}
+    monkeypatch.setattr(mgr, 'MOST_PGS_MAPPED', 3)
+    assert view.pool_up(1) == up and handle.mapped == []
+    monkeypatch.setattr(mgr, 'MOST_PGS_MAPPED', 2)
+    assert view.pool_up(1) == up and handle.mapped == [(1, 0), (1, 1), (1, 2)]
