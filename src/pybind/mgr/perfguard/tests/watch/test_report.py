@@ -991,7 +991,7 @@ class Known:
         self.laggy_pgs: Tuple[LaggyPg, ...] = ()
         self.slow_pools: List[Tuple[int, str, float]] = []
         self.accepted: List[Tuple[int, str, float]] = []
-        self.performance = PoolPerformance(1, Flow(12.345, 1.23456), Flow(0.04, 2.34567), 1.11111,
+        self.performance = PoolPerformance(1, Flow(12.345, 1.23456), Flow(0.26, 2.34567), 1.11111,
                                            None, read_alarm_ms=3.33333)
         self.pools = SimpleNamespace(slow=lambda: self.slow_pools, accepted=lambda: self.accepted,
                                      latency=lambda pool: self.performance)
@@ -1072,7 +1072,7 @@ def test_the_rows_of_pools() -> None:
     known.clients = (ClientShare('client.1', 'a', 0.9, 9.0),)
     one, two = report.pools(known.watch, in_context(), DEFAULTS)
     assert one == report.PoolRow(
-        'p1', 1, 1.235, 2.346, 12.3, 0.0, 1.111, 1.111, None, 1.667, 1.667, None, 3.333, None,
+        'p1', 1, 1.235, 2.346, 12.3, 0.3, 1.111, 1.111, None, 1.667, 1.667, None, 3.333, None,
         ('reads', 'writes'), {'laggy': 3}, known.clients)
     assert two == replace(one, pool='p2', id=2, slow=(), pgs={}, clients=())
     known.disks = (1,)
@@ -1150,8 +1150,8 @@ def part(osds: Sequence[int]) -> SlowPart:
     ([('host', 'h2'), ('device', 'h0:x'), ('rack', 'r1'), ('host', 'h1')], [], [],
      'rack r1 and device h0:x and hosts h1, h2 are slower than their peers'),
     ([], [], [(3, 4)], '3 of 6 ssd OSDs are slower than the others'),
-    ([], [3], [(4,)], 'osd.3 is slower than its peers; 3 of 6 ssd OSDs are slower than the others')
-])
+    ([], [3], [(4,), (5,)], 'osd.3 is slower than its peers; 3 of 6 ssd OSDs are slower than the '
+     'others; 3 of 6 ssd OSDs are slower than the others')])
 def test_the_summary_of_slow_osds(shared: Any, single: List[int], parts: Any,
                                   summary: str) -> None:
     known = Known()
@@ -1180,7 +1180,10 @@ def test_the_detail_of_slow_osds() -> None:
     assert report.reported_osds(known.watch) == {
         SLOW: frozenset({0, 1, 3, 9}), CHRONIC: frozenset({4})}
     # A shared part of which all OSDs are chronically slow is no slow one.
-    known.chronic.standing = {0: standing(0), 1: standing(1), 8: standing(8)}
+    known.chronic.standing = {0: standing(0), 1: standing(1)}
+    assert not any('host h0' in line for line in health_checks(
+        known.watch, in_context())[SLOW]['detail'])
+    known.chronic.standing[8] = standing(8)
     known.verdicts[1] = known.verdicts[1]._replace(slow=False)
     checks = health_checks(known.watch, in_context())
     assert not any('host h0' in line for line in checks[SLOW]['detail'])
@@ -1282,3 +1285,67 @@ def test_how_many_events_of_one_kind_there_are(number: int, events: int) -> None
     if events == 1:
         assert bounded[1] == Event('slow-osd', '%s and 6 more' % '; '.join(
             event.what for event in many[:5]), 'x; x; x; x; x and 6 more')
+
+
+@pytest.mark.parametrize('subject, now', [
+    # It is one of many of its class, a part of a slow host, or chronically slow.
+    ('osd.2', {'parts': [part((2,))]}), ('host h0', {'slow': [0]}),
+    ('osd.0', {'slow': [0], 'shared': [shared_part('host', 'h0', 0, 1)]}),
+    ('osd.3', {'standing': {3: standing(3)}}), ('host h0', {'shared': [
+        shared_part('host', 'h0', 0, 1)], 'standing': {0: standing(0), 1: standing(1)}})])
+def test_an_osd_that_is_slow_otherwise_has_not_recovered(subject: str, now: Dict[str, Any]) -> None:
+    known = Known()
+    known.parts, known.shared = now.get('parts', []), now.get('shared', [])
+    known.verdicts.update({osd: verdict(osd) for osd in now.get('slow', [])})
+    known.chronic.standing = now.get('standing', {})
+    announcer = Announcer()
+    announcer.load([Reported(SLOW, subject, NOW - 30.0)])
+    events = announcer.events(known.watch, in_context())
+    assert not [event for event in events if 'no longer' in event.what or subject in event.what
+                and event.kind == 'slow-osd'], events
+
+
+def test_the_use_of_pools() -> None:
+    known = Known()
+    load = SimpleNamespace(sized=lambda reads, writes: (reads, writes), busiest=lambda now: now,
+                           growth=lambda now: -now)
+    watch: Any = known
+    watch.pools.load_of, watch.others_rates, known.disks = lambda pool: load, {2: 3.5}, (2,)
+    assert report.pool_uses(watch, in_context(), DEFAULTS) == (
+        (1, 'p1', 8, 5.0, (12.345, 0.26), NOW, 0.0, -NOW),
+        (2, 'p2', 8, 50.0, (12.345, 0.26), NOW, 3.5, -NOW))
+    assert [use.p99_ms for use in report.pool_uses(
+        watch, in_context(), replace(DEFAULTS, capacity_p99_ms=7.0))] == [7.0, 7.0]
+
+
+def test_rows_as_json() -> None:
+    known = Known()
+    known.clients, known.slow_pools = (ClientShare('client.1', 'a', 0.91239, 9.0),), [
+        (1, 'reads', NOW)]
+    row = report.pools(known.watch, in_context(), DEFAULTS)[0]
+    assert report.pool_json(row) == {
+        'pool': 'p1', 'id': 1, 'read_ms': 1.235, 'write_ms': 2.346, 'read_rate': 12.3,
+        'write_rate': 0.3, 'baseline_ms': 1.111, 'read_baseline_ms': 1.111,
+        'write_baseline_ms': None, 'target_ms': 1.667, 'read_target_ms': 1.667,
+        'write_target_ms': None, 'read_alarm_ms': 3.333, 'write_alarm_ms': None,
+        'slow': ['reads'], 'pgs': {'laggy': 3},
+        'clients': [{'client': 'client.1', 'address': 'a', 'share': 0.912}]}
+    osd = report.OsdRow(1, 'h', 'ssd', 'M', chronic=standing(1), pgs={'laggy': 1}, causes=(
+        LikelyCause('a', 'b', {'x': 1}, 'c'),), load=(LikelyCause('d', 'e', {}),))
+    shown = report.osd_json(osd)
+    assert {**shown, 'chronic': None} == {
+        **osd._asdict(), 'chronic': None, 'causes': [
+            {'code': 'a', 'text': 'b', 'evidence': {'x': 1}}],
+        'load': [{'code': 'd', 'text': 'e', 'evidence': {}}]}
+    assert shown['chronic'] == report.chronic(standing(1))
+    assert report.osd_json(osd._replace(chronic=None))['chronic'] is None
+    assert report.signals_json(None) == {}
+    assert report.signals_json(report.ClusterRow(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7)) == {
+        'read_ms': 1.0, 'write_ms': 2.0, 'read_rate': 3.0, 'write_rate': 4.0, 'read_p99_ms': 5.0,
+        'write_p99_ms': 6.0, 'untrimmed_osdmaps': 7}
+
+
+def test_an_export_contains_rare_operations() -> None:
+    rows = report.exported_json('osd.3', [(report.OsdRow(3, 'h1', 'ssd', 'M'), [
+        point(100.0, 5.0, 4.0, 4.0 * MS, 0.0, 0.0, 0.0, 0.0)])])['rows']
+    assert rows == [[100.0, 'osd.3', 'h1', 'ssd', 'M', 'reads', 0.8, 1.0]]
