@@ -265,7 +265,8 @@ class ResourceManager:
                 # Another client has just created it; the mons report success nevertheless.
                 self.journal(own=False)
             if reply.retval != 0 or not self.resources.own:
-                raise CannotMake('%s: %s' % (command['prefix'], reply.error))
+                raise CannotMake('%s: %s' % (command['prefix'],
+                                             reply.error or 'no answer'))
         # Options of the mons are restored as early as possible.
         self.restore_settings()
 
@@ -284,7 +285,7 @@ class ResourceManager:
         """Create the user, or fetch its secret if it exists; raises CannotMake."""
         reply = self._sent(user_command(self.resources))[0]
         if reply.retval != 0:
-            raise CannotMake('auth get-or-create: %s' % reply.error)
+            raise CannotMake('auth get-or-create: %s' % (reply.error or 'no answer'))
         self.key = str(json.loads(reply.out)[0]['key'])
 
     def _allow(self, option: str) -> bool:
