@@ -4,12 +4,15 @@ import errno
 import json
 import time
 from types import ModuleType, SimpleNamespace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (Balancing, ConfigEntry, OptionChange, OsdMap, PgCounts,
+from perfguard.cluster.types import (Balancing, ConfigEntry, OptionChange, Osd, OsdMap, PgCounts,
                                      Placement, Pool, PoolSpace, Reply, Space)
+
+from .test_crush import DUMP
+from .test_flag_orders import entry
 
 OLD, NEW = '18.2.7', '20.2.1'
 DEGRADED = 'osd_recovery_sleep_degraded'
@@ -140,10 +143,10 @@ def api(mgr_stub: ModuleType) -> Api:
     return Api()
 
 
-def cluster_of(api: Api, now: float = 0.0) -> Any:
+def cluster_of(api: Api, clock: Callable[[], float] = lambda: 0.0) -> Any:
     from perfguard.cluster.mgr import MgrCluster
     mgr: Any = api
-    return MgrCluster(mgr, lambda: False, lambda: now)
+    return MgrCluster(mgr, lambda: False, clock)
 
 
 def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
@@ -373,15 +376,25 @@ class Handle:
     def __init__(self, pg_num: int) -> None:
         self.pg_num = pg_num
         self.mapped: List[Tuple[int, int]] = []
+        self.epoch, self.crush_version, self.flags = 7, 3, ''
+        #: Number of times that CRUSH was read.
+        self.read = 0
+
+    def get_epoch(self) -> int:
+        return self.epoch
+
+    def get_crush(self) -> Any:
+        self.read += 1
+        return SimpleNamespace(dump=lambda: DUMP)
 
     def dump(self) -> Any:
-        return {'epoch': 7, 'flags': '', 'osds': [], 'pg_upmap_items': [], 'pg_upmap': [],
-                'pg_temp': [], 'pools': [
+        return {'epoch': self.epoch, 'flags': self.flags, 'osds': [], 'pg_upmap_items': [],
+                'pg_upmap': [], 'pg_temp': [], 'pools': [
                     {'pool': 1, 'pool_name': 'x', 'type': 1, 'size': 3, 'min_size': 2,
                      'crush_rule': 0, 'pg_num': self.pg_num}]}
 
     def get_crush_version(self) -> int:
-        return 3
+        return self.crush_version
 
     def pg_to_up_acting_osds(self, pool: int, seed: int) -> Any:
         self.mapped.append((pool, seed))
@@ -404,3 +417,136 @@ def test_the_placement_of_pgs(mgr_stub: ModuleType, monkeypatch: pytest.MonkeyPa
     assert view.pool_up(1) == up and handle.mapped == []
     monkeypatch.setattr(mgr, 'MOST_PGS_MAPPED', 2)
     assert view.pool_up(1) == up and handle.mapped == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_an_osdmap_and_its_crush_are_parsed_once(api: Api) -> None:
+    handle = Handle(3)
+    setattr(api, 'get_osdmap', lambda: handle)
+    cluster = cluster_of(api)
+    view = cluster.map_view()
+    assert cluster.map_view() is view and (view.osdmap.epoch, view.crush_version) == (7, 3)
+    crush = cluster.crush(3)
+    assert cluster.crush(3) is crush and handle.read == 1 and crush.weights()
+    handle.epoch, handle.crush_version = 8, 4
+    later = cluster.map_view()
+    assert later is not view and later.osdmap.epoch == 8
+    assert cluster.crush(4) is not crush and handle.read == 2
+    with pytest.raises(AssertionError):
+        cluster.crush(5)
+
+
+def test_when_the_audit_log_is_read(api: Api) -> None:
+    now = [1000.0]
+    cluster = cluster_of(api, lambda: now[0])
+    api.replies = {'log last': (-11, '', 'x')}
+    for seconds, asked in ((0.0, 1), (29.5, 1), (0.5, 2), (29.5, 2)):
+        now[0] += seconds
+        assert cluster.ordered_flags() == frozenset() and len(api.sent) == asked
+    assert api.sent[0] == {'prefix': 'log last', 'num': 1000, 'level': 'info', 'channel': 'audit',
+                           'format': 'json'}
+    api.replies = {'log last': (0, json.dumps([entry(1, 'set')]), '')}
+    now[0] += 0.5
+    assert cluster.ordered_flags() == {'norebalance'} and len(api.sent) == 3
+    now[0] += 3600.0
+    assert cluster.ordered_flags() == {'norebalance'} and len(api.sent) == 3
+    cluster.hear(entry(2, 'unset'))
+    assert cluster.ordered_flags() == frozenset()
+
+
+def test_an_empty_audit_log(api: Api) -> None:
+    assert cluster_of(api).ordered_flags() == frozenset() and len(api.sent) == 1
+
+
+def test_osds_that_serve_are_noted_with_the_counts(api: Api) -> None:
+    api.data = {'pg_status': {}, 'health': {}, 'df': {}, 'metrics': {}}
+    cluster, noted = cluster_of(api), []
+    cluster._summary = SimpleNamespace(note=lambda *given: noted.append(given))
+    osds = {1: Osd(1, True, 1.0), 2: Osd(2, False, 1.0), 3: Osd(3, True, 0.0)}
+    signals = cluster.signals(OsdMap(1, frozenset(), {}, osds, {}, {}, {}))
+    assert noted == [(signals.counts, signals.pool_counts, {1})]
+
+
+def test_osds_with_degraded_pgs(api: Api) -> None:
+    api.data = {'pg_summary': {'by_osd': {'3': {'active+degraded': 1}, '4': {'active': 1}}}}
+    api.options = {'mgr_stats_period': 5}
+    assert cluster_of(api).degraded_osds() == {3}
+
+
+def test_what_other_classes_answer(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import inventory
+    cluster, calls = cluster_of(api), []
+
+    def noting(name: str) -> Any:
+        def note(*given: Any) -> Any:
+            calls.append((name, *given))
+            return name
+        return note
+
+    sensors = SimpleNamespace(**{name: noting(name) for name in (
+        'read', 'read_loads', 'read_without_probes', 'read_by_pg', 'close')})
+    cluster._sensors = sensors
+    cluster._questions = SimpleNamespace(answers=noting('answers'))
+    cluster._orchestrator = noting('orchestrator')
+    cluster._asking = SimpleNamespace(ask=noting('ask'), asked=noting('asked'), answers=lambda *_: [
+        SimpleNamespace(osd=3, parsed='x')])
+    monkeypatch.setattr(cluster, 'crush', lambda version: 'crush %d' % version)
+    monkeypatch.setattr(inventory, 'shared_ratios', lambda mgr: {1: 0.5})
+    api.options = {'mgr_stats_period': 5}
+    view: Any = SimpleNamespace(crush_version=4, osdmap='osdmap')
+    assert cluster.readings(view, 'signals') == 'read'
+    cluster.read_loads(1.0), cluster.read_without_probes(2.0), cluster.read_by_pg({3})
+    assert (cluster.inquire(['q']), cluster.orchestrating(), cluster.pool_shared()) == (
+        'answers', 'orchestrator', {1: 0.5})
+    cluster.ask('topic', [3], {'prefix': 'x'}, 9.0), cluster.ask('topic', [3], {'prefix': 'x'})
+    assert (cluster.asked('topic'), cluster.answers('topic')) == ('asked', {3: 'x'})
+    assert calls == [
+        ('read', view, 'signals', 'crush 4', 5.0), ('read_loads', 1.0),
+        ('read_without_probes', 2.0), ('read_by_pg', {3}), ('answers', ['q']), ('orchestrator',),
+        ('ask', 'topic', [3], {'prefix': 'x'}, 9.0), ('ask', 'topic', [3], {'prefix': 'x'}, 60.0),
+        ('asked', 'topic')]
+
+
+def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import inventory
+    cluster = cluster_of(api)
+    monkeypatch.setattr(cluster, 'crush', lambda version: 'crush %d' % version)
+    monkeypatch.setattr(inventory, 'read', lambda *given: given)
+    api.replies = {'config dump': (0, '[]', ''), 'a': (0, 'out', ''), 'b': (-1, 'out', 'x')}
+    view: Any = SimpleNamespace(crush_version=4, osdmap='osdmap')
+    mgr, osdmap, crush, entries, output = cluster.inventory(view)
+    assert (mgr, osdmap, crush, entries) == (api, 'osdmap', 'crush 4', ())
+    assert (output({'prefix': 'a'}), output({'prefix': 'b'})) == ('out', '')
+
+
+@pytest.mark.parametrize('name, keys, state', [
+    ('cephadm', True, True), ('rook', False, False), (None, False, False)])
+def test_the_orchestrator_is_read_if_it_is_cephadm(api: Api, name: Optional[str], keys: bool,
+                                                   state: bool) -> None:
+    api.module_options = {'orchestrator.orchestrator': name}
+    cluster = cluster_of(api)
+    assert cluster._has_cephadm() is state
+    cluster.orchestrating()
+    assert bool(api.sent) == keys
+
+
+def test_previews_of_crush(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import crush_preview
+    for name in ('outlook', 'grown', 'shrunk', 'compiled', 'rules_of'):
+        monkeypatch.setattr(crush_preview, name, lambda *given, name=name: (name, *given))
+    cluster = cluster_of(api)
+    api.binary = (0, b'map', ' 5 ')
+    name, osdmap, source, weights, crush_map, stopping, whole, setting = cluster.outlook(
+        'osdmap', {1: 0.5}, b'crush', True, 'setting')
+    assert (name, osdmap, weights, crush_map, whole, setting) == (
+        'outlook', 'osdmap', {1: 0.5}, b'crush', True, 'setting')
+    assert source(7) == b'map' and api.sent == [{'prefix': 'osd getmap', 'epoch': 7}]
+    assert not stopping()
+    assert cluster.outlook('osdmap', {}, None)[6:] == (False, None)
+    assert cluster.grown('osdmap', 'hosts')[:2] == ('grown', 'osdmap')
+    assert cluster.grown('osdmap', 'hosts')[3] == 'hosts'
+    assert cluster.shrunk('osdmap', {3})[3] == {3}
+    assert cluster.compiled_crush_map(b'x', 5)[:3] == ('compiled', b'x', 5)
+    assert cluster.crush_rules(b'x')[:2] == ('rules_of', b'x')
+    api.binary = (-2, b'', 'no')
+    with pytest.raises(OSError, match='^could not get OSDMap 7 from the mons: no$'):
+        source(7)
