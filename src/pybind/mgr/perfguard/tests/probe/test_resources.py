@@ -9,12 +9,14 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool, Reply
+from perfguard.errors import warning
 from perfguard.ledger import Owner, Row
 from perfguard.probe.resources import (ALLOWED, DELETE_OPTION, LEFT_CHECK, NOT_KEPT, QUIET_FLAGS,
                                        SIZE_ONE_OPTION, UNCERTAIN_TEXT, CannotMake,
                                        ResourceManager, RunResources, SweepPart, Sweeps, in_force,
-                                       leftover_check, leftovers, pg_num_for, pool_commands,
-                                       probe_rows, quoted, user_command)
+                                       leftover_check, leftovers, own_pool, pg_num_for,
+                                       pool_commands, probe_rows, quoted,
+                                       unreadable_journal_check, user_command)
 from perfguard.probe.types import BadJob
 
 OWN = RunResources(7, 'perfguard-probe-7', True, user=True, mark=99)
@@ -36,6 +38,13 @@ def test_what_is_left(resources: RunResources, left: List[str]) -> None:
     check = leftover_check(resources, 'why')[LEFT_CHECK]
     assert check['summary'] == 'probe 7 cannot complete its clean-up'
     assert check['detail'] == ['why', *('not removed yet: ' + text for text in left)]
+
+
+def test_a_journal_that_is_unreadable() -> None:
+    assert unreadable_journal_check('why') == {LEFT_CHECK: warning(
+        'the journal of an earlier probe is unreadable', [
+            'why', 'not removed yet: the objects, pool and user of that probe',
+            'no other probe can begin; "probe cancel 0 --force" gives up the clean-up'])}
 
 
 @pytest.mark.parametrize('osds, pg_num', [
@@ -148,12 +157,14 @@ def view_of(*pools: str, flags: Sequence[str] = ()) -> Any:
 
 
 def fresh(own: bool = True) -> RunResources:
-    return RunResources(7, 'perfguard-probe-7' if own else 'rep', own)
+    return RunResources(7, own_pool(7) if own else 'rep', own)
 
 
 def test_a_pool_and_its_user_are_created() -> None:
     mons = Mons(fresh())
+    assert (mons.manager.key, mons.manager.met_problem) == ('', False)
     mons.manager.make(view_of('rep'), 3, 32)
+    assert mons.sent[0]['pool'] == 'perfguard-probe-7'
     assert mons.prefixes == ['osd pool create', 'osd pool set', 'osd pool set',
                              'osd pool application enable', 'auth get-or-create']
     assert mons.manager.key == 'secret'
@@ -191,6 +202,22 @@ def test_what_the_mons_refuse(change: Dict[str, Any], why: str, sent: int) -> No
     with pytest.raises(CannotMake) as refused:
         mons.manager.make(view_of(), 1, 32)
     assert (str(refused.value), len(mons.sent)) == (why, sent)
+
+
+def test_an_option_that_the_journal_does_not_have_is_not_set() -> None:
+    mons = Mons(fresh())
+    keep = mons._keep
+    mons.manager._keep = lambda resources: keep(resources) and len(mons.kept) == 1
+    with pytest.raises(CannotMake, match='^the mons do not accept mon_allow_pool_size_one$'):
+        mons.manager.make(view_of(), 1, 32)
+    assert mons.prefixes == ['osd pool create'] and mons.manager.problem == NOT_KEPT
+
+
+def test_the_mark_of_a_pool_is_never_that_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('random.randint', lambda least, most: least * 1000 + most)
+    mons = Mons(fresh())
+    mons.manager.make(view_of(), 3, 32)
+    assert mons.manager.resources.mark == 1000 + (1 << 20)
 
 
 def test_a_pool_of_others_is_not_the_probe_s() -> None:
@@ -241,6 +268,14 @@ def test_flags_are_set_unless_they_are_set_already() -> None:
         assert str(refused.value) == why
 
 
+def test_the_first_of_several_failures_is_reported() -> None:
+    mons = Mons()
+    setattr(mons, 'run', lambda commands: [
+        Reply(-22, '', command['key']) for command in commands])
+    with pytest.raises(CannotMake, match='^osd set: noscrub$'):
+        mons.manager.set_flags(view_of())
+
+
 def test_a_flag_that_others_unset_is_no_longer_the_run_s() -> None:
     mons = Mons(replace(OWN, flags=('noscrub', 'nodeep-scrub')))
     # It is not shown yet.
@@ -264,6 +299,17 @@ def test_flags_that_others_have_ordered_stay(before: Tuple[str, ...], later: Tup
     assert mons.manager.unset_flags()
     assert mons.sent == [{'prefix': 'osd unset', 'key': flag} for flag in unset]
     assert mons.manager.resources.flags == () and mons.manager.unset_flags()
+
+
+@pytest.mark.parametrize('orphan, reply, problem', [
+    (False, Reply(-22, '', 'x'), 'osd unset: x'), (True, Reply(0), UNCERTAIN_TEXT)])
+def test_flags_that_are_not_unset_for_certain_remain_in_the_journal(orphan: bool, reply: Reply,
+                                                                    problem: str) -> None:
+    mons = Mons(replace(OWN, flags=('noscrub',)), orphan)
+    mons.replies['osd unset'] = reply
+    assert not mons.manager.unset_flags() and mons.kept == []
+    assert mons.manager.problem == problem
+    assert not mons.manager.restore_settings() and mons.manager.resources.flags == ('noscrub',)
 
 
 def test_an_orphan_does_not_know_what_was_ordered_before_it() -> None:
@@ -328,6 +374,12 @@ def test_options_are_restored_unless_others_have_changed_them(value: Optional[st
     assert mons.manager.resources.allowed == {} and mons.manager.restore_settings()
 
 
+def test_an_orphan_does_not_know_whether_an_option_is_set_later() -> None:
+    mons = Mons(replace(OWN, allowed={DELETE_OPTION: None}), orphan=True)
+    assert not mons.manager.restore_settings() and mons.kept == []
+    assert mons.manager.problem == UNCERTAIN_TEXT
+
+
 @pytest.mark.parametrize('change, problem', [
     ({'entries': None}, 'config dump: no answer'), ({'is_unanswered': True},
                                                     'config rm: no answer'),
@@ -377,6 +429,14 @@ def test_what_is_removed_at_once(resources: RunResources, reply: Reply, prefixes
     assert mons.prefixes == prefixes and mons.kept == []
 
 
+def test_settings_are_restored_at_once() -> None:
+    mons = Mons(replace(THEIRS, allowed={DELETE_OPTION: None}, flags=('noscrub',)))
+    mons.entries = [ConfigEntry('mon', '', DELETE_OPTION, 'true')]
+    mons.manager.close()
+    assert mons.prefixes == ['auth rm', 'osd unset', 'config rm']
+    assert (mons.manager.resources.flags, mons.manager.resources.allowed) == ((), {})
+
+
 # ---- sweeps
 
 def test_when_the_next_sweep_begins() -> None:
@@ -398,6 +458,12 @@ def test_when_the_next_sweep_begins() -> None:
     assert not sweeps.due(14.5) and sweeps.due(15.0)
     sweeps.ended(SweepPart(0, 0, 100, 100), 15.0)
     assert sweeps.done
+
+
+def test_a_first_sweep_that_fails_is_repeated() -> None:
+    sweeps = Sweeps(False, 0)
+    sweeps.failed(5.0)
+    assert not sweeps.due(9.5) and sweeps.due(10.0)
 
 
 @pytest.mark.parametrize('part, ends', [
