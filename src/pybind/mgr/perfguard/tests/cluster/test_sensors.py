@@ -156,6 +156,11 @@ def test_counters_of_osds_that_are_up() -> None:
                                    Ops(50, 9), Ops(20, 5), 12, 3)
 
 
+def test_the_first_reading_covers_no_time() -> None:
+    reader = Reader()
+    assert [reader(seconds=seconds).seconds for seconds in (5.0, 6.5)] == [0.0, 6.5]
+
+
 def test_counters_that_are_missing() -> None:
     mgr = Mgr()
     mgr.counters[0] = {}
@@ -395,6 +400,17 @@ def test_operations_of_probes_are_left_out_as_long_as_that_is_wanted() -> None:
     assert plain not in reader.mgr.queries.values()
     assert [reader().clients for _ in range(2)] == [(), mixed]
     assert without not in reader.mgr.queries.values()
+
+
+def test_until_when_loads_and_operations_without_probes_are_read() -> None:
+    reader = Reader()
+    reader.sensors.read_loads(10.0)
+    reader.sensors.read_without_probes(10.0)
+    without = ('pool_id', 'osd_id', 'namespace')
+    for seconds, is_read in ((9.5, True), (0.5, False)):
+        reader(seconds=seconds)
+        assert [query in reader.mgr.queries.values()
+                for query in (BY_CLIENT, BY_OBJECT, without)] == [is_read] * 3
 
 
 def test_the_namespace_of_probes() -> None:
@@ -772,10 +788,8 @@ def test_an_osd_is_asked_for_operations_every_ten_seconds(seconds: float, number
     assert len(reader.mgr.asked(OPS)) == number
     # It is asked at once when PGs are laggy again.
     reader.mgr.answer(OPS, {'ops': []})
-    reader.mgr.data.update(waiting())
-    reader(LAGGY)
-    reader.mgr.data.update(waiting(3))
-    reader(LAGGY)
+    reader(CLEAN, 2.0)
+    reader(LAGGY, 3.0)
     assert len(reader.mgr.asked(OPS)) == number + 1
 
 
