@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard-plan as a process, and the dumps it reads."""
+import gc
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import WrongDump, osdmap_from_dump
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, ConfigEntry, Osd, PgSets, UpmapEntry
+from perfguard.errors import Code, Reason
 from perfguard.offline import command
-from perfguard.offline.plans import plan_pins
+from perfguard.offline.plans import HeldBack, plan_pins
+from perfguard.offline.sources import BadInput
 from perfguard.rebalance import epochs
+from perfguard.rebalance.moves import Movement, OsdLoad
 from perfguard.upmap.pins import INCOMPLETE
 from perfguard.upmap.semantics import apply_entry, as_line, entry_commands
 
@@ -824,14 +828,163 @@ def test_a_release_without_a_pg_waits_for_nothing(pinned, tmp_path):
     assert pinned[1]('release').stdout == ''
 
 
-@pytest.mark.parametrize('section, mask, limit', [
-    ('global', '', 100), ('mgr', '', 100), ('mgr', 'host:kvm7', 250), ('osd', '', 250)])
-def test_the_limit_of_pgs_is_that_of_the_mgr(section, mask, limit):
-    entries = [ConfigEntry(section, mask, 'mon_max_pg_per_osd', '100')]
-    assert command._pg_limit(Namespace(mon_max_pg_per_osd=None), entries) == limit
-    assert command._pg_limit(Namespace(mon_max_pg_per_osd=7), entries) == 7
-
-
 def test_nothing_is_released_without_a_crush_map(files):
     found = run('release', '--osd-dump', files['osd'], '--pg-dump', files['pg'])
     assert (found.returncode, found.stdout) == (2, '') and '--crush-dump' in found.stderr
+
+
+# ---- In this process: texts, limits and arguments
+
+def load(osd: int, pgs_in: int) -> OsdLoad:
+    return OsdLoad(osd, pgs_in, 0, 0, 0)
+
+
+def movement(*loads: OsdLoad, pgs: int = 5) -> Movement:
+    return Movement(pgs, 1, 7, 2, loads, 1.24, 'assumed')
+
+
+@pytest.mark.parametrize('text, number', [('1', 1), ('12', 12), ('0', None), ('-1', None),
+                                          ('x', None)])
+def test_a_positive_number(text: str, number: Any) -> None:
+    if number is None:
+        with pytest.raises(ValueError):
+            command._positive(text)
+    else:
+        assert command._positive(text) == number
+
+
+@pytest.mark.parametrize('argument, entries, limit', [
+    (None, None, 250), (7, None, 7), (None, [], 250),
+    (None, [('global', '', 100)], 100), (None, [('global', '', 100), ('mgr', '', 300)], 300),
+    (None, [('mgr', 'host:x', 300)], 250), (9, [('mgr', '', 300)], 9),
+    (None, [('osd', '', 300)], 250)])
+def test_the_limit_of_pgs_per_osd(argument: Any, entries: Any, limit: int) -> None:
+    stored = None if entries is None else [
+        ConfigEntry('mgr', '', 'other', '1'),
+        *(ConfigEntry(section, mask, command.PG_LIMIT, str(value))
+          for section, mask, value in entries)]
+    assert command._pg_limit(Namespace(mon_max_pg_per_osd=argument), stored) == limit
+
+
+def test_what_moves() -> None:
+    assert command._moved(movement()) == (
+        '1 shard, and the primary of 2 PGs; most PGs move to no OSD')
+    loads = [load(osd, osd) for osd in range(11)]
+    assert command._moved(movement(*loads)) == (
+        '1 shard, and the primary of 2 PGs; most PGs move to osd.10 (10), osd.9 (9), osd.8 (8), '
+        'osd.7 (7), osd.6 (6), osd.5 (5), osd.4 (4), osd.3 (3)')
+    assert command._moved(movement(load(3, 0), load(4, 1))).endswith(' to osd.4 (1)')
+
+
+@pytest.mark.parametrize('pool_bytes, shown', [({}, (None, None)), ({1: 0}, (7, 1.2))])
+def test_bytes_are_only_known_with_the_sizes_of_pools(pool_bytes: Any, shown: Any) -> None:
+    maps: Any = Namespace(pool_bytes=pool_bytes)
+    document = command._movement_json(movement(), maps)
+    assert (document['bytes'], document['estimated_seconds']) == shown
+    assert document['pgs'] == 5
+
+
+@pytest.mark.parametrize('number, text', [
+    (1, 'osd.0 0.5'), (8, ', '.join('osd.%d 0.5' % osd for osd in range(8))),
+    (9, ', '.join('osd.%d 0.5' % osd for osd in range(8)) + ' and 1 more (--format json lists '
+     'all)')])
+def test_some_weights(number: int, text: str) -> None:
+    weights = {osd: 0.5 for osd in range(number)}
+    assert command._some_weights(weights) == text
+    assert command._reweights({3: 0.1})[0] == 'ceph osd crush reweight osd.3 0.1'
+    assert command._by_name({3: 0.1}) == {'osd.3': 0.1}
+
+
+@pytest.mark.parametrize('number', [20, 21])
+def test_some_reasons(number: int, capsys: Any) -> None:
+    command._explain('stays', {'1.%x' % seed: 'why %d' % seed for seed in range(number)})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:20] == ['perfguard-plan: PG 1.%x stays: why %d' % (seed, seed)
+                          for seed in range(20)]
+    assert lines[20:] == ['perfguard-plan: 1 PG more; --format json lists all'] * (number == 21)
+
+
+@pytest.mark.parametrize('name', ['release', 'plan'])
+def test_reasons_to_wait(name: str, capsys: Any) -> None:
+    command._refuse_or_warn(name, [])
+    assert capsys.readouterr().err == ''
+    reasons = [Reason(Code.LAGGY, 'a'), Reason(Code.LAGGY, 'b')]
+    if name == 'release':
+        with pytest.raises(BadInput, match='^no PG is released now: a; b$'):
+            command._refuse_or_warn(name, reasons)
+    else:
+        command._refuse_or_warn(name, reasons)
+        assert capsys.readouterr().err == (
+            'perfguard-plan: wait before you release PGs: a; b\n')
+
+
+@pytest.mark.parametrize('moves, pgs, lines', [
+    (0, 0, ['1 PG is pinned, 1 in flight; this batch moves %s']),
+    (1, 0, ['1 PG is pinned, 1 in flight; this batch moves %s',
+            'no more PGs may move until those in flight have arrived']),
+    (1, 5, ['1 PG is pinned, 1 in flight; this batch moves %s'])])
+def test_the_summary_of_a_release(moves: int, pgs: int, lines: List[str], capsys: Any) -> None:
+    move: Any = None
+    record: Any = None
+    plan = HeldBack({'1.0': record}, (move,) * moves, {'1.1': 'why'}, (move,))
+    moving = movement(pgs=pgs)
+    command._summarize_release('release', plan, moving)
+    moved = command._moved(moving)
+    assert capsys.readouterr().err.splitlines() == [
+        *('perfguard-plan: ' + line.replace('%s', moved) for line in lines),
+        'perfguard-plan: PG 1.1 is left unchanged: why']
+    command._summarize_release('plan', plan, moving)
+    assert '; their release moves ' in capsys.readouterr().err
+
+
+def test_acting_sets_that_differ(capsys: Any) -> None:
+    osdmap: Any = Namespace(pg_temp={'1.0': (1, 2), '1.1': (1, 2)})
+    rows = [PgSets(pgid, (9, 8), acting) for pgid, acting in (
+        ('1.0', (2, 1)), ('1.1', (1, 3)), ('1.2', (1, 2)))]
+    assert command._warn_if_dumps_differ(rows[:1], osdmap) == []
+    assert capsys.readouterr().err == ''
+    assert command._warn_if_dumps_differ(rows, osdmap) == ['1.1', '1.2']
+    assert 'the acting sets of 2 PGs differ' in capsys.readouterr().err
+
+
+def test_drained_osds_that_are_empty_are_named(capsys: Any) -> None:
+    crush: Any = Namespace(weights=lambda: {
+        **{osd: 0.0001 for osd in range(12)}, 20: 1.0, 21: 0.0})
+    osdmap: Any = Namespace(osds={osd: Osd(osd, osd != 1, 1.0) for osd in range(22)})
+    command._name_emptied_osds(crush, osdmap, [PgSets('1.0', (0, 20), (2, 20))])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ['osd.%d' % osd for osd in range(3, 11)]
+    assert lines[0] == (
+        'perfguard-plan: osd.3 is empty and has a small CRUSH weight: "ceph osd crush reweight '
+        'osd.3 0" keeps the balancer from placing PGs on it')
+
+
+@pytest.mark.parametrize('given, text', [
+    ({'live': True, 'report': 'f'}, '--live replaces --report'),
+    ({'live': True, 'pg_dump': 'f'}, '--live replaces --pg-dump'),
+    ({'pg_dump': None}, '--pg-dump (or --live) is required'),
+    ({'osd_df': None, 'osdmap': 'f'}, '--osd-df (or --live) is required'),
+    ({'osd_df': 'f', 'osdmap': None}, '--osdmap (or --live) is required')])
+def test_arguments_that_contradict_each_other(given: Dict[str, Any], text: str) -> None:
+    progress: Any = None
+    with pytest.raises(BadInput) as refused:
+        command._source(Namespace(**{'live': False, **given}), progress)
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize('error, status, text', [
+    (BadInput('bad'), 2, 'perfguard-plan: bad\n'),
+    (KeyError('x' * 300), 2, "perfguard-plan: a dump has an unexpected value (KeyError('%s)\n" % (
+        'x' * 190)), (KeyboardInterrupt(), 130, '')])
+def test_how_the_command_ends(monkeypatch: pytest.MonkeyPatch, capsys: Any, error: BaseException,
+                              status: int, text: str) -> None:
+    def fail(*_: Any) -> Any:
+        assert not gc.isenabled()
+        raise error
+
+    monkeypatch.setattr(command, '_source', lambda args, progress: None)
+    monkeypatch.setattr(command, '_pin', fail)
+    assert command.main(['pin']) == status and gc.isenabled()
+    assert capsys.readouterr() == ('', text)
+    monkeypatch.setattr(command, '_pin', lambda *_: 'plan\n')
+    assert command.main(['pin']) == 0 and capsys.readouterr() == ('plan\n', '')
