@@ -298,7 +298,7 @@ def test_the_advice_of_the_autoscaler(api: Api, returned: Any, why: Optional[str
             cluster_of(api).recommended_pg_nums()
 
 
-def test_what_the_mons_store(api: Api) -> None:
+def test_what_the_mons_store(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{'section': 'osd', 'name': 'a', 'value': 1}, {'section': 'osd', 'name': 'b',
                                                           'value': '2', 'mask': 'class:hdd'},
             {'section': 'global', 'name': 'a', 'value': '3'}]
@@ -312,8 +312,12 @@ def test_what_the_mons_store(api: Api) -> None:
     assert cluster.stored_options() == {'osd': {'a': '1'}, 'global': {'a': '3'}}
     assert cluster.option_changes() == (OptionChange(5.0, 'osd', 'a', '', '1'),)
     assert api.sent[-1] == {'prefix': 'config log', 'num': 100, 'format': 'json'}
-    api.replies = {'config dump': (-11, '', 'x'), 'config log': (-11, '', 'x')}
-    assert cluster.config_entries() is cluster.stored_options() is cluster.option_changes() is None
+    for error, text in (('x', 'x'), ('', 'no answer')):
+        caplog.clear()
+        api.replies = {'config dump': (-11, '', error), 'config log': (-11, '', error)}
+        assert cluster.config_entries() is cluster.option_changes() is None
+        assert [record.getMessage() for record in caplog.records] == ['config dump: ' + text]
+    assert cluster.stored_options() is None
 
 
 @pytest.mark.parametrize('reply, values', [
@@ -482,6 +486,8 @@ def test_what_other_classes_answer(api: Api, monkeypatch: pytest.MonkeyPatch) ->
             return name
         return note
 
+    assert cluster.inquire([]) == {}
+    cluster.close()
     sensors = SimpleNamespace(**{name: noting(name) for name in (
         'read', 'read_loads', 'read_without_probes', 'read_by_pg', 'close')})
     cluster._sensors = sensors
@@ -499,11 +505,12 @@ def test_what_other_classes_answer(api: Api, monkeypatch: pytest.MonkeyPatch) ->
         'answers', 'orchestrator', {1: 0.5})
     cluster.ask('topic', [3], {'prefix': 'x'}, 9.0), cluster.ask('topic', [3], {'prefix': 'x'})
     assert (cluster.asked('topic'), cluster.answers('topic')) == ('asked', {3: 'x'})
+    cluster.close()
     assert calls == [
         ('read', view, 'signals', 'crush 4', 5.0), ('read_loads', 1.0),
         ('read_without_probes', 2.0), ('read_by_pg', {3}), ('answers', ['q']), ('orchestrator',),
         ('ask', 'topic', [3], {'prefix': 'x'}, 9.0), ('ask', 'topic', [3], {'prefix': 'x'}, 60.0),
-        ('asked', 'topic')]
+        ('asked', 'topic'), ('close',)]
 
 
 def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

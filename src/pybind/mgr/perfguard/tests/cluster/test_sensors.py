@@ -173,8 +173,14 @@ def test_counters_that_are_missing() -> None:
     assert found[2].commit == Ops(5, 1)
 
 
+def test_counters_of_an_osd_without_operations() -> None:
+    reader = Reader()
+    reader.mgr.counters[1]['osd.op_r_latency'] = [1e9, 0, 0]
+    assert reader().counters[1].read == Ops(0, 0)
+
+
 @pytest.mark.parametrize('point', [
-    [1e9], [1e9, 30], 7, [1e9, 'x', 3], [1e9, NAN, 3], [1e9, 3, float('inf')], [1e9, -5, 3],
+    [1e9], [1e9, 30], 7, [1e9, 'x', 3], [1e9, NAN, 3], [1e9, 3, float('inf')], [1e9, -1, 3],
     [1e9, 5, -3], [None, 1, 1]])
 @pytest.mark.parametrize('counter', ['osd.op_r_latency', 'bluestore.txc_commit_lat'])
 def test_counters_that_are_nonsense(counter: str, point: Any,
@@ -222,6 +228,12 @@ def test_places() -> None:
         # Nowhere in CRUSH: the host's own word for it.
         2: OsdPlace(2, 'box2', '', '', 'ACME_X1', store='bluestore',
                     devices=('box2:sdb',))}
+
+
+def test_the_software_of_osds() -> None:
+    reader = Reader()
+    reader.mgr.metadata['1'].update(ceph_version_short='18.2.7', kernel_version='6.1')
+    assert reader().software == {0: ('', ''), 1: ('18.2.7', '6.1'), 2: ('', '')}
 
 
 def test_racks_are_known_where_there_are_some() -> None:
@@ -613,6 +625,15 @@ def test_counts_by_osd_are_read_now_and_then_while_something_moves(counts: PgCou
     assert None in found and {} not in found
 
 
+def test_one_summary_is_counted_once_as_long_as_something_is_wrong() -> None:
+    reader = Reader()
+    reader.mgr.data.update(SUMMARY)
+    assert [reader(signals, seconds).osd_counts is None for signals, seconds in (
+        (LAGGY, 5.0), (LAGGY, 1.0), (CLEAN, 1.0), (LAGGY, 1.0), (LAGGY, 1.0))] == [
+            False, True, False, False, True]
+    assert reader.mgr.gets.count('pg_summary') == 1
+
+
 def test_a_costly_reading_is_rare() -> None:
     from perfguard.cluster.sensors import Paced
     assert Paced(10.0).due(0.0)
@@ -705,6 +726,14 @@ def test_of_a_long_answer_the_beginning_is_read() -> None:
     for cut in range(3000):
         exact = json.dumps({'ops': many[:2]})[:-2] + ' ' * cut + ']}'
         assert len(unreadable_pgs(exact)) == 2
+
+
+def test_how_long_an_answer_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import sensors
+    out = json.dumps({'ops': [op('2.1'), op('2.2')]})
+    for limit, pgs in ((len(out), ['2.1', '2.2']), (len(out) - 1, ['2.1'])):
+        monkeypatch.setattr(sensors, 'MOST_CHARS', limit)
+        assert [pg.pgid for pg in sensors.unreadable_pgs(out)] == pgs
 
 
 def waiting(*laggy: int) -> Dict[str, Any]:
@@ -821,13 +850,13 @@ def test_an_osd_that_hangs_takes_the_turn_of_no_other() -> None:
 
 @pytest.mark.parametrize('counts, read', [
     ({'laggy': 1}, True), ({'wait': 1}, True), ({'degraded': 1}, True), ({'inactive': 1}, True),
-    ({'inactive': 1, 'in_transition': 1, 'active_clean': 3}, False),
-    ({'inactive': 2, 'in_transition': 1, 'active_clean': 3}, True), ({'active_clean': 3}, False),
-    ({'deep_scrubbing': 1}, False), ({'snaptrim': 1}, False)])
+    ({'inactive': 1, 'in_transition': 1}, False), ({'inactive': 2, 'in_transition': 1}, True),
+    ({}, False), ({'active_clean': 4, 'deep_scrubbing': 1}, False),
+    ({'active_clean': 4, 'snaptrim': 1}, False)])
 def test_counts_by_osd_are_read_at_once_in_trouble(counts: Dict[str, int], read: bool) -> None:
     reader = Reader()
     reader.mgr.data.update(SUMMARY)
-    signals = Signals(PgCounts(**{'total': 4, 'active_clean': 4, **counts}))
+    signals = Signals(PgCounts(**{'total': 4, 'active_clean': 3, **counts}))
     assert reader(signals).osd_counts is not None
     reader.mgr.data['pg_summary'] = {'by_osd': {'2': {'active+clean': 1}}}
     assert (reader(signals, 14.0).osd_counts is not None) == read
@@ -1067,6 +1096,7 @@ def test_untrimmed_epochs() -> None:
     # An OSD that has just booted has not heard of the mons' first map.
     assert untrimmed_epochs('{"oldest_map": 10, "cluster_osdmap_trim_lower_bound": 0, '
                             '"newest_map": 509}') == 500
+    assert untrimmed_epochs('{"oldest_map": 0, "newest_map": 0}') == 1
     assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 9}') == 0
     assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 8}') is None
     reader = Reader()
