@@ -22,6 +22,7 @@ from perfguard.offline.plans import HeldBack, plan_pins
 from perfguard.offline.sources import BadInput
 from perfguard.rebalance import epochs
 from perfguard.rebalance.moves import Movement, OsdLoad
+from perfguard.rebalance.releasing import BALANCER_ON
 from perfguard.upmap.pins import INCOMPLETE
 from perfguard.upmap.semantics import apply_entry, as_line, entry_commands
 
@@ -988,3 +989,86 @@ def test_how_the_command_ends(monkeypatch: pytest.MonkeyPatch, capsys: Any, erro
     assert capsys.readouterr() == ('', text)
     monkeypatch.setattr(command, '_pin', lambda *_: 'plan\n')
     assert command.main(['pin']) == 0 and capsys.readouterr() == ('plan\n', '')
+
+
+#: Arguments of all commands, of those that read a PG dump, of release and plan, and of expand and
+#: drain, with their defaults.
+OF_ALL: Dict[str, Any] = {
+    'report': None, 'live': False, 'conf': None, 'name': None, 'id': None, 'keyring': None,
+    'cluster': 'ceph', 'format': 'commands'}
+OF_DUMPS: Dict[str, Any] = {'osd_dump': None, 'pg_dump': None, 'crush_dump': None}
+OF_RELEASES: Dict[str, Any] = {
+    'max_backfills': None, 'osd_max_backfills': None, 'host_max_backfills': None,
+    'domain_max_backfills': None, 'osdmap': None, 'mon_max_pg_per_osd': None}
+OF_CHANGES: Dict[str, Any] = {
+    'mon_max_pg_per_osd': None, 'accept': [], 'osd_df': None, 'osdmap': None}
+
+
+@pytest.mark.parametrize('words, arguments', [
+    (['pin'], {**OF_DUMPS, 'accept': []}), (['release'], {**OF_DUMPS, **OF_RELEASES}),
+    (['plan'], {**OF_DUMPS, **OF_RELEASES}),
+    (['expand'], {**OF_CHANGES, 'what': [], 'weight': None, 'drain': []}),
+    (['drain', 'h1'], {**OF_CHANGES, 'what': ['h1']}),
+    (['pin', '--accept', 'A', '--accept', 'B', '--osd-dump', 'o', '--pg-dump', 'p',
+      '--crush-dump', 'c', '--report', 'r', '--format', 'sh'],
+     {'accept': ['A', 'B'], 'osd_dump': 'o', 'pg_dump': 'p', 'crush_dump': 'c', 'report': 'r',
+      'format': 'sh'}),
+    (['plan', '--live', '-c', 'c', '-n', 'n', '--id', 'i', '-k', 'k', '--cluster', 'x',
+      '--max-backfills', '1', '--osd-max-backfills', '2', '--host-max-backfills', '3',
+      '--domain-max-backfills', '4', '--osdmap', 'm', '--mon-max-pg-per-osd', '5'],
+     {**OF_DUMPS, 'live': True, 'conf': 'c', 'name': 'n', 'id': 'i', 'keyring': 'k',
+      'cluster': 'x', 'max_backfills': 1, 'osd_max_backfills': 2, 'host_max_backfills': 3,
+      'domain_max_backfills': 4, 'osdmap': 'm', 'mon_max_pg_per_osd': 5}),
+    (['expand', 'h1', 'h2', '--weight', '1.5', '--osd-df', 'd', '--osdmap', 'm', '--drain', 'h3',
+      'h4'], {**OF_CHANGES, 'what': ['h1', 'h2'], 'weight': '1.5', 'osd_df': 'd', 'osdmap': 'm',
+              'drain': ['h3', 'h4']})])
+def test_the_arguments(words: List[str], arguments: Dict[str, Any]) -> None:
+    given = vars(command._parser().parse_args(words))
+    assert callable(given.pop('carry_out'))
+    assert given == {'command': words[0], **OF_ALL, **arguments}
+
+
+@pytest.mark.parametrize('words', [
+    [], ['drain'], ['pin', '--format', 'x'], ['plan', '--max-backfills', '0'],
+    ['release', '--mon-max-pg-per-osd', '0'], ['pin', '--max-backfills', '1']])
+def test_arguments_that_are_wrong(words: List[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command._parser().parse_args(words)
+    assert ended.value.code == 2
+
+
+class Cluster:
+    """A source without a module."""
+
+    def __init__(self, campaign: str = '', balances: bool = False) -> None:
+        self._campaign, self._balances = campaign, balances
+
+    def module_campaign(self) -> str:
+        return self._campaign
+
+    def balances(self) -> bool:
+        return self._balances
+
+    def maps(self) -> Any:
+        return Namespace(osdmap='osdmap')
+
+
+@pytest.mark.parametrize('campaign, why, text', [
+    ('a campaign', '', 'a campaign'), ('', 'too old', 'too old'), ('', '', None)])
+def test_a_cluster_that_cannot_be_changed(monkeypatch: pytest.MonkeyPatch, campaign: str,
+                                          why: str, text: Any) -> None:
+    monkeypatch.setattr(command, 'unfit', lambda osdmap: why if osdmap == 'osdmap' else None)
+    source: Any = Cluster(campaign)
+    if text is None:
+        assert command._maps(source).osdmap == 'osdmap'
+    else:
+        with pytest.raises(BadInput, match='^%s$' % text):
+            command._maps(source)
+
+
+@pytest.mark.parametrize('balances', [False, True])
+def test_a_balancer_that_is_on_is_named(capsys: Any, balances: bool) -> None:
+    source: Any = Cluster(balances=balances)
+    command._warn_of_balancer(source)
+    assert capsys.readouterr().err == (
+        'perfguard-plan: %s\n' % BALANCER_ON.text if balances else '')
