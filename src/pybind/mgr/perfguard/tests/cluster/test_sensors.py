@@ -315,6 +315,12 @@ def test_clients_by_pool_and_osd() -> None:
            {'k': [['3'], ['11']], 'c': [[5], [1, 2, 3]]}, {'k': None, 'c': None}]
     reader.mgr.answers[BY_POOL] = {'counters': odd + rows + odd}
     assert reader().clients == found.clients
+    # Bytes read and written.
+    for given, size in ((0, 0), (-5, 0), (7, 7)):
+        row = {'k': [['3'], ['11']], 'c': [[500, 2], [900, 3], [given, 2], [2 * given, 3]]}
+        reader.mgr.answers[BY_POOL] = {'counters': [row]}
+        assert reader().clients == (
+            ClientOps(3, 11, Ops(500, 2), Ops(900, 3), size, 2 * size),)
 
 
 BY_CLIENT = ('client_id', 'client_address', 'pool_id', 'osd_id')
@@ -476,14 +482,14 @@ def test_reads_by_pg_are_read_of_chosen_osds_only() -> None:
     reader = Reader()
     reader.placements = {'1.a': Placement((1, 2), (2, 1)), '5.b': Placement((0, 1), (0, 1))}
     reader.mgr.answers[READS_BY_PG] = {'counters': [
-        {'k': [['1'], ['1.a']], 'c': [[70, 0]]}, {'k': [['1'], ['5.b']], 'c': [[9, 0]]},
+        {'k': [['1'], ['1.a']], 'c': [[70, 0]]}, {'k': [['1'], ['5.b']], 'c': [[1, 0]]},
         {'k': [['1'], ['1.b']], 'c': [[5, 0]]}, {'k': [['1'], ['1.a']], 'c': [[0, 0]]},
         {'k': [['7'], ['1.a']], 'c': [[5, 0]]}, {'k': [['x'], ['1.a']], 'c': [[5, 0]]},
         {'k': [['1']], 'c': [[5, 0]]}, {'k': [['1'], ['1.a']], 'c': []}, {}]}
     assert [reader().pg_reads for _ in range(3)] == [None] * 3
     assert READS_BY_PG not in reader.mgr.queries.values()
     reader.sensors.read_by_pg({2, 1})
-    found = {1: (PgReads('1.a', (2, 1), 70), PgReads('5.b', (0, 1), 9)), 2: ()}
+    found = {1: (PgReads('1.a', (2, 1), 70), PgReads('5.b', (0, 1), 1)), 2: ()}
     assert [reader().pg_reads for _ in range(3)] == [None, found, found]
     made = reader.mgr.made
     reader.sensors.read_by_pg({1})
@@ -562,6 +568,21 @@ def test_the_limit_of_pgs_changes_with_many_osds_only(limits: List[Tuple[int, in
     for osds, limit in limits:
         queries.pg_writes(0.0, osds, 5.0, mgr.placement)
         assert mgr.per_osd == limit
+
+
+@pytest.mark.parametrize('pgs, parts', [(0, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_in_how_many_parts_pgs_are_read(monkeypatch: pytest.MonkeyPatch, pgs: int,
+                                        parts: int) -> None:
+    from perfguard.cluster import sensors
+    monkeypatch.setattr(sensors, 'MOST_PGS_PER_READING', 2)
+    rows = [{'k': [['1.%x' % seed]], 'c': [[10, 1], [1, 0]]} for seed in range(pgs)]
+    reading = sensors._Parts()
+    for number in range(parts):
+        assert not reading.complete
+        # The first reading decides how many there are.
+        reading.add(5.0, rows if number == 0 else rows * 9, lambda pgid: Placement((1, 2), (1, 2)))
+    assert reading.complete and (reading.readings, reading.seconds) == (parts, 5.0 * parts)
+    assert {row.pgid for row in reading.writes} == {'1.%x' % seed for seed in range(pgs)}
 
 
 def test_writes_by_pg_are_those_of_six_periods() -> None:
