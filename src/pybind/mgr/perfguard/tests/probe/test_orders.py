@@ -13,8 +13,8 @@ from perfguard.cluster.types import ClientOps, Ops, PoolSpace, Space
 from perfguard.errors import PerfguardError
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.options import Options
-from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _own_rule, check_run,
-                                    words_of_order)
+from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _osds_under, _own_rule,
+                                    check_run, words_of_order)
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon
@@ -136,6 +136,25 @@ def test_a_pool_that_cannot_be_written(fields: Dict[str, Any], text: str) -> Non
 def test_a_pool_of_which_nothing_is_reported_yet() -> None:
     found, = refusals(IN_POOL, cluster_with(space=None, free=1 << 10))
     assert 'free' in found
+    assert not refusals(IN_POOL, cluster_with(space=None, quota_bytes=1, quota_objects=1))
+
+
+@pytest.mark.parametrize('words, refused', [({'bs': '32k'}, False), ({'bs': '16k'}, True),
+                                            ({'bs': '16k', 'rw': 'randread'}, False)])
+def test_whole_objects_of_an_erasure_coded_pool_are_written(words: Dict[str, str],
+                                                            refused: bool) -> None:
+    order = replace(IN_POOL, words={**WORDS, **words})
+    found = refusals(order, cluster_with(erasure=True, data_shards=2))
+    assert ['overwrites' in text for text in found] == [True] * refused
+
+
+def test_a_stop_condition() -> None:
+    cluster = ProbeCluster()
+    seen, view = ProbeDriver(cluster).loop._observing.observe()
+    laggy = replace(seen, signals=replace(seen.signals, counts=replace(
+        seen.signals.counts, laggy=1)))
+    found = check_run(IN_POOL, cluster, laggy, view, OPTIONS, False).refusals
+    assert found and 'laggy' in found[0]
 
 
 @pytest.mark.parametrize('changes, text', [({'probe_max_bytes': 1024}, 'would store'),
@@ -317,6 +336,14 @@ def test_the_rule_of_an_own_pool(default: int, rules: FrozenSet[int], rule: Opti
     observation: Any = SimpleNamespace(crush=SimpleNamespace(
         rules_for=lambda erasure, size: rules if (erasure, size) == (False, 2) else {9}))
     assert _own_rule(cluster, observation, 2) == rule
+
+
+def test_osds_that_crush_does_not_know_serve_no_pool() -> None:
+    observation: Any = SimpleNamespace(
+        osdmap=SimpleNamespace(osds={3: None, 1: None, 2: None}),
+        crush=SimpleNamespace(weights=lambda: {1: 0.0, 2: 0.5},
+                              weight_of=lambda rule, osd: float(osd == rule)))
+    assert (_osds_under(None, observation), _osds_under(3, observation)) == ((2,), (3,))
 
 
 @pytest.mark.parametrize('fields, muted, refused', [
