@@ -536,6 +536,14 @@ def test_the_orchestrator_is_read_if_it_is_cephadm(api: Api, name: Optional[str]
     assert bool(api.sent) == keys
 
 
+def test_a_line_of_the_cluster_log(api: Api) -> None:
+    lines: List[Any] = []
+    setattr(api, 'ClusterLogPrio', SimpleNamespace(INFO=2))
+    setattr(api, 'cluster_log', lambda *given: lines.append(given))
+    cluster_of(api).cluster_log('text')
+    assert lines == [('cluster', 2, 'perfguard: text')]
+
+
 def test_previews_of_crush(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfguard.cluster import crush_preview
     for name in ('outlook', 'grown', 'shrunk', 'compiled', 'rules_of'):
