@@ -518,10 +518,12 @@ def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) 
     cluster = cluster_of(api)
     monkeypatch.setattr(cluster, 'crush', lambda version: 'crush %d' % version)
     monkeypatch.setattr(inventory, 'read', lambda *given: given)
+    api.options = {'osd_memory_target': 4, 'unread': 5}
     api.replies = {'config dump': (0, '[]', ''), 'a': (0, 'out', ''), 'b': (-1, 'out', 'x')}
     view: Any = SimpleNamespace(crush_version=4, osdmap='osdmap')
-    mgr, osdmap, crush, entries, output = cluster.inventory(view)
-    assert (mgr, osdmap, crush, entries) == (api, 'osdmap', 'crush 4', ())
+    mgr, osdmap, crush, entries, options, output = cluster.inventory(view)
+    assert (mgr, osdmap, crush, entries, options) == (
+        api, 'osdmap', 'crush 4', (), {'osd_memory_target': '4'})
     assert (output({'prefix': 'a'}), output({'prefix': 'b'})) == ('out', '')
 
 
