@@ -16,7 +16,8 @@ from qa.lib.guard import FAST_CONF, Guard
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = [pytest.mark.alone, pytest.mark.releases('pacific', 'tentacle', quick=())]
+pytestmark = [pytest.mark.alone,
+              pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())]
 
 SLOW = 'PERFGUARD_SLOW_OSD'
 WINDOW_SECONDS = 20.0
@@ -132,7 +133,7 @@ def db_devices(tmp_path: Path) -> Iterator[List[LoopDevice]]:
             device.close()
 
 
-@pytest.mark.releases('pacific', quick=())
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 @pytest.mark.skipif(why_unable() is not None or 'blkio' in missing_controllers(),
                     reason='no loop devices, or no cgroup (v1) blkio to write to')
 def test_a_device_of_dbs(release: str, cluster_factory: ClusterFactory,
