@@ -339,10 +339,10 @@ class _Takers:
         while domains and taker is None:
             _, domain = heappop(domains)
             members = self._items[fence, domain]
-            item = members[0][1]
-            if level.count[item] >= self._ceiling[item]:
-                heappop(members)  # it is in another fence as well, by which it was filled
-            elif level.legal(number, place, item):
+            # Those that are in another fence as well, by which they were filled.
+            while members and level.count[members[0][1]] >= self._ceiling[members[0][1]]:
+                heappop(members)
+            if members and level.legal(number, place, members[0][1]):
                 taker = self._taken(members)
             if members:
                 passed.append((members[0][0], domain))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which shards move between a few items, and in which order they are chosen."""
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from perfguard.upmap.levels import ShardLevel
+from perfguard.upmap.levels import CHAIN_CHECKS, ShardLevel, _Takers
 from perfguard.upmap.shares import Targets
 
 Sets = List[List[int]]
@@ -21,7 +21,7 @@ class Items(ShardLevel):
                  origin: Optional[Sequence[Sequence[int]]] = None,
                  takes: Sequence[Sequence[int]] = (), domain: Optional[Numbers] = None,
                  drained: Sequence[int] = (), limits: Optional[Numbers] = None,
-                 by_place: bool = True, moves: int = 9) -> None:
+                 by_place: bool = True, moves: int = 99) -> None:
         super().__init__()
         self.here = [list(row) for row in here]
         self.origin, self.raw = origin or here, list(raw or here)
@@ -41,6 +41,7 @@ class Items(ShardLevel):
         self.count[self.here[number][place]] -= 1
         self.here[number][place] = item
         self.count[item] += 1
+        self.moves -= 1
 
     def surplus(self, item: int) -> float:
         return self.count[item] - self.near.ideal[item]
@@ -81,6 +82,19 @@ def test_shards_move_first_where_crush_places_them_and_primaries_last() -> None:
     assert Items([[0, 1]], {0: 0, 1: 2, 2: 1}, raw=[[1, 1]]).evened_out() == [[2, 1]]
     assert Items([[0, 1]], share, raw=[[3, 1]],
                  domain={0: 0, 1: 1, 2: 2, 3: 1}).evened_out() == [[2, 1]]
+
+
+def test_no_item_is_filled_beyond_its_bounds() -> None:
+    assert Items([[1, 0], [1, 0]], {0: 0, 1: 2, 2: 1},
+                 raw=[[1, 2], [1, 2]]).evened_out() == [[1, 2], [1, 0]]
+
+
+def test_each_place_is_tried_once() -> None:
+    """Item 2 is in the failure domain of 0 and in both takes. The last place of the first PG could
+    only move there once its primary has moved, which is the last to move."""
+    assert Items([[0, 1], [5, 4]], {0: 0, 1: 0, 2: 1, 3: 1, 4: 1, 5: 0},
+                 raw=[[3, 2], [2, 4]], by_place=False, takes=[[0, 2, 3, 5], [1, 2, 4]],
+                 domain={0: 0, 1: 1, 2: 0, 3: 3, 4: 4, 5: 5}).evened_out() == [[3, 1], [2, 4]]
 
 
 def test_a_shard_does_not_leave_its_take() -> None:
@@ -159,6 +173,57 @@ def test_nothing_moves_beyond_the_budget() -> None:
     assert Items(here, {0: 1, 1: 2, 2: 1}, moves=1).evened_out() == [[1, 2], [1, 0]]
 
 
+class Ranks(Items):
+    """The excess of the shards at the first places of PGs."""
+    excesses: Sequence[float] = ()
+
+    def excess(self, number: int, place: int) -> float:
+        return self.excesses[number]
+
+
+def test_a_shard_whose_rank_has_fallen_waits_for_the_others() -> None:
+    level = Ranks([[0, 1], [0, 1]], {0: 0, 1: 2, 2: 2})
+    level.excesses = 1.0, 3.0
+    shards = [(3, -5.0, True, 0, 0), (3, -3.0, True, 1, 0)]
+    takers = _Takers(level, level.near.high)
+    assert level._give_one(0, shards, takers) is True and level.here == [[0, 1], [2, 1]]
+    assert shards == [(3, -1.0, True, 0, 0)]
+    assert level._give_one(0, shards, takers) is True and level.here == [[2, 1], [2, 1]]
+    assert level._give_one(0, shards, takers) is False and shards == []
+
+
+# ---- which item takes a shard
+
+def taken(level: Items, takers: _Takers, shards: Sequence[int], place: int = 0) -> List[int]:
+    found = []
+    for number in shards:
+        item = takers.take(number, place)
+        if item is None:
+            break
+        level.move(number, place, item)
+        found.append(item)
+    return found
+
+
+def test_items_take_in_turn_until_they_are_full() -> None:
+    """Always the one that lacks most, of several ones in a failure domain as well."""
+    level = Items([[0, 1]] * 10, {0: 0, 1: 10, 7: 1, 8: 3, 9: 2, 6: 3},
+                  ideal={0: 0.0, 1: 10.0, 7: 1.0, 8: 3.0, 9: 2.0, 6: 2.5},
+                  domain={0: 0, 1: 1, 7: 5, 8: 5, 9: 5, 6: 6})
+    takers = _Takers(level, level.near.high)
+    assert taken(level, takers, range(8)) == [8, 6, 8, 9, 6, 7, 8, 9] and takers
+    assert taken(level, takers, [8, 9]) == [6] and not takers
+
+
+def test_an_item_that_one_take_has_filled_does_not_hide_the_next_one() -> None:
+    level = Items([[0, 1], [0, 1], [0, 1]], {0: 3, 1: 3, 10: 1, 11: 1},
+                  takes=[[0, 10, 11], [1, 10, 11]], domain={0: 0, 1: 1, 10: 5, 11: 5})
+    takers = _Takers(level, level.near.high)
+    assert taken(level, takers, [0], 0) == [10]
+    assert taken(level, takers, [1], 1) == [11]
+    assert taken(level, takers, [2], 0) == [] and level.count == {0: 2, 1: 2, 10: 1, 11: 1}
+
+
 # ---- chains
 
 CHAIN = [[0, 2], [1, 3]]
@@ -178,6 +243,52 @@ def test_a_shard_moves_to_an_item_that_gives_another_one() -> None:
         [1, 2], [2, 3]]
     # Item 2 is in the failure domain of 3, of which both PGs have a shard.
     assert Items(CHAIN, CHAIN_SHARE, domain={0: 0, 1: 1, 2: 3, 3: 3}).evened_out() == CHAIN
+
+
+#: Both PGs of item 0 can only leave it in a chain over item 1 to 2.
+CHAINS = [[0, 2], [0, 2], [1, 3], [1, 3]]
+ONE_CHAIN = [[1, 2], [0, 2], [2, 3], [1, 3]]
+
+
+@pytest.mark.parametrize('room, moves, expected', [
+    (3, 99, ONE_CHAIN), (4, 3, ONE_CHAIN), (4, 4, [[1, 2], [1, 2], [2, 3], [2, 3]])])
+def test_chains_end_with_the_room_or_the_budget(room: int, moves: int, expected: Sets) -> None:
+    assert Items(CHAINS, {0: 0, 1: 2, 2: room, 3: 2}, moves=moves).evened_out() == expected
+
+
+@pytest.mark.parametrize('checks_left, only_moving, possible', [
+    # The second PG moves anyway, the first does not: two places are examined in vain.
+    (CHAIN_CHECKS, True, True), (2, True, True), (1, True, False), (1, False, True)])
+def test_a_chain_is_given_up_after_many_checks(checks_left: int, only_moving: bool,
+                                               possible: bool) -> None:
+    level = Items([[0, 2], [1, 3], [1, 3], [4, 5]], {0: 0, 1: 9, 2: 9, 3: 9, 4: 9, 5: 9},
+                  origin=[[0, 2], [1, 3], [9, 3], [4, 5]])
+    level._checks_left = checks_left
+    onward_pgs = [1, 2, 3]
+    found = level._chain(0, 2, {1: [(0, 0)], 3: [(0, 0)]}, onward_pgs, only_moving)
+    assert found is possible
+    if not possible:
+        assert onward_pgs == [1, 2, 3] and level.here[0] == [0, 2]
+    elif only_moving:
+        assert level.here == [[1, 2], [1, 3], [2, 3], [4, 5]] and onward_pgs == [1, 3]
+        # Three places, and one shard for the first of the two moves.
+        assert checks_left - level._checks_left == 4
+    else:
+        assert level.here == [[1, 2], [2, 3], [1, 3], [4, 5]] and onward_pgs == [3, 2]
+        assert checks_left - level._checks_left == 2
+
+
+@pytest.mark.parametrize('onward_pg, shard, checks', [
+    (0, (1, 0), 3), (1, (0, 0), 4), (9, (1, 0), 3)])
+def test_the_shard_that_begins_a_chain(onward_pg: int, shard: Tuple[int, int],
+                                       checks: int) -> None:
+    """The best is at the end: one that has left item 0, and one of a PG with a shard on item 3,
+    are passed over."""
+    level = Items([[0, 1], [0, 2], [0, 3], [4, 0]], {0: 4, 1: 1, 2: 1, 3: 1, 4: 1})
+    shards_to = {3: [(0, 0), (1, 0), (2, 0), (3, 0)]}
+    assert level._shard_for(3, 0, shards_to, onward_pg) == shard
+    assert CHAIN_CHECKS - level._checks_left == checks
+    assert level._shard_for(4, 0, shards_to, onward_pg) is None
 
 
 # ---- items that must be emptied
@@ -202,3 +313,7 @@ def test_a_drained_item_is_emptied_by_a_chain() -> None:
     """Only item 3, which has a shard of the PG, has room."""
     assert Items([[0, 3], [2, 1]], {0: 0, 1: 1, 2: 1, 3: 1}, drained=[0],
                  limits={0: 0, 1: 1, 2: 1, 3: 2}).evened_out() == [[2, 3], [3, 1]]
+
+
+def test_a_drained_item_is_emptied_although_no_other_one_has_shards() -> None:
+    assert Items([[0]], {0: 0, 1: 0}, drained=[0]).evened_out() == [[1]]
