@@ -284,7 +284,7 @@ def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
             # Below 1, so that it only decides between OSDs that lack as much: the one with fewer
             # PGs of the earlier pools is filled first.
             limits = limits._replace(fill={
-                osd: min(0.99, max(0.0, 0.5 + (load.get(osd, 0) - share) / (4 * number + 4)))
+                osd: min(0.99, max(0.0, 0.5 + (load[osd] - share) / (4 * number + 4)))
                 for osd, share in ideal.items()})
         limits = PoolRoom({**limits.more, **full_osds}, limits.fill)
         level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
