@@ -250,10 +250,12 @@ CHAINS = [[0, 2], [0, 2], [1, 3], [1, 3]]
 ONE_CHAIN = [[1, 2], [0, 2], [2, 3], [1, 3]]
 
 
-@pytest.mark.parametrize('room, moves, expected', [
-    (3, 99, ONE_CHAIN), (4, 3, ONE_CHAIN), (4, 4, [[1, 2], [1, 2], [2, 3], [2, 3]])])
-def test_chains_end_with_the_room_or_the_budget(room: int, moves: int, expected: Sets) -> None:
-    assert Items(CHAINS, {0: 0, 1: 2, 2: room, 3: 2}, moves=moves).evened_out() == expected
+@pytest.mark.parametrize('keeps, room, moves, expected', [
+    (0, 3, 99, ONE_CHAIN), (1, 4, 99, ONE_CHAIN), (0, 4, 3, ONE_CHAIN),
+    (0, 4, 4, [[1, 2], [1, 2], [2, 3], [2, 3]])])
+def test_chains_end_with_the_surplus_the_room_or_the_budget(
+        keeps: int, room: int, moves: int, expected: Sets) -> None:
+    assert Items(CHAINS, {0: keeps, 1: 2, 2: room, 3: 2}, moves=moves).evened_out() == expected
 
 
 @pytest.mark.parametrize('checks_left, only_moving, possible', [
