@@ -90,6 +90,26 @@ def test_new_shards_go_where_crush_places_them_within_their_share() -> None:
     assert placed(here, raw, domain=domain, limits={23: 0}) == [10, 11, 22, 20]
 
 
+@pytest.mark.parametrize('others, osd', [(9, 23), (8, 21)])
+def test_the_share_of_an_osd_is_reached(others: int, osd: int) -> None:
+    """One shard of 12 is the share of one OSD of 12."""
+    pgs = [(23, 30, 31, 32, 33, 30, 31, 32, 33)[:others]]
+    assert placed((10, 11, 12, 20), (23, 30, 31, 32), pgs) == [10, 11, osd, 20]
+
+
+def test_fullness_is_relative_to_the_weight_alone() -> None:
+    """OSD 21 has two shards for a weight of 4, OSD 22 one for a weight of 1.9."""
+    assert placed((10, 11, 12, 20), (30, 31, 32, 33), [(21, 22, 23, 30), (21, 30, 31, 32)],
+                  weights={21: 4.0, 22: 1.9}) == [10, 11, 21, 20]
+
+
+def test_a_shard_that_leaves_is_counted_out_once() -> None:
+    """Of the OSDs for the new shard of the second PG, OSD 12 has one shard, and OSD 13 none."""
+    pgs = [(10, 11, 12, 20), (20, 21, 22, 10), (12, 30, 31, 32)]
+    raws = [(23, 30, 31, 32), (30, 31, 32, 33), (12, 30, 31, 32)]
+    assert 13 in sets().place(pgs, raws, {0, 1})[1]
+
+
 @pytest.mark.parametrize('heavy', [21, 22, 23])
 def test_the_emptiest_osd_has_fewest_shards_for_its_weight(heavy: int) -> None:
     here, raw, others = (10, 11, 12, 20), (30, 31, 32, 33), [(21, 22, 23, 30)]
@@ -177,6 +197,17 @@ def test_sets_obey_both_rules() -> None:
     # No set obeys both: the raw one.
     alone = EarlierRule((), 4, dict.fromkeys(OSDS, 5), set(OSDS))
     assert placed((10, 11, 12, 13), (20, 21, 10, 11), earlier=alone) == [20, 21, 10, 11]
+
+
+@pytest.mark.parametrize('tries, expected', [(14, [21, 11, 12, 20]), (13, [30, 31, 32, 33])])
+def test_another_shard_leaves_if_the_earlier_rule_requires_it(
+        tries: int, expected: List[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is free in bucket 2 shares a host with OSD 10, which would stay by the new rule.
+    Three OSDs are tried for each of three parts with OSD 10, and one for the part without it. Each
+    part but the first counts as well, and so does one that cannot stay together."""
+    monkeypatch.setattr(grouped_sets, '_TRIES', tries)
+    earlier = EarlierRule((), 4, {**ITSELF, 21: 10, 22: 10, 23: 10}, set(OSDS))
+    assert placed((10, 11, 12, 20), (30, 31, 32, 33), earlier=earlier) == expected
 
 
 @pytest.mark.parametrize('tries, all_tries, found', [
