@@ -320,6 +320,15 @@ def test_drains_that_are_forgotten(campaign: Campaign, rows: Any, remaining: Any
     assert orders._records == records
     orders.forget_drains(seen(**rows), campaign, lambda: True)
     assert orders._records == {osd: Drained(1.0) for osd in remaining}
+    # Without a change, the journal is of no interest.
+    orders.forget_drains(seen(**rows), campaign, lambda: pytest.fail('asked'))
+
+
+def test_a_drained_osd_that_has_left_crush_and_not_the_osdmap() -> None:
+    orders = Orders({2: Drained(1.0)})
+    orders.forget_drains(seen({osd: weight for osd, weight in WEIGHTS.items() if osd != 2}),
+                         NO_CAMPAIGN, lambda: True)
+    assert orders._records == {2: Drained(1.0)}
 
 
 GOING_BACK = replace(NO_CAMPAIGN, rollback=Rollback(WeightChange(weights={})))
