@@ -46,7 +46,7 @@ def test_pools_that_are_not_balanced() -> None:
 
 @pytest.mark.parametrize('before, low, high, least', [
     ({0: 3, 1: 1}, 2, 2, 1), ({0: 5, 1: 1}, 2, 3, 2), ({0: 5, 1: 0}, 1, 4, 1),
-    ({0: 2, 1: 0}, 2, 2, 2), ({0: 2, 1: 2}, 2, 2, 0)])
+    ({0: 2, 1: 0}, 2, 2, 2), ({0: 2, 1: 2}, 2, 2, 0), ({0: 5, 1: 0}, 2, 9, 2)])
 def test_the_least_number_of_moves(before: Dict[int, int], low: int, high: int,
                                    least: int) -> None:
     targets = Targets({0: 2.0, 1: 2.0}, {0: low, 1: low}, {0: high, 1: high})

@@ -219,3 +219,19 @@ def test_few_sets_are_tried(tries: int, all_tries: int, found: bool,
     earlier = EarlierRule((), 4, ACROSS, set(OSDS))
     assert placed((10, 11, 12, 23), (20, 21, 10, 11), earlier=earlier) == (
         [10, 11, 22, 23] if found else [20, 21, 10, 11])
+
+
+@pytest.mark.parametrize('all_tries, both', [(28, True), (27, False)])
+def test_all_pgs_share_a_number_of_tries(all_tries: int, both: bool,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the two needs 14."""
+    monkeypatch.setattr(grouped_sets, '_ALL_TRIES', all_tries)
+    earlier = EarlierRule((), 4, {**ITSELF, 21: 10, 22: 10, 23: 10}, set(OSDS))
+    raw = (30, 31, 32, 33)
+    found = sets(earlier=earlier).place([(10, 11, 12, 20)] * 2, [raw, raw], {0, 1})
+    assert [tuple(row) == raw for row in found] == [False, not both]
+
+
+def test_new_shards_count_for_the_pgs_that_follow() -> None:
+    found = sets().place([(10, 11, 12, 20)] * 3, [(30, 31, 32, 33)] * 3, {0, 1, 2})
+    assert sorted(osd for row in found for osd in row if osd > 20) == [21, 22, 23]
