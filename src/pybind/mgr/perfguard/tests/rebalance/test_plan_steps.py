@@ -322,6 +322,8 @@ def test_a_plan_is_saved_once_its_effects_are_known() -> None:
     queue = Queue()
     order = replace(DRAIN, accept=('PG_LIMIT',), prior_version=4)
     assert queue.give(SAVE, order=order) is None and queue.saved.all() == []
+    with pytest.raises(Refused, match='is a state of the cluster'):
+        queue.give(SAVE, order=replace(DRAIN, accept=('MON_DOWN',)))
     unknown = Preview(CHANGE, no_outlook='no answer')
     queue.starter.found = unknown, GROUND
     with pytest.raises(Refused, match='nothing to save: no answer') as refused:
