@@ -498,6 +498,9 @@ class SimCluster:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
                      for name, value in options.items())
 
+    def osd_versions(self, osds: Iterable[int]) -> Dict[int, str]:
+        return {}
+
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
         return 'osd_recovery_sleep'
 

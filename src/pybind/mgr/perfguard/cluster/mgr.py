@@ -57,6 +57,9 @@ UPMAP_MODES = ('upmap', 'upmap-read')
 #: Entries of the audit log from before this mgr became active; about 0.3 MB. Seconds until they are
 #: asked for again if the mons do not answer.
 AUDIT_ENTRIES, AUDIT_SECONDS = 1000, 30.0
+
+#: For how long the versions of OSDs are not read again: metadata of 10,000 OSDs take half a second.
+VERSIONS_SECONDS = 60.0
 #: TIME_FORMAT of the module devicehealth, in UTC.
 SAMPLE_TIME = '%Y%m%d-%H%M%S'
 
@@ -120,6 +123,9 @@ class MgrCluster:
         self._questions = OsdQuestions(self._asking, time.monotonic)
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
         self._flag_orders = FlagOrders()
+        #: OSD -> its version, and when these were read.
+        self._osd_versions: Dict[int, str] = {}
+        self._versions_read_at = -math.inf
         #: When the audit log is read.
         self._audit_due = -math.inf
         self._orchestrator = OrchestratorReader(
@@ -347,8 +353,15 @@ class MgrCluster:
             raise OSError('pg_autoscaler: %s' % failure) from failure
 
     def osd_versions(self, osds: Iterable[int]) -> Dict[int, str]:
-        """The version of each OSD, as in "18.2.7"; '' if unknown."""
-        return {osd: self._metadata('osd', str(osd), 'ceph_version_short') for osd in osds}
+        """The version of each OSD, as in "18.2.7"; '' if unknown. Read once a minute at most, and
+        of new OSDs at once."""
+        now = self._clock()
+        if now - self._versions_read_at >= VERSIONS_SECONDS:
+            self._osd_versions, self._versions_read_at = {}, now
+        for osd in osds:
+            if osd not in self._osd_versions:
+                self._osd_versions[osd] = self._metadata('osd', str(osd), 'ceph_version_short')
+        return {osd: self._osd_versions[osd] for osd in osds}
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if

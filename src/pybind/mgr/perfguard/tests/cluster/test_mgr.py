@@ -60,9 +60,16 @@ def test_daemons_of_several_versions(mgr_stub: ModuleType, builds: Dict[str, str
 
 def test_the_versions_of_osds(mgr_stub: ModuleType) -> None:
     from perfguard.cluster.mgr import MgrCluster
-    mgr: Any = Mgr({'3': NEW, '4': ''})
-    cluster = MgrCluster(mgr, lambda: False, lambda: 0.0)
+    builds = {'3': NEW, '4': ''}
+    mgr: Any = Mgr(builds)
+    now = 0.0
+    cluster = MgrCluster(mgr, lambda: False, lambda: now)
     assert cluster.osd_versions([3, 4]) == {3: NEW.split()[0], 4: ''}
+    builds.update({'3': OLD, '5': NEW})
+    now = 59.0
+    assert cluster.osd_versions([3, 5]) == {3: NEW.split()[0], 5: NEW.split()[0]}
+    now = 60.0
+    assert cluster.osd_versions([3, 5]) == {3: OLD.split()[0], 5: NEW.split()[0]}
 
 
 # ---- answers of the mgr, of the mons and of other modules
