@@ -418,8 +418,8 @@ class RebalanceController:
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:
-        """Decide what the campaign does in this turn, store that, and only then send the
-        commands."""
+        """Decide what the campaign does in this turn, store that, and only then send the commands,
+        unless storing took so long that the observation is outdated."""
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.new_pins or decision.actions)
@@ -431,9 +431,17 @@ class RebalanceController:
         self.campaign = decision.campaign
         self.campaigns.stored.save(self.campaign, sending)
         if not self._context.journal_is_stored():
-            # The next turn decides again, and forgets new pins that the OSDMap does not show.
-            self.campaign = before
-            self.campaigns.stored.write_again()
+            self._drop_decision(before)
+            return
+        age = self._context.clock() - observation.now
+        if sending and age > options.readback_timeout:
+            # ceph-mgr waits for the mons without limit when it writes. Nothing was sent, so the
+            # state from before is the true one. A decision that is kept would be repeated whatever
+            # has happened since: the readback sends a release again without a look at its
+            # conditions.
+            self._drop_decision(before)
+            self._note(Event('failed', 'nothing is sent: a decision was stored too late',
+                             'it is based on what was observed %d s before' % age))
             return
         for event in decision.events:
             self._note(event)
@@ -458,6 +466,12 @@ class RebalanceController:
         self.release_moves.forget(set(decision.new_pins) | decision.unpins)
         self.audited_epoch = observation.osdmap.epoch
         self._reasons = decision.reasons
+
+    def _drop_decision(self, before: Campaign) -> None:
+        """Let the next turn decide again, from the state before the decision. It forgets new pins
+        that the OSDMap does not show."""
+        self.campaign = before
+        self.campaigns.stored.write_again()
 
     def _execute(self, actions: Sequence[Action]) -> Outcome:
         """Carry out the actions, and note how long the mons take for upmaps."""
