@@ -247,7 +247,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = empty = waiting = recovering = staying = 0
+    inactive = transition = clean = deep = total = empty = waiting = toofull = recovering \
+        = staying = 0
     for state, count in rows:
         words = set(state.split('+'))
         total += count
@@ -264,7 +265,9 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
         # An undersized PG without objects is not degraded.
         if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
             empty += count
-        if {'degraded', 'backfill_wait'} <= words and 'backfill_toofull' not in words:
+        if {'degraded', 'backfill_toofull'} <= words:
+            toofull += count
+        elif {'degraded', 'backfill_wait'} <= words:
             waiting += count
         if 'degraded' in words and words & {'backfilling', 'recovering'}:
             recovering += count
@@ -274,7 +277,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
-                    undersized_empty=empty, degraded_waiting=waiting,
+                    undersized_empty=empty, degraded_waiting=waiting, degraded_toofull=toofull,
                     degraded_recovering=recovering,
                     remapped_clean=staying,
                     **{word: sums.get(word, 0) for word in (

@@ -266,6 +266,8 @@ class PgCounts:
     undersized_empty: int = 0
     #: Degraded, and waiting for a backfill reservation.
     degraded_waiting: int = 0
+    #: Degraded, and waiting for room, as targets are too full for backfill.
+    degraded_toofull: int = 0
     #: Degraded, and backfilling or recovering.
     degraded_recovering: int = 0
     #: Waiting for a reservation to recover, with the log of the PG.

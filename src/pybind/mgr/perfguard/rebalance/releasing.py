@@ -349,6 +349,11 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
         for stop in draft.stops])
     draft = draft.because(Code.FAST_PEERING,
                           peering_text(epoch_of(draft.seen.osdmap), draft.options.fast_peering))
+    toofull = draft.seen.signals.counts.degraded_toofull
+    if toofull:
+        draft = draft.because(
+            Code.BACKFILL_TOOFULL, '%s degraded, with targets that are too full for backfill; '
+            'releases do not wait for their recovery, since they make room' % pgs_are(toofull))
     if campaign.copying.wanted:
         draft = draft.because(Code.PACED, in_force(campaign.copying))
     return draft.report(*[
@@ -479,7 +484,15 @@ def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
     # `lost`: an OSD has just gone down; the OSDMap is seconds newer than the statistics.
     return place is not None and pool is not None and (
         waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
+        and not any(_only_lacks_room(draft, osd) for osd in place.acting)
         or draft.lost and lacks_an_osd(pool, place))
+
+
+def _only_lacks_room(draft: Draft, osd: int) -> bool:
+    """Whether all degraded PGs of the OSD are backfill_toofull. These are remapped, so a PG that is
+    in place is none of them."""
+    counts = draft.seen.osd_counts.get(osd)
+    return counts is not None and 0 < counts.degraded <= counts.degraded_toofull
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
@@ -555,8 +568,8 @@ class _Full(NamedTuple):
 def full_osds(draft: Draft) -> _Full:
     """OSDs that should receive no data now.
 
-    The mgr cannot find out cheaply which PGs are backfill_toofull: while there are any, the targets
-    of all PGs in flight count as full.
+    The mgr cannot find out cheaply which PGs are backfill_toofull: while there are any that are not
+    degraded, the targets of all PGs in flight count as full.
     """
     osds = draft.seen.osdmap.osds
     full = {osd.id for osd in osds.values() if osd.fullness}
@@ -565,7 +578,8 @@ def full_osds(draft: Draft) -> _Full:
     reasons = [Reason(code, 'PGs wait for targets that are %s: %s' % (text, osds_text(waiting)))
                for code, text, waiting in ((Code.TARGET_FULL, 'too full', targets & full),
                                            (Code.TARGET_DOWN, 'down', down)) if waiting]
-    if draft.seen.signals.counts.backfill_toofull:
+    counts = draft.seen.signals.counts
+    if counts.backfill_toofull > counts.degraded_toofull:
         reasons.append(Reason(
             Code.BACKFILL_TOOFULL, 'targets are too full for backfill; no PG is released '
             'to the targets of the PGs in flight'))

@@ -92,7 +92,8 @@ def stop_conditions(signals: Signals,
     Conditions of PGs concern the OSDs with such PGs, else the pools with such PGs; if neither is
     known, they concern everything. Laggy PGs always do: clients wait, and any movement may be the
     cause. `osd_counts`: PGs by the OSDs of their acting sets; empty if not known. `own_pgs`: PGs
-    that may be degraded because they were released, which is no stop condition.
+    that may be degraded because they were released, which is no stop condition. Nor are degraded
+    PGs that are backfill_toofull: releases make the room that they wait for.
     """
     counts = signals.counts
     stops: List[Stop] = []
@@ -116,7 +117,12 @@ def _stuck(counts: PgCounts) -> int:
 
 
 def _degraded(counts: PgCounts) -> int:
-    return counts.degraded
+    """Without those that wait for room: releases do not slow their recovery, and make the room."""
+    return counts.degraded - counts.degraded_toofull
+
+
+def _degraded_toofull(counts: PgCounts) -> int:
+    return counts.degraded_toofull
 
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
@@ -169,6 +175,10 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
     `touched`: OSDs and pools that the change concerns; None: not known, so all may be.
     """
     stops = stop_conditions(signals, osd_counts)
+    # They stop no release. But what lacks a copy cannot be pinned, so a change would wait for it.
+    stops += [stop for stop in _located(Code.DEGRADED, 'degraded and backfill_toofull',
+                                        _degraded_toofull, signals, osd_counts, ())
+              if not is_muted(stop.reason, signals)]
     stops += _down(signals, osdmap)
     stops += map(Stop, peering(signals.counts))
     stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]

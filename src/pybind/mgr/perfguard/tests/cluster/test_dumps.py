@@ -108,7 +108,9 @@ def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
     """More backfills at a time would not help them."""
     counts = count_states([('active+undersized+degraded+remapped+backfill_wait+'
                             'backfill_toofull', 2)])
-    assert (counts.degraded, counts.backfill_toofull, counts.degraded_waiting) == (2, 2, 0)
+    assert (counts.degraded, counts.backfill_toofull, counts.degraded_waiting,
+            counts.degraded_toofull) == (2, 2, 0, 2)
+    assert count_states([('active+remapped+backfill_toofull', 3)]).degraded_toofull == 0
 
 
 @pytest.mark.parametrize('state, counts', [

@@ -90,6 +90,23 @@ def test_and_only_those(degraded: int, where: Tuple[int, ...], pool: int,
     assert stop.osds == concerned and stop.pools == ({2} if pool == 2 else set())
 
 
+@pytest.mark.parametrize('degraded, stopped', [(3, None), (4, 1)])
+def test_degraded_pgs_that_wait_for_room_stop_no_release_but_a_beginning(
+        degraded: int, stopped: Optional[int]) -> None:
+    """Releases make the room."""
+    signals = with_counts(degraded=degraded, backfill_toofull=3, degraded_toofull=3)
+    where = {osd: PgCounts(total=9, degraded=osd in (2, 3), degraded_toofull=osd == 2)
+             for osd in range(6)}
+    assert [reason.text for reason in reasons(signals)] == (
+        ['%s degraded' % pgs_are(stopped)] if stopped else [])
+    assert [stop.osds for stop in stop_conditions(signals, where)] == (
+        [{3}] if stopped else [])
+    begins = unhealthy(signals, osdmap(), where)[-1]
+    assert begins == Reason('DEGRADED', '3 PGs are degraded and backfill_toofull on osd.2')
+    muted = replace(signals, muted=frozenset({'PG_DEGRADED'}))
+    assert unhealthy(muted, osdmap(), where) == []
+
+
 def test_conditions_of_pgs_concern_their_pools_where_no_osd_has_reported_them() -> None:
     signals = replace(with_counts(degraded=1), pool_counts={
         1: PgCounts(total=32), 2: PgCounts(total=32, degraded=1)})
