@@ -203,9 +203,9 @@ def _evacuation_detail(campaign: Campaign, observation: Observation,
         campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else command)
     for osd, pgids in by_osd(kept_pgs).items():
         row = observation.osdmap.osds[osd]
-        yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (
-            osd, row.reweight, observation.crush.weights().get(osd, 0.0), pgs(len(pgids)),
-            listed(pgids))
+        yield 'osd.%d (reweight %g, CRUSH weight %g%s) serves %s: %s' % (
+            osd, row.reweight, observation.crush.weights().get(osd, 0.0),
+            row.fullness and ', ' + row.fullness, pgs(len(pgids)), listed(pgids))
 
 
 #: The command that ends the wait with norebalance set.

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""PGs that leave OSDs because these were marked out, reweighted, or lost their CRUSH weight.
+"""PGs that leave OSDs because these were marked out, reweighted, or lost their CRUSH weight, or are
+too full.
 
 Somebody ordered that these OSDs are emptied, mostly because they fail or are too full. Pins cannot
-keep data on an OSD that is out or has CRUSH weight 0, so only norebalance would: it must not.
+keep data on an OSD that is out or has CRUSH weight 0, so only norebalance would: it must not. An
+OSD that is too full may have got a lower CRUSH weight, and pins would keep its data there.
 """
 import functools
-from typing import AbstractSet, Callable, Container, Dict, List, Mapping, Optional, Tuple
+from typing import (AbstractSet, Callable, Container, Dict, FrozenSet, List, Mapping, Optional,
+                    Tuple)
 
 from .crush import CrushRules
 from .types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, mask_of, pool_of, seed_of,
@@ -14,32 +17,52 @@ from .types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, mask_of, pool_of, s
 #: Remapped PG -> the OSDs that it leaves.
 Evacuation = Mapping[str, OsdSet]
 
+#: If a larger share of the OSDs with CRUSH weight is backfillfull, and more than one OSD, that is
+#: no order to empty some of them: most changes of CRUSH then add OSDs, and their PGs must not all
+#: move at once.
+BACKFILLFULL_SHARE = 0.25
+
 
 def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], crush: CrushRules,
-              emptied: Container[int] = (), released: Container[str] = ()) -> Dict[str, OsdSet]:
-    """Remapped PG -> the OSDs that it leaves because these are out, were reweighted, or have no
-    CRUSH weight. PGs that have no other place to go to are left out.
+              emptied: Container[int] = (), released: Container[str] = (),
+              decided: Optional[Container[str]] = None) -> Dict[str, OsdSet]:
+    """Remapped PG -> the OSDs that it leaves because these are out, were reweighted, have no CRUSH
+    weight, or are too full. PGs that have no other place to go to are left out.
 
     `emptied`: OSDs whose CRUSH weight 0 is the change of a campaign; `released`: PGs that a
-    campaign has released, which may have been on a reweighted OSD by an upmap.
+    campaign has released, which may have been on a reweighted OSD by an upmap; `decided`: PGs that
+    only a campaign moves, even from OSDs that are too full; None: all of them.
     """
     weights = crush.weights() if osdmap.pg_temp else {}
     unusable = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
                 or not weights.get(osd.id) and osd.id not in emptied}
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
-    candidates, leaving = unusable | reweighted, {}
+    full = frozenset() if decided is None else too_full(osdmap, weights)
+    candidates, leaving = unusable | reweighted | full, {}
     for pgid, acting in osdmap.pg_temp.items():
         if candidates.isdisjoint(acting):
             continue
         pool, place = osdmap.pools.get(pool_of(pgid)), placement(pgid)
         if pool is None or place is None:
             continue
+        is_free = decided is not None and pgid not in decided
         left_osds = tuple([osd for osd in _left(pool, place, candidates) if osd in unusable
-                           or pgid not in released
+                           or is_free and osd in full or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
             leaving[pgid] = left_osds
     return leaving
+
+
+def too_full(osdmap: OsdMap, weights: Mapping[int, float]) -> FrozenSet[int]:
+    """The OSDs that no change of CRUSH by others must leave full: those that take no writes, and
+    those that are backfillfull unless many are. `weights`: CRUSH weights."""
+    full = frozenset(osd.id for osd in osdmap.osds.values() if osd.fullness == 'full')
+    backfillfull = frozenset(osd.id for osd in osdmap.osds.values()
+                             if osd.fullness == 'backfillfull')
+    weighted = sum(1 for weight in weights.values() if weight > 0.0)
+    few = len(full | backfillfull) <= max(1.0, BACKFILLFULL_SHARE * weighted)
+    return full | backfillfull if few else full
 
 
 def _left(pool: Pool, place: Placement, candidates: AbstractSet[int]) -> OsdSet:

@@ -33,6 +33,7 @@ from ..rebalance.holds import NOREBALANCE
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import DryRun, Request, effects
 from ..rebalance.throttle import FlightCap
+from ..rebalance.types import RELEASING_PHASES, Phase
 from ..request_queue import AnsweredOrder, Promised, Requests
 from ..status import (TOO_EARLY, Published, failing, foreseen, health_checks, progress_message,
                       status as status_of, status_json)
@@ -368,9 +369,13 @@ class Observing:
         emptied_and_released: Tuple[OsdSet, FrozenSet[str]] = (
             campaign.crush.emptied, frozenset(campaign.flights.in_flight)) \
             if campaign.open else ((), frozenset())
-        basis = (view.osdmap.epoch, *emptied_and_released)
+        # Before, and in an abort, the campaign decides on every remapped PG.
+        decided = campaign.flights.in_flight.keys() | campaign.pinning.unpinnable.keys() \
+            if campaign.phase in (Phase.PINNED, *RELEASING_PHASES) else None
+        basis = (view.osdmap.epoch, *emptied_and_released, decided)
         if basis != self._basis:
-            self._evacuation = evacuated(view.osdmap, view.placement, crush, *emptied_and_released)
+            self._evacuation = evacuated(view.osdmap, view.placement, crush, *emptied_and_released,
+                                         decided)
             self._basis = basis
         return self._evacuation
 

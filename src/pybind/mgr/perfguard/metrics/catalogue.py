@@ -189,8 +189,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_EVACUATION',
         'For a minute or more, ``norebalance`` of a campaign has kept PGs on OSDs that are to be '
-        'emptied: OSDs that are out, were reweighted, or have CRUSH weight 0. Their drives may be '
-        'failing. The detail names the OSDs and their PGs.',
+        'emptied: OSDs that are out, were reweighted, are too full, or have CRUSH weight 0. Their '
+        'drives may be failing. The detail names the OSDs and their PGs.',
         'Run the command that the detail names, which clears the flag.'),
     HealthCheck(
         'PERFGUARD_INTERRUPTED',

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that leave OSDs which are to be emptied."""
+from dataclasses import replace
 from typing import Any, Dict, FrozenSet, Tuple
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.evacuation import evacuated, rejects
+from perfguard.cluster.evacuation import evacuated, rejects, too_full
 from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Placement, Pool
 
 from ..fakes.mon_model import ToyMon, ToyOsd
@@ -41,11 +42,12 @@ def test_pgs_that_split_and_are_not_placed_separately_yet_have_the_input_of_thei
 
 def evacuation(acting: OsdSet, up: OsdSet, reweights: Dict[int, float] = {},
                weights: Dict[int, float] = {}, of: Pool = pool(), seed: int = 0,
-               **kwargs: Any) -> OsdSet:
+               fullness: Dict[int, str] = {}, **kwargs: Any) -> OsdSet:
     """OSDs that one PG leaves."""
     pgid = '7.%x' % seed
     osdmap = OsdMap(1, frozenset(), {7: of}, {
-        osd: Osd(osd, True, reweights.get(osd, 1.0)) for osd in range(12)}, {}, {}, {pgid: acting})
+        osd: Osd(osd, True, reweights.get(osd, 1.0), fullness=fullness.get(osd, ''))
+        for osd in range(12)}, {}, {}, {pgid: acting})
     toys = {osd: ToyOsd(osd, weights.get(osd, 1.0)) for osd in range(12)}
     return evacuated(osdmap, {pgid: Placement(up, acting)}.get, CrushRules.from_dump(
         ToyMon(toys, 3, ()).crush_dump()), **kwargs).get(pgid, ())
@@ -83,3 +85,33 @@ def test_a_lower_reweight_concerns_the_pgs_that_it_moves() -> None:
         left = evacuation((3, 1, 2), (5, 1, 2), {3: 0.5}, seed=seed)
         assert left == ((3,) if seed in REJECTED else ())
     assert not evacuation((3, 1, 2), (5, 1, 2), {3: 0.5}, released=frozenset({'7.0'}))
+
+
+@pytest.mark.parametrize('fullness, left', [('full', (0,)), ('backfillfull', (0,)),
+                                            ('nearfull', ()), ('', ())])
+@pytest.mark.parametrize('of', [pool(), ERASURE])
+def test_pgs_of_an_osd_that_is_too_full(fullness: str, left: OsdSet, of: Pool) -> None:
+    """Unless a campaign decides on them."""
+    def leaving(**kwargs: Any) -> OsdSet:
+        return evacuation((0, 1, 2), (5, 1, 2), fullness={0: fullness}, of=of, **kwargs)
+    assert leaving(decided=()) == leaving(decided=('7.1',)) == left
+    assert leaving(decided=('7.0',)) == leaving() == ()
+    assert evacuation((0, 1, 2), (0, 1, 5), fullness={0: fullness}, of=of, decided=()) == ()
+
+
+@pytest.mark.parametrize('fullness, number, left', [
+    ('backfillfull', 3, (0,)), ('backfillfull', 4, ()), ('full', 12, (0,))])
+def test_where_many_osds_are_backfillfull_their_pgs_are_paced(
+        fullness: str, number: int, left: OsdSet) -> None:
+    """Of 12 OSDs."""
+    assert evacuation((0, 1, 2), (5, 1, 2), fullness=dict.fromkeys(range(number), fullness),
+                      decided=()) == left
+
+
+def test_one_of_three_osds_are_not_many() -> None:
+    osds = {osd: Osd(osd, True, 1.0, fullness='backfillfull' if osd < 1 else '')
+            for osd in range(3)}
+    osdmap = OsdMap(1, frozenset(), {}, osds, {}, {}, {})
+    assert too_full(osdmap, dict.fromkeys(osds, 1.0)) == {0}
+    osdmap = replace(osdmap, osds={**osds, 1: replace(osds[0], id=1)})
+    assert too_full(osdmap, dict.fromkeys(osds, 1.0)) == frozenset()
