@@ -89,8 +89,7 @@ class Jobs:
         """Load the state that another mgr may have changed while this one was fenced; returns texts
         on what cannot be read."""
         self.shutdown.load()
-        self.mitigating.load(now)
-        return self.rebalance.load() + self.rescuing.load(now)
+        return self.mitigating.load(now) + self.rebalance.load() + self.rescuing.load(now)
 
     # ---- the journal
 

@@ -195,10 +195,10 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_INTERRUPTED',
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '
-        'store. The pins of a campaign that was active are still in the OSDMap.',
-        '``ceph health detail`` lists the borrowed settings that may remain, with the commands '
-        'that restore them. No campaign begins automatically meanwhile (``auto_expand``, new '
-        'OSDs or devices, an approved plan). The next one that an operator begins clears it.'),
+        'store. Pins of a campaign and settings of mitigations may remain.',
+        '``ceph health detail`` lists what is lost, and how to restore settings of a campaign. No '
+        'campaign begins automatically meanwhile (``auto_expand``, new OSDs or devices, an '
+        'approved plan). The next one that an operator begins clears it.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the normal variation.',

@@ -118,18 +118,18 @@ class Mitigating:
 
     # ---- State
 
-    def load(self, now: float) -> None:
-        """Load the state of an earlier mgr from the store. Called again if another mgr may have
-        been active meanwhile."""
+    def load(self, now: float) -> List[str]:
+        """Load the state of an earlier mgr; returns what cannot be read. Called again if another
+        mgr may have been active meanwhile."""
         self._checked_steps = {}
         state, errors = self._store.load(MITIGATION_DOCUMENT, MitigationState, MitigationState())
         state = no_later_than(MitigationState, state, now)
         # This mgr does not know how long there has been evidence, or none; but when PGs were last
         # degraded remains true.
         self._state = replace(_gist(state), degraded=state.degraded)
-        for error in errors:
-            self._note(Event('store', 'cannot read the mitigations in force: %s' % error))
         self._stored_gist = _gist(self._state)
+        return ['the mitigations in force (%s): norebalance, recovery options and primary '
+                'affinities may remain as they are' % error for error in errors]
 
     @property
     def held(self) -> List[Row]:

@@ -8,7 +8,7 @@ is read back: the mons may refuse a change of CRUSH and still remove pins that a
 """
 import base64
 import errno
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
 from typing import (Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
@@ -42,7 +42,7 @@ from .whole_map import MapChange
 DRAINED = 'drained'
 ADDED = 'added'
 CRUSH_MAP = 'crushmap'
-#: CRUSH as it was before the campaign: {"version", "map"}.
+#: CRUSH as it was before the campaign (CrushBefore).
 CRUSH_BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
@@ -50,6 +50,13 @@ NAMED_PARTS = 10
 NO_PINS: Mapping[str, PinRecord] = {}
 NO_WEIGHTS: Mapping[int, float] = {}
 Computed = TypeVar('Computed')
+
+
+@dataclass(frozen=True)
+class CrushBefore:
+    """The document CRUSH_BEFORE."""
+    version: int
+    map: bytes
 
 
 class CrushOrders:
@@ -309,8 +316,7 @@ class CrushOrders:
         if version != observation.crush_version:
             return 'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
                 version, observation.crush_version)
-        self._store.put(CRUSH_BEFORE, {'version': version,
-                                       'map': base64.b64encode(crush_map).decode()})
+        self._store.put(CRUSH_BEFORE, encode(CrushBefore(version, crush_map)))
         return ''
 
     def forget_before(self) -> None:
@@ -374,13 +380,17 @@ class CrushOrders:
     def _before(self, observation: Observation) -> bytes:
         """The CRUSH map from before the campaign. Raises Refused if it is not known, or in
         force."""
-        stored = self._store.get(CRUSH_BEFORE)
-        if not isinstance(stored, dict) or 'map' not in stored:
+        before, _ = self._stored_before()
+        if before is None:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known: '
                           + EARLIER_MAP)
-        if stored['version'] == observation.crush_version:
+        if before.version == observation.crush_version:
             raise _nothing_to_restore(observation)
-        return base64.b64decode(stored['map'])
+        return before.map
+
+    def _stored_before(self) -> Tuple[Optional[CrushBefore], List[str]]:
+        """CRUSH from before the campaign, if it is known; errors if it cannot be read."""
+        return self._store.load(CRUSH_BEFORE, Optional[CrushBefore], None)
 
     def _preview_of(self, change: AnyChange, observation: Observation,
                     crush_map: Optional[bytes],
@@ -433,8 +443,11 @@ class CrushOrders:
         read."""
         self._records, drained_errors = self._store.load(DRAINED, Dict[int, Drained], {})
         self._added, added_errors = self._store.load(ADDED, Dict[int, Added], {})
+        # Only a rollback needs it, when an operator waits for the answer.
+        _, before_errors = self._stored_before()
         return ['the drained OSDs (%s)' % error for error in drained_errors] + [
-            'the new OSDs (%s)' % error for error in added_errors]
+            'the new OSDs (%s)' % error for error in added_errors] + [
+            'the CRUSH map from before the campaign (%s)' % error for error in before_errors]
 
     def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
         """Record these weights for `undrain`, with the new devices of the OSDs."""

@@ -719,6 +719,17 @@ def test_documents_of_a_wrong_shape(document: Any) -> None:
     assert driver.states()['primary affinity'] == 'idle'
 
 
+@pytest.mark.parametrize('document', [5, [], {'steps': [{'id': 1}]}, {'of_a_newer_version': 1}])
+def test_a_document_that_cannot_be_read_raises_a_health_check(document: Any) -> None:
+    """Nothing else would give the settings back that it describes."""
+    driver = climbed()
+    Store(driver.kv).put('mitigation', document)
+    for text in ('cannot read the mitigations in force (', 'damaged/mitigation'):
+        driver.restart()
+        driver.turn()
+        assert text in driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'][0]
+
+
 # ---- another mgr is active
 
 def test_an_mgr_that_is_not_active_any_more_writes_nothing() -> None:

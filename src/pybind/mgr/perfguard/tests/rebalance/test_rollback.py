@@ -11,11 +11,13 @@ from perfguard.cluster.types import UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign import Rollback
 from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.crush_orders import CRUSH_BEFORE
 from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
 from perfguard.request_queue import PendingOrder
+from perfguard.store import Store
 from perfguard.upmap.pins import Unpinnable, plan_partial_pin
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
@@ -729,6 +731,21 @@ def test_refused_when_what_was_before_is_not_known(what: str) -> None:
     refused = refusal(driver)
     assert ('cannot preview' if what == 'no tools' else 'is not known') in str(refused)
     assert driver.phase != 'ABORTING'
+
+
+@pytest.mark.parametrize('stored', [
+    5, [], {}, {'version': 2}, {'version': 'x', 'map': ''}, {'version': 2, 'map': '?'},
+    {'version': 2, 'map': '', 'of_a_newer_version': 1}])
+def test_a_map_from_before_that_cannot_be_read_raises_a_health_check(stored: Any) -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    Store(driver.kv).put(CRUSH_BEFORE, stored)
+    driver.restart()
+    driver.turn()
+    detail = driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'][0]
+    assert 'the CRUSH map from before the campaign (' in detail
+    assert 'is not known' in str(refusal(driver))
 
 
 def test_refused_without_a_campaign_and_before_a_change() -> None:
