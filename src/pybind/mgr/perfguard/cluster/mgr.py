@@ -329,6 +329,12 @@ class MgrCluster:
         """mon_max_pg_per_osd, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pg_per_osd') or 0)
 
+    def hard_pg_limit(self) -> int:
+        """Number of PGs from which on an OSD accepts no other one (OSD::maybe_wait_for_max_pg), as
+        the mgr has the options; 0: none."""
+        ratio = float(self._mgr.get_ceph_option('osd_max_pg_per_osd_hard_ratio') or 0.0)
+        return math.ceil(self.pgs_per_osd_limit() * ratio)
+
     def pool_pgs_limit(self) -> int:
         """mon_max_pool_pg_num, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)

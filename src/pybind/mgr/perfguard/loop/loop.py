@@ -401,8 +401,11 @@ class Observing:
         jobs = self._jobs
         jobs.mitigating.turn(observation, view, jobs.watching.watched, jobs.rebalance.campaign,
                              options, taken=jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))
+        # After the campaign, the CRUSH weights show what it has drained.
+        drained = jobs.rebalance.campaign.drained if jobs.rebalance.active else ()
         jobs.rescuing.turn(observation, options, jobs.rebalance.pins.keys(),
-                           campaign=jobs.rebalance.active, shutting_down=jobs.shutdown.ordered)
+                           campaign=jobs.rebalance.active, shutting_down=jobs.shutdown.ordered,
+                           drained=drained)
         settings = replace(observation.settings,
                            taken=jobs.ledger(observation.osdmap).taken(Owner.CAMPAIGN))
         return with_mitigation(replace(observation, settings=settings), jobs.mitigating.mitigated)

@@ -55,6 +55,10 @@ class RescueFacts(NamedTuple):
     pinned: AbstractSet[str] = frozenset()
     #: PGs with an upmap of ours.
     rescued: AbstractSet[str] = frozenset()
+    #: OSDs that are about to be drained or removed.
+    leaving: AbstractSet[int] = frozenset()
+    #: As Reader.hard_pg_limit.
+    hard_pg_limit: int = 0
 
 
 def stuck(facts: RescueFacts, last: str = '',
@@ -167,14 +171,12 @@ def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueF
                 busy: AbstractSet[int], out: FrozenSet[int]) -> Optional[int]:
     """The emptiest OSD with room that the rule allows in the place of `osd` in the set `up`; None:
     there is none."""
-    osdmap, crush = facts.observed.osdmap, facts.observed.crush
+    crush = facts.observed.crush
     pool_room = room.of_pool(facts.observed.shard_bytes(pool))
     candidates = sorted((fill, candidate) for candidate, fill in pool_room.fill.items()
                         if pool_room.more.get(candidate, 0) >= MARGIN and candidate not in busy)
     for _, candidate in candidates:
-        row = osdmap.osds.get(candidate)
-        if candidate in up or candidate in acting or candidate in out or row is None or not row.up \
-                or row.destroyed or row.fullness \
+        if candidate in up or candidate in acting or not _may_take(candidate, facts) \
                 or crush.weight_of(pool.crush_rule, candidate) <= DRAIN_WEIGHT:
             # A drained OSD is the emptiest, and is about to be replaced or removed.
             continue
@@ -182,6 +184,18 @@ def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueF
         if broken_rule(pool, new_up, crush, out) is None:
             return candidate
     return None
+
+
+def _may_take(osd: int, facts: RescueFacts) -> bool:
+    """Whether an OSD may take another PG. One with a reweight below 1 was fuller than others, or is
+    being emptied."""
+    row, space = facts.observed.osdmap.osds.get(osd), facts.space.get(osd)
+    if row is None or not row.up or row.destroyed or row.fullness or row.reweight < 1.0 \
+            or osd in facts.leaving:
+        return False
+    # Beyond the limit, a PG would wait without being active.
+    pgs = None if space is None else space.pgs
+    return pgs is None or not 0 < facts.hard_pg_limit <= pgs
 
 
 # ---- the end of a rescue

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -90,10 +90,10 @@ class Rescuing:
                 if pgid not in self._pinned]
 
     def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
-             campaign: bool, shutting_down: bool) -> None:
+             campaign: bool, shutting_down: bool, drained: Iterable[int] = ()) -> None:
         """Run one turn: follow the present upmaps, plan new ones, and send what is due. `pinned`:
         PGs that a campaign holds; `campaign`: one is active; `shutting_down`: perfguard is to be
-        disabled."""
+        disabled; `drained`: OSDs that the campaign empties."""
         self.remarks = ()
         self._prune(observation.now)
         if shutting_down:
@@ -105,7 +105,9 @@ class Rescuing:
         if not observation.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
         facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
-                            self._rescues.keys())
+                            self._rescues.keys(),
+                            observation.orchestrating.removing.union(drained),
+                            self._cluster.hard_pg_limit())
         acts = options.mitigation_mode == 'act'
         rescues = self._followed(facts, campaign, acts)
         lasting = self._toofull_since is not None \

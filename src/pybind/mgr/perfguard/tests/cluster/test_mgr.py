@@ -58,6 +58,16 @@ def test_daemons_of_several_versions(mgr_stub: ModuleType, builds: Dict[str, str
     assert cluster.mons_alike() is alike and cluster.degraded_sleep(osds) == option
 
 
+@pytest.mark.parametrize('limit, ratio, hard', [(250, 3.0, 750), (25, 3.1, 78), (0, 3.0, 0)])
+def test_the_number_of_pgs_that_an_osd_accepts(mgr_stub: ModuleType, limit: int, ratio: float,
+                                               hard: int) -> None:
+    from perfguard.cluster.mgr import MgrCluster
+    mgr: Any = Mgr({})
+    mgr.get_ceph_option = {'mon_max_pg_per_osd': limit,
+                           'osd_max_pg_per_osd_hard_ratio': ratio}.get
+    assert MgrCluster(mgr, lambda: False, lambda: 0.0).hard_pg_limit() == hard
+
+
 def test_the_versions_of_osds(mgr_stub: ModuleType) -> None:
     from perfguard.cluster.mgr import MgrCluster
     builds = {'3': NEW, '4': ''}

@@ -724,6 +724,9 @@ class FakeCluster:
     def pgs_per_osd_limit(self) -> int:
         return self.pg_limit
 
+    def hard_pg_limit(self) -> int:
+        return 3 * self.pg_limit
+
     def pool_pgs_limit(self) -> int:
         return self.pool_pg_limit
 

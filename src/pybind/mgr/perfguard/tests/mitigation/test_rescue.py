@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, left_of,
                                          may_return, plan_rescues, stuck)
@@ -518,6 +519,81 @@ def test_no_upmap_leads_to_a_drained_osd() -> None:
     driver.run_until(lambda: not driver.cluster.toofull())
     taken_by = {osd for entry in upmaps(driver).values() for _, osd in entry.items}
     assert taken_by and not taken_by & {4, 5}
+
+
+def not_chosen(driver: Hurt, osds: Tuple[int, ...]) -> None:
+    """These OSDs are the emptiest, and no upmap leads to them."""
+    driver.cluster.used = {osd: 1 << 30 if osd in osds else ROOMY // 2
+                           for osd in driver.cluster.toys}
+    driver.cluster.used[FULL] = int(0.91 * ROOMY)
+    driver.run_until(lambda: not driver.cluster.toofull())
+    taken_by = {osd for entry in upmaps(driver).values() for _, osd in entry.items}
+    assert taken_by and not taken_by.intersection(osds), taken_by
+
+
+def test_no_upmap_leads_to_an_osd_that_is_being_emptied_by_reweight() -> None:
+    driver = hurt()
+    for osd, reweight in ((4, 0.05), (5, 0.999)):
+        driver.cluster.toys[osd] = driver.cluster.toys[osd]._replace(reweight=reweight)
+    not_chosen(driver, (4, 5))
+
+
+def test_no_upmap_leads_to_an_osd_that_the_orchestrator_removes() -> None:
+    driver = hurt()
+    driver.cluster.orchestrator = Orchestrating(removing=frozenset({4, 5}))
+    not_chosen(driver, (4, 5))
+
+
+def test_no_upmap_leads_to_an_osd_that_a_campaign_is_about_to_drain() -> None:
+    """Its CRUSH weight is still that from before."""
+    driver = hurt()
+    seen, _ = driver.loop._observing.observe()
+    facts = RescueFacts(seen, driver.cluster.osd_space())
+    found, _ = stuck(facts)
+    taken_by = plan_rescues(found, facts, 1)[found[0].pgid].taken_by
+    others = plan_rescues(found, facts._replace(leaving=frozenset(taken_by)), 1)
+    assert others[found[0].pgid].taken_by != taken_by
+
+
+def test_what_a_campaign_drains_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(FakeCluster(hosts=9))
+    rescuing, drained = driver.loop.jobs.rescuing, set[Tuple[str, Any]]()
+    turn = rescuing.turn
+
+    def noted(*args: Any, **keywords: Any) -> None:
+        drained.add((driver.phase, keywords['drained']))
+        turn(*args, **keywords)
+
+    monkeypatch.setattr(rescuing, 'turn', noted)
+    driver.order('drain', 'osd.4')
+    driver.run_to('DONE')
+    driver.run(2)
+    assert {('PINNING', (4,)), ('DONE', ())} <= drained and ('PINNING', ()) not in drained
+
+
+@pytest.mark.parametrize('pgs, limit, chosen', [
+    (749, 750, True), (750, 750, False), (750, 0, True), (None, 750, True)])
+def test_no_upmap_leads_to_an_osd_that_accepts_no_more_pgs(pgs: Optional[int], limit: int,
+                                                           chosen: bool) -> None:
+    driver = hurt()
+    seen, _ = driver.loop._observing.observe()
+    space = {osd: row._replace(used_bytes=1 << 30 if osd in (6, 7, 8) else ROOMY // 2,
+                               pgs=pgs if osd in (6, 7, 8) else 100)
+             for osd, row in driver.cluster.osd_space().items()}
+    facts = RescueFacts(seen, space, hard_pg_limit=limit)
+    found, _ = stuck(facts._replace(space=driver.cluster.osd_space()))
+    taken_by = {osd for rescue in plan_rescues(found, facts, 3).values()
+                for osd in rescue.taken_by}
+    assert len(taken_by) == 3 and (taken_by == {6, 7, 8}) == chosen
+
+
+def test_the_limit_of_the_cluster_counts() -> None:
+    driver = hurt()
+    # All OSDs hold at least 3 times as many PGs.
+    driver.cluster.pg_limit = 1
+    driver.run(20)
+    assert upmaps(driver) == {}
+    assert any('no other OSD' in text for text in driver.loop.status()['reasons'])
 
 
 def test_no_upmap_from_before_leads_back_to_a_drained_osd() -> None:
