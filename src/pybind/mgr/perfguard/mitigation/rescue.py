@@ -218,6 +218,31 @@ def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
         tuple(pair for pair in rescue.before.items if pair not in dropped)))
 
 
+def dropped_by_mons(pgid: str, rescue: Rescue, observation: Observation) -> bool:
+    """Whether the mons may have dropped the pairs of a rescue: CRUSH no longer chooses the OSDs
+    from which they lead, or one to which they lead is out or no longer under the rule. Otherwise,
+    others have removed or changed them."""
+    osdmap, place = observation.osdmap, observation.placement(pgid)
+    if any(osd not in osdmap.osds or osd in osdmap.out or observation.crush.weight_of(
+            osdmap.pools[pool_of(pgid)].crush_rule, osd) <= 0.0 for osd in rescue.taken_by):
+        return True
+    entry = osdmap.entry(pgid)
+    mapped_away = {source for source, _ in entry.items}
+    sources = {source for source, _ in set(rescue.entry.items) - set(rescue.before.items)}
+    return place is not None and entry.vector is None \
+        and sources.isdisjoint(mapped_away.union(place.up))
+
+
+def are_too_full(osds: Iterable[int], pgid: str, facts: RescueFacts) -> bool:
+    """Whether some of these OSDs are too full for the PG."""
+    osdmap = facts.observed.osdmap
+    pool = osdmap.pools.get(pool_of(pgid))
+    return pool is not None and any(
+        osd in osdmap.osds and _too_full(osd, osdmap, facts.space,
+                                         facts.observed.shard_bytes(pool), osdmap.nearfull_ratio)
+        for osd in osds)
+
+
 def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) -> bool:
     """Whether the upmap is needed no more: its PG is complete, and the OSD that was too full has
     room for it, with some to spare."""

@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.orchestrator import Orchestrating
-from perfguard.cluster.types import Space, UpmapEntry
-from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, left_of,
-                                         may_return, plan_rescues, stuck)
+from perfguard.cluster.types import Placement, Space, UpmapEntry
+from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full,
+                                         dropped_by_mons, left_of, may_return, plan_rescues, stuck)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
 from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
@@ -176,6 +176,89 @@ def test_an_upmap_that_others_change_is_given_up() -> None:
     assert upmaps(driver)[pgid] == theirs
     assert any('given up' in event['what'] and pgid in event['what']
                for event in driver.loop.published.events)
+
+
+def removed_by_others(driver: Hurt) -> str:
+    """A PG whose data is still being copied, and of which the upmap was removed."""
+    driver.run_until(lambda: bool(upmaps(driver)))
+    pgid = sorted(upmaps(driver))[0]
+    backfills = driver.cluster._backfills
+    setattr(driver.cluster, '_backfills',
+            lambda other, pg: other != pgid and backfills(other, pg))
+    driver.run(2)
+    driver.cluster.set_upmap(pgid, [])
+    driver.run(60)
+    return pgid
+
+
+def test_an_upmap_that_an_operator_removes_is_not_put_again_for_a_day() -> None:
+    driver = hurt()
+    pgid = removed_by_others(driver)
+    assert pgid not in upmaps(driver) and len(upmaps(driver)) == 5, 'the others are rescued'
+    assert [text for text in driver.loop.status()['reasons'] if 'too full' in text] == [
+        '1 PG is degraded and waits for OSDs that are too full: its upmap was changed outside '
+        'perfguard']
+    (event,) = [event for event in driver.loop.published.events
+                if event['what'] == 'the upmap of PG %s is given up' % pgid]
+    assert event['why'] == ('it was changed outside perfguard, which leaves the PG alone for a '
+                            'day, or until osd.3 has room')
+    driver.turn(MOST_REFUSED_SECONDS - 80.0)
+    driver.run(10)
+    assert pgid not in upmaps(driver)
+    driver.turn(20.0)
+    driver.run(10)
+    assert pgid in upmaps(driver)
+
+
+def test_a_pg_whose_upmap_an_operator_removes_is_rescued_when_its_osd_is_full_again() -> None:
+    driver = hurt()
+    pgid = removed_by_others(driver)
+    used, driver.cluster.used[FULL] = driver.cluster.used[FULL], 1 << 30
+    driver.run(15)
+    assert pgid not in upmaps(driver), 'backfillfull'
+    driver.cluster.fullness.clear()
+    driver.run(15)
+    driver.cluster.used[FULL], driver.cluster.fullness[FULL] = used, 'backfillfull'
+    driver.run(20)
+    assert pgid in upmaps(driver)
+
+
+def test_an_upmap_that_the_mons_drop_is_put_anew() -> None:
+    """Its new OSD was marked out."""
+    driver = hurt()
+    driver.run_until(lambda: bool(upmaps(driver)))
+    driver.run(2)
+    pgid = sorted(upmaps(driver))[0]
+    ((_, taker),) = upmaps(driver)[pgid].items
+    driver.cluster.toys[taker] = driver.cluster.toys[taker]._replace(reweight=0.0)
+    driver.cluster.set_upmap(pgid, [])
+    driver.run(20)
+    assert upmaps(driver)[pgid].items[0][1] not in (FULL, taker)
+
+
+@pytest.mark.parametrize('up, entry, dropped', [
+    # CRUSH no longer chooses the OSD that was too full, which is a source.
+    ((0, 1, 5), UpmapEntry(), True), ((0, 1, 5), UpmapEntry(((1, 8),)), True),
+    # Others have removed the pair, or replaced it.
+    ((0, 1, 3), UpmapEntry(), False), ((0, 1, 5), UpmapEntry(((3, 5),)), False),
+    ((0, 1, 5), UpmapEntry((), (0, 1, 5)), False)])
+def test_who_has_changed_an_upmap(up: Tuple[int, ...], entry: UpmapEntry, dropped: bool) -> None:
+    driver = Driver(FakeCluster(hosts=9))
+    seen, _ = driver.loop._observing.observe()
+    osdmap = seen.osdmap
+    rescue = Rescue(UpmapEntry(), UpmapEntry(((FULL, 4),)), (FULL,), (4,), 1.0, True)
+
+    def dropped_with(osds: Any) -> bool:
+        return dropped_by_mons('1.0', rescue, replace(
+            seen, settings=replace(seen.settings, osdmap=replace(
+                osdmap, osds=osds, upmap_items={'1.0': entry.items},
+                upmap_vectors={'1.0': entry.vector} if entry.vector else {})),
+            placement=lambda pgid: Placement(up, up)))
+
+    assert dropped_with(osdmap.osds) == dropped
+    for lost in ({**osdmap.osds, 4: replace(osdmap.osds[4], reweight=0.0)},
+                 {osd: row for osd, row in osdmap.osds.items() if osd != 4}):
+        assert dropped_with(lost)
 
 
 @pytest.mark.parametrize('removing', [False, True])
