@@ -22,6 +22,8 @@ LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
 MARGIN = 2
 TOOFULL = 'backfill_toofull'
+#: With these, an OSD refuses backfill (Osd.fullness).
+BACKFILL_REFUSED = ('backfillfull', 'full')
 
 
 class Stuck(NamedTuple):
@@ -46,6 +48,11 @@ class Rescue:
     seen: bool = False
     #: It is being removed.
     returning: bool = False
+    #: The entry of an earlier rescue that this one replaces, until the OSDMap shows this one.
+    replaced: Optional[UpmapEntry] = None
+
+
+NO_RESCUES: Mapping[str, Rescue] = {}
 
 
 class RescueFacts(NamedTuple):
@@ -53,8 +60,8 @@ class RescueFacts(NamedTuple):
     space: Mapping[int, Space]
     #: PGs that a campaign has pinned.
     pinned: AbstractSet[str] = frozenset()
-    #: PGs with an upmap of ours.
-    rescued: AbstractSet[str] = frozenset()
+    #: Upmaps of ours, by PG.
+    rescued: Mapping[str, Rescue] = NO_RESCUES
     #: OSDs that are about to be drained or removed.
     leaving: AbstractSet[int] = frozenset()
     #: As Reader.hard_pg_limit.
@@ -84,9 +91,11 @@ def stuck(facts: RescueFacts, last: str = '',
 
 
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
-    pool = facts.observed.osdmap.pools.get(pool_of(pgid))
+    pool, rescue = facts.observed.osdmap.pools.get(pool_of(pgid)), facts.rescued.get(pgid)
+    # The new OSD of a rescue may have become too full.
+    is_settled = rescue is None or rescue.seen and not rescue.returning
     return pool is not None and _degraded(pool, acting) and pgid not in facts.pinned \
-        and pgid not in facts.rescued and merge_reason(pool, pgid) is None
+        and is_settled and merge_reason(pool, pgid) is None
 
 
 def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
@@ -96,6 +105,14 @@ def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
     return () if place is None else tuple(
         osd for osd in place.up if osd not in osdmap.pg_temp[pgid] and osd in osdmap.osds
         and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
+
+
+def copies(pgid: str, facts: RescueFacts) -> bool:
+    """Whether the PG may be copying to OSDs, none of which refuses backfill."""
+    osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
+    return place is not None and pgid in osdmap.pg_temp and not any(
+        osd in osdmap.osds and osdmap.osds[osd].fullness in BACKFILL_REFUSED
+        for osd in place.up if osd not in osdmap.pg_temp[pgid])
 
 
 def questions(stuck_pgs: Iterable[Stuck]) -> List[Question]:
@@ -141,30 +158,46 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
         rescue = _rescue(pg, facts, room, busy)
         if rescue is not None:
             rescues[pg.pgid] = rescue
-            busy.update(rescue.taken_by)
+            busy.update(rescue.full if rescue.returning else rescue.taken_by)
     return rescues
 
 
 def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
             busy: AbstractSet[int]) -> Optional[Rescue]:
-    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none.
-    `busy`: OSDs that already receive a PG."""
+    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none. An
+    earlier rescue whose first OSDs have room again is returning. `busy`: OSDs that already receive
+    a PG."""
     observation, osdmap = facts.observed, facts.observed.osdmap
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
     out, present = osdmap.out, osdmap.entry(pg.pgid)
-    new_up, taken_by = place.up, []
+    new_up, substitutes = place.up, dict[int, int]()
     for osd in pg.full:
         substitute = _substitute(osd, new_up, place.acting, pool, facts, room, busy, out)
         if substitute is None:
             return None
         new_up = tuple(substitute if member == osd else member for member in new_up)
-        taken_by.append(substitute)
+        substitutes[osd] = substitute
     pin = plan_pin(pool, place.up, new_up, present, osdmap.osds, observation.crush, out=out)
     if isinstance(pin, Unpinnable) or pin.entry.vector is not None:
         # A vector would hide what CRUSH chooses from everybody else.
         return None
-    return Rescue(present, pin.entry, pg.full, tuple(taken_by), observation.now)
+    earlier = facts.rescued.get(pg.pgid)
+    if earlier is not None:
+        return _moved_on(earlier, pin.entry, substitutes, observation.now)
+    return Rescue(present, pin.entry, pg.full, tuple(substitutes.values()), observation.now)
+
+
+def _moved_on(rescue: Rescue, entry: UpmapEntry, substitutes: Mapping[int, int],
+              now: float) -> Rescue:
+    """The rescue that replaces one whose new OSDs are too full. `substitutes`: the OSDs that are
+    too full, each with the one that takes its shard."""
+    if entry == rescue.before:
+        return replace(rescue, returning=True)
+    others = {osd: taker for osd, taker in substitutes.items() if osd not in rescue.taken_by}
+    return Rescue(rescue.before, entry, (*rescue.full, *others),
+                  (*(substitutes.get(osd, osd) for osd in rescue.taken_by), *others.values()), now,
+                  replaced=rescue.entry)
 
 
 def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts, room: Room,
@@ -203,7 +236,7 @@ def _may_take(osd: int, facts: RescueFacts) -> bool:
 def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     """Whether the entry of the PG is as it was put, or not there yet."""
     entry = osdmap.entry(pgid)
-    return entry == rescue.entry or not rescue.seen and entry == rescue.before
+    return entry == rescue.entry or not rescue.seen and entry in (rescue.before, rescue.replaced)
 
 
 def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:

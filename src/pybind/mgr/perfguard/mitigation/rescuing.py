@@ -16,8 +16,9 @@ from ..text import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, are_too_full, dropped_by_mons,
-                     left_of, may_return, ours, plan_rescues, questions, room_of, stuck)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, are_too_full, copies,
+                     dropped_by_mons, left_of, may_return, ours, plan_rescues, questions, room_of,
+                     stuck)
 
 #: The document in the store.
 RESCUES_DOCUMENT = 'rescues'
@@ -70,8 +71,11 @@ class Rescuing:
         self._toofull_since: Optional[float] = None
         #: Since when nothing has moved.
         self._calm_since: Optional[float] = None
-        #: For `status`.
+        #: For `status`: in this turn, and in the last one.
         self.remarks: Tuple[str, ...] = ()
+        self._last_remarks: Tuple[str, ...] = ()
+        #: Some PGs have not answered yet.
+        self._is_waiting = False
 
     def load(self, now: float) -> List[str]:
         """Returns what cannot be read."""
@@ -96,7 +100,7 @@ class Rescuing:
         """Run one turn: follow the present upmaps, plan new ones, and send what is due. `pinned`:
         PGs that a campaign holds; `campaign`: one is active; `shutting_down`: perfguard is to be
         disabled; `drained`: OSDs that the campaign empties."""
-        self.remarks = ()
+        self._last_remarks, self.remarks = self.remarks, ()
         self._prune(observation.now)
         if shutting_down:
             if self._rescues and self._may_write():
@@ -108,7 +112,7 @@ class Rescuing:
                 or not self._may_write():
             return
         facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
-                            self._rescues.keys(),
+                            self._rescues,
                             observation.orchestrating.removing.union(drained),
                             self._cluster.hard_pg_limit())
         self._left = {pgid: (when, full) for pgid, (when, full) in self._left.items()
@@ -116,6 +120,7 @@ class Rescuing:
                       and are_too_full(full, pgid, facts)}
         acts = options.mitigation_mode == 'act'
         rescues = self._followed(facts, campaign, acts)
+        facts = facts._replace(rescued=rescues)
         lasting = self._toofull_since is not None \
             and observation.now - self._toofull_since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
@@ -166,8 +171,10 @@ class Rescuing:
             followed = self._follow(pgid, rescue, facts, acts)
             if followed is None:
                 continue
+            # One whose new OSDs are too full returns although its PG is degraded.
+            is_stuck = pgid in facts.observed.osdmap.pg_temp and not copies(pgid, facts)
             if followed.returning and self._is_due(pgid, facts.observed.now) and not (
-                    is_quiet and may_return(pgid, followed, facts.observed, room)):
+                    is_stuck or is_quiet and may_return(pgid, followed, facts.observed, room)):
                 followed = replace(followed, returning=False)
                 self._note(Event(MITIGATION, 'the upmap of PG %s remains' % pgid,
                                  '%s cannot take the PG now' % osds_text(rescue.full) if is_quiet
@@ -177,11 +184,14 @@ class Rescuing:
                 # One at a time.
                 may_remove, self._calm_since = False, None
                 followed = replace(followed, returning=True)
-                self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
-                                 '%s room again' % _osds(rescue.full, ' has', ' have')))
+                self._note_return(pgid, rescue)
                 self._sent_at.pop(pgid, None)
             rescues[pgid] = followed
         return rescues
+
+    def _note_return(self, pgid: str, rescue: Rescue) -> None:
+        self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
+                         '%s room again' % _osds(rescue.full, ' has', ' have')))
 
     def _is_calm(self, now: float, is_quiet: bool) -> bool:
         """Whether the cluster has been quiet for CALM_SECONDS."""
@@ -206,8 +216,9 @@ class Rescuing:
             self._give_up(pgid, rescue, facts)
             return None
         if entry == rescue.entry:
-            self._refused.pop(pgid, None)
-            return replace(rescue, seen=True)
+            if not rescue.seen:
+                self._refused.pop(pgid, None)
+            return replace(rescue, seen=True, replaced=None)
         if now - max(rescue.since, facts.observed.unanswered_at) > READBACK_SECONDS:
             _, pause = self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))
             if acts:
@@ -215,7 +226,9 @@ class Rescuing:
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS if acts
                              else 'mitigation_mode is not act'))
-            return None
+            # The one that it was to replace is still ours.
+            return replace(rescue, entry=entry, seen=True, replaced=None) \
+                if entry == rescue.replaced else None
         return rescue
 
     def _give_up(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> None:
@@ -240,18 +253,26 @@ class Rescuing:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
         toofull = self._too_full(facts)
+        stuck_pgs = {pg.pgid for pg in toofull}
         in_progress = sum(1 for pgid, rescue in rescues.items()
-                          if not rescue.seen or pgid in facts.observed.osdmap.pg_temp)
+                          if not rescue.seen or pgid not in stuck_pgs and copies(pgid, facts))
         planned = plan_rescues(toofull, facts, AT_ONCE - in_progress) if toofull else {}
         left = sum(pgid in facts.observed.osdmap.pg_temp for pgid in self._left)
         self._remark(left, '%s changed outside perfguard' % (
             'its upmap was' if left == 1 else 'their upmaps were'))
-        if mode != 'act':
+        if mode != 'act' and planned:
             self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')
             return {}
-        if toofull and not planned and not in_progress:
-            self._remark(len(toofull), 'no other OSD that their CRUSH rule allows has room')
+        self._remark(len(toofull) - len(planned),
+                     'perfguard maps a few at a time to OSDs with room' if planned or in_progress
+                     else 'no other OSD that their CRUSH rule allows has room')
+        if self._is_waiting:
+            self.remarks = self.remarks or self._last_remarks
         for pgid, rescue in planned.items():
+            self._sent_at.pop(pgid, None)
+            if rescue.returning:
+                self._note_return(pgid, rescue)
+                continue
             self._note(Event(
                 MITIGATION, 'PG %s is mapped to %s' % (pgid, osds_text(rescue.taken_by)),
                 'it is degraded and waits for %s too full' % _osds(
@@ -265,7 +286,8 @@ class Rescuing:
         candidates, last = stuck(facts, self._last_checked, refused | self._left.keys())
         to_ask = questions(candidates)
         answers = self._cluster.inquire(to_ask) if to_ask else {}
-        if len(answers) == len(to_ask) or now - self._asked_since >= ANSWER_SECONDS:
+        self._is_waiting = len(answers) < len(to_ask)
+        if not self._is_waiting or now - self._asked_since >= ANSWER_SECONDS:
             # Answers arrive in a later turn: the next PGs are asked once these have answered.
             self._last_checked, self._asked_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}

@@ -178,6 +178,90 @@ def test_an_upmap_that_others_change_is_given_up() -> None:
                for event in driver.loop.published.events)
 
 
+def refilled() -> Tuple[Hurt, Dict[str, Any]]:
+    """Four PGs are rescued, and clients fill their new OSDs before the copies are complete."""
+    driver = hurt()
+    setattr(driver.cluster, '_backfills', lambda pgid, pg: False)
+    driver.run_until(lambda: len(upmaps(driver)) == AT_ONCE)
+    driver.run(5)
+    put = upmaps(driver)
+    for entry in put.values():
+        ((_, taker),) = entry.items
+        driver.cluster.fullness[taker] = 'backfillfull'
+        driver.cluster.used[taker] = int(0.92 * ROOMY)
+    return driver, put
+
+
+def waiting(driver: Hurt) -> List[str]:
+    return [text for text in driver.loop.status()['reasons'] if 'too full' in text]
+
+
+def test_rescues_whose_new_osds_become_full_are_mapped_to_others() -> None:
+    driver, put = refilled()
+    assert waiting(driver) == [
+        '2 PGs are degraded and wait for OSDs that are too full: perfguard maps a few at a time to '
+        'OSDs with room']
+    driver.run(5)
+    again = upmaps(driver)
+    assert again.keys() == put.keys()
+    takers = {entry.items for entry in put.values()}
+    assert all(entry.items[0][0] == FULL and len(entry.items) == 1 and entry.items not in takers
+               for entry in again.values())
+    driver.restart()
+    driver.run(10)
+    assert upmaps(driver) == again
+    setattr(driver.cluster, '_backfills', lambda pgid, pg: True)
+    driver.cluster.fullness.clear()
+    driver.cluster.used = {FULL: 1 << 30}
+    driver.run(250)
+    assert upmaps(driver) == {} and driver.cluster.clean()
+
+
+def test_rescues_without_another_osd_keep_no_others_waiting() -> None:
+    driver, put = refilled()
+    free = set(range(9)) - {FULL} - {entry.items[0][1] for entry in put.values()}
+    for osd in free:
+        driver.cluster.fullness[osd] = 'nearfull'
+    driver.run(10)
+    assert upmaps(driver) == put
+    assert waiting(driver) == ['6 PGs are degraded and wait for OSDs that are too full: no other '
+                               'OSD that their CRUSH rule allows has room']
+    others = set(driver.cluster.toofull()) - put.keys()
+    driver.cluster.fullness = {osd: 'backfillfull' for osd in range(9) if osd not in free}
+    # The first four have to remain as they are.
+    for pgid in put:
+        driver.loop.jobs.rescuing._left[pgid] = driver.cluster.now, (FULL,)
+    driver.run(10)
+    assert upmaps(driver).keys() == put.keys() | others
+
+
+def test_a_rescue_whose_new_osd_becomes_full_ends_if_the_first_has_room() -> None:
+    driver, put = refilled()
+    for osd in range(9):
+        driver.cluster.fullness[osd] = '' if osd == FULL else 'backfillfull'
+    driver.cluster.used[FULL] = 1 << 30
+    driver.run(30)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+    removed = [event for event in driver.loop.published.events
+               if event['what'].endswith(' is being removed')]
+    assert len(removed) == len(put) and removed[0]['why'] == 'osd.3 has room again'
+
+
+def test_an_upmap_remains_if_the_mons_do_not_accept_the_one_that_replaces_it() -> None:
+    driver, put = refilled()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EAGAIN'
+    driver.run(120)
+    assert upmaps(driver) == put
+    assert {row.what for row in driver.loop.published.ledger.rows} >= {
+        'upmap of PG ' + pgid for pgid in put}
+    assert driver.loop.jobs.rescuing._refused.keys() >= put.keys()
+    driver.cluster.refuse.clear()
+    driver.run(int(REFUSED_SECONDS))
+    # Two OSDs have room; the others have received the PGs that waited.
+    again = upmaps(driver)
+    assert len(again) == 6 and sum(again[pgid] != entry for pgid, entry in put.items()) == 2
+
+
 def removed_by_others(driver: Hurt) -> str:
     """A PG whose data is still being copied, and of which the upmap was removed."""
     driver.run_until(lambda: bool(upmaps(driver)))
