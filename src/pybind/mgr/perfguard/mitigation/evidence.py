@@ -94,11 +94,13 @@ def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
 
 
 def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: float,
-             now: float) -> Tuple[Trouble, ...]:
+             now: float, tried: bool = False) -> Tuple[Trouble, ...]:
     """The troubles after a turn: present ones, and those that may only pause. One is `in_vain` once
     it has lasted long enough while norebalance stopped PGs: movement is not its cause.
 
-    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds).
+    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds); `tried`:
+    rungs against movement are in force, or were within IN_VAIN_REST_SECONDS. Meanwhile no trouble
+    is forgotten: one that recurs would be mitigated for ever.
     """
     troubles_before = {trouble.key: trouble for trouble in state.troubles}
     present = {key for reason in signs.trouble for key in trouble_keys(reason)}
@@ -110,14 +112,16 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
     for key in sorted(present | troubles_before.keys()):
         trouble = troubles_before.get(key, Trouble(key, now))
         if key in present:
-            stopped_seconds = trouble.still + turn_seconds if stopped else 0.0
+            stopped_seconds = trouble.still if stopped or tried else 0.0
+            stopped_seconds += turn_seconds if stopped else 0.0
             lasted = stopped_seconds >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
             trouble = Trouble(key, now, stopped_seconds, trouble.in_vain or lasted)
         else:
             trouble = trouble._replace(last=trouble.last or now)
         pause = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
+        is_kept = tried and not trouble.in_vain
         # While the evidence is unknown, its absence does not end a trouble.
-        if signs.unknown or now - trouble.last < pause:
+        if signs.unknown or is_kept or now - trouble.last < pause:
             current.append(trouble)
     return tuple(current)
 

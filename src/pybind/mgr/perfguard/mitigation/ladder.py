@@ -13,7 +13,7 @@ from ..events import Event
 from ..ledger import LEFT, Held, give_back, hold, hold_other
 from ..text import pgs, pgs_are, plural
 from . import recovery
-from .evidence import CLEAR_INTERVALS, is_known, troubles
+from .evidence import CLEAR_INTERVALS, IN_VAIN_REST_SECONDS, is_known, trouble_keys, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, RecoveryPace, Rung, Setting, SettingKind, StepStage)
@@ -55,6 +55,10 @@ AFFINITY_REST_INTERVALS = 20
 #: that is slow only while it leads PGs is healthy as soon as its affinity is lowered.
 MOST_RETURNED = 2
 RETURNED_SECONDS = 86400.0
+#: Number of times within GIVEN_BACK_SECONDS that a rung against movement is given back. Trouble
+#: that returns then is in vain.
+MOST_GIVEN_BACK = 3
+GIVEN_BACK_SECONDS = 3600.0
 NOREBALANCE = 'norebalance'
 MITIGATION = 'mitigation'
 #: Rungs against the effects of data movement.
@@ -112,20 +116,42 @@ class _Draft:
     def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
             pgs: Tuple[str, ...] = (), note: str = '') -> '_Draft':
         """Apply a rung or, unless the mode is act, record that it would be. Earlier steps of the
-        rung that were in vain are dropped: they only inform operators."""
+        rung that were in vain are dropped."""
         number, acting = self.state.last_id + 1, self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
                           why, subject, settings, pgs, note=note)
-        other_steps = tuple(step_before for step_before in self.state.steps
-                            if step_before.rung is not rung
-                            or step_before.stage is not StepStage.IN_VAIN)
-        draft = replace(self, state=replace(self.state, steps=(*other_steps, step), last_id=number,
-                                            stepped=self.now))
+        draft = replace(self, state=replace(
+            self.state, steps=(*self._without_vain(rung), step), last_id=number,
+            stepped=self.now))
         if not acting:
             return draft.event('%s: would be done in mode act (mitigation_mode is observe)'
                                % step_name(step), why)
         return draft.event(step_text(DONE_TEXT, step), why).send(
             Put(setting, setting.held.put) for setting in settings)
+
+    def not_again(self, rung: Rung, why: str) -> '_Draft':
+        """Record a rung that was given back too often. The present trouble is in vain, unless other
+        rungs are in force, which may end it."""
+        others_in_force = any(map(self.has_applied, MOVEMENT_RUNGS))
+        if others_in_force and any(step.rung is rung and step.stage is StepStage.IN_VAIN
+                                   for step in self.state.steps):
+            return self
+        limit = 'it was given back %d times within an hour, and the trouble has returned' \
+            % MOST_GIVEN_BACK
+        keys = set() if others_in_force else {
+            key for reason in self.causes for key in trouble_keys(reason)}
+        number = self.state.last_id + 1
+        step = LadderStep(number, rung, StepStage.IN_VAIN, self.now, '%s; %s' % (why, limit))
+        return replace(self, state=replace(
+            self.state, steps=(*self._without_vain(rung), step), last_id=number,
+            troubles=tuple(trouble._replace(in_vain=trouble.in_vain or trouble.key in keys)
+                           for trouble in self.state.troubles))
+                       ).event('%s: not applied again' % step_name(step), limit)
+
+    def _without_vain(self, rung: Rung) -> Iterable[LadderStep]:
+        """The steps except those of the rung that were in vain: these only inform operators."""
+        return (step for step in self.state.steps
+                if step.rung is not rung or step.stage is not StepStage.IN_VAIN)
 
     def limit(self, rung: Rung, why: str, subject: str, limit: str) -> '_Draft':
         """Record a rung that is not applied because of a limit."""
@@ -157,6 +183,11 @@ class _Draft:
         """Whether no rung was applied or undone in this interval."""
         return self.now - self.state.stepped >= self.policy.seconds
 
+    def is_too_often(self, rung: Rung) -> bool:
+        """Whether the rung was given back so often that it is not taken again."""
+        return sum(given_back is rung for given_back, _ in self.state.given_back) \
+            >= MOST_GIVEN_BACK
+
     def has_applied(self, rung: Rung) -> bool:
         """Whether the rung is in force or being undone."""
         return any(step.rung is rung and step.stage in (StepStage.HELD, StepStage.UNDOING)
@@ -178,7 +209,8 @@ class _Draft:
     def in_vain(self) -> bool:
         """Whether there is trouble, all of it has another cause than movement, and no other trouble
         has just paused."""
-        paused = any(not trouble.in_vain and trouble.last < self.now
+        pause = float('inf') if self.evidence.unknown else CLEAR_INTERVALS * self.policy.seconds
+        paused = any(not trouble.in_vain and 0.0 < self.now - trouble.last < pause
                      for trouble in self.state.troubles)
         return bool(self.evidence.of_movement) and not self.causes and not paused
 
@@ -204,9 +236,15 @@ def _keep_time(draft: _Draft) -> _Draft:
     """Note since when there has been evidence, or none."""
     now, evidence, stopped = draft.now, draft.evidence, NOREBALANCE in draft.view.flags
     # An operator who changes the mode and back has all troubles judged anew.
-    present = troubles(draft.state, evidence, stopped, draft.policy.seconds, now) \
-        if draft.policy.mode == 'act' else ()
-    draft = replace(draft, state=replace(draft.state, turned=now, troubles=present))
+    acting = draft.policy.mode == 'act'
+    given_back = tuple((rung, when) for rung, when in draft.state.given_back
+                       if acting and now - when < GIVEN_BACK_SECONDS)
+    tried = any(map(draft.has_applied, MOVEMENT_RUNGS)) or any(
+        now - when < IN_VAIN_REST_SECONDS for _, when in given_back)
+    present = troubles(draft.state, evidence, stopped, draft.policy.seconds, now, tried) \
+        if acting else ()
+    draft = replace(draft, state=replace(draft.state, turned=now, troubles=present,
+                                         given_back=given_back))
     state = draft.state
     bad, clear = state.bad_since, state.clear_since
     if draft.is_bad:
@@ -321,6 +359,9 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
         returned = [row for row in draft.state.returned if may_lower or row[0] != osd]
         draft = replace(draft, state=replace(
             draft.state, returned=(*returned, (osd, draft.now))))
+    if step.rung in MOVEMENT_RUNGS:
+        draft = replace(draft, state=replace(
+            draft.state, given_back=(*draft.state.given_back, (step.rung, draft.now))))
     return draft.drop(step) if step.then is None else draft.put(
         replace(step, stage=step.then, pgs=()))
 
@@ -395,7 +436,8 @@ def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
     if step.stage is StepStage.IN_VAIN:
-        return not any(trouble.in_vain for trouble in draft.state.troubles)
+        return not any(trouble.in_vain for trouble in draft.state.troubles) \
+            and (draft.is_clear or not draft.is_too_often(step.rung))
     return draft.is_clear and step.rung is not Rung.FASTER
 
 
@@ -410,8 +452,12 @@ def _up(draft: _Draft) -> _Draft:
     if draft.bad_lasts and draft.is_bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
-            if rung not in rungs_tried:
-                draft = _TAKE[rung](draft, why)
+            taken = draft if rung in rungs_tried else _TAKE[rung](draft, why)
+            is_taken = taken.state.last_id != draft.state.last_id
+            draft = draft.not_again(rung, why) if is_taken and draft.is_too_often(rung) else taken
+            if not draft.is_bad:
+                # All trouble is in vain now.
+                break
             if draft.needs or not draft.may_step:
                 return draft
     return _take_affinity(draft) if draft.policy.affinity else draft

@@ -35,7 +35,8 @@ class StepStage(str, enum.Enum):
     GIVEN_UP = 'given up'
     #: Undone by command.
     REVERTED = 'reverted'
-    #: Undone, because the cause has lasted although nothing was rebalanced.
+    #: Undone, because the cause has lasted although nothing was rebalanced; or not applied again,
+    #: because the cause returns each time.
     IN_VAIN = 'in vain'
 
 
@@ -157,6 +158,8 @@ class MitigationState:
     #: Time of the last turn.
     turned: Time = 0.0
     recovery: RecoveryPace = RecoveryPace()
+    #: Rungs against movement that were given back within the last hour, and when.
+    given_back: Tuple[Tuple[Rung, Time], ...] = ()
 
 
 @dataclass(frozen=True)

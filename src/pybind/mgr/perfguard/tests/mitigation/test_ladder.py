@@ -8,12 +8,12 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.codec import Malformed, decode, encode
-from perfguard.errors import Code, Reason
+from perfguard.errors import Code, Reason, texts
 from perfguard.ledger import Held
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
 from perfguard.mitigation.recovery import NO_BOUND
-from perfguard.mitigation.report import mitigation_rows
+from perfguard.mitigation.report import mitigation_rows, reasons
 from perfguard.mitigation.types import (Evidence, LadderDecision, LadderStep, LadderView,
                                         MitigationState, Need, Policy, Put, RecoveryPace, Rung,
                                         Setting, SettingKind, StepStage, Trouble)
@@ -473,13 +473,101 @@ def test_each_slow_pool_is_a_trouble_of_its_own() -> None:
 
 def test_trouble_that_ends_while_nothing_moves_was_not_in_vain() -> None:
     world = World(evidence=EVACUATED)
-    for _ in range(5):
+    for _ in range(ladder.MOST_GIVEN_BACK):
         world.evidence = EVACUATED
-        world.run(100)
+        # Set after 10 s, and seen a second later.
+        world.run(int(T) + 10)
         assert world.stages()['norebalance'] == 'held'
         world.evidence = CLEAR
         world.run(60)
         assert world.state.steps == ()
+        world.run(int(IN_VAIN_REST_SECONDS))
+        assert world.state.troubles == ()
+
+
+def recurring(on: int, off: int) -> Tuple[World, List[float]]:
+    """Two hours of trouble that pauses; when norebalance was set or cleared."""
+    world, times = World(Policy('act', 30.0)), list[float]()
+    for turn in range(7200 // 5):
+        world.evidence = EVACUATED if turn * 5 % (on + off) < on else CLEAR
+        flags = set(world.flags)
+        world.turn(5.0)
+        times += [world.now - 1e6] * (flags != world.flags)
+    return world, times
+
+
+@pytest.mark.parametrize('on, off, times', [
+    # 65 s with norebalance in each of two periods, and 50 s in the third.
+    (100, 100, [35.0, 200.0, 235.0, 400.0, 435.0, 500.0]),
+    # 135 s in the first period: it remains set, and 45 s of the second are too long.
+    (170, 70, [35.0, 310.0]),
+    # Given back three times, after 25 s each.
+    (60, 65, [35.0, 130.0, 160.0, 255.0, 285.0, 380.0])])
+def test_trouble_that_recurs_is_in_vain(on: int, off: int, times: List[float]) -> None:
+    world, changes = recurring(on, off)
+    assert changes == times
+    assert world.stages()['norebalance'] == 'in vain' and untouched(world)
+
+
+def test_movement_is_stopped_a_few_times_an_hour() -> None:
+    """After ten minutes each trouble is judged anew."""
+    world, times = recurring(60, 690)
+    assert times == [35.0, 130.0, 785.0, 880.0, 1535.0, 1630.0,
+                     # After 2250 s and 3000 s, it has been given back three times within an hour.
+                     3785.0, 3880.0, 4535.0, 4630.0, 5285.0, 5380.0]
+    assert [text for text in world.events if 'again' in text] == \
+        4 * ['norebalance: not applied again']
+
+
+def test_status_says_why_movement_is_not_stopped_again() -> None:
+    world, _ = recurring(60, 65)
+    (step,) = [step for step in world.state.steps if step.rung is Rung.NOREBALANCE]
+    (reason,) = texts(reasons(world.state))
+    assert reason == (
+        'mitigation %d: norebalance was in vain (7 slow operations; it was given back 3 times '
+        'within an hour, and the trouble has returned)' % step.id)
+    # The count begins anew with the mode.
+    world.policy = Policy('observe', 30.0)
+    world.evidence = EVACUATED
+    world.run(2)
+    world.policy = Policy('act', 30.0)
+    world.run(32)
+    assert world.flags == {'norebalance'}
+
+
+def test_a_rung_that_is_not_applied_again_ends_no_other_one() -> None:
+    """Slowed recovery was given back for PGs that became degraded."""
+    world = World()
+    for _ in range(ladder.MOST_GIVEN_BACK):
+        world.evidence = BAD
+        world.run(25)
+        assert world.stages() == {'norebalance': 'held', 'slow recovery': 'held'}
+        world.evidence = DEGRADED
+        world.run(3)
+    world.evidence = BAD
+    world.run(40)
+    assert world.stages() == {'norebalance': 'held', 'slow recovery': 'in vain'}
+    assert world.flags == {'norebalance'} and world.config == FOUND
+    assert world.events.count('slow recovery: not applied again') == 1
+    world.evidence = CLEAR
+    world.run(40)
+    assert world.state.steps == () and untouched(world)
+
+
+@pytest.mark.parametrize('rung, evidence', [
+    (Rung.NOREBALANCE, EVACUATED), (Rung.SLOW, Evidence((SLOW_OPS,), moving=True))])
+def test_each_rung_is_taken_a_few_times_an_hour(rung: Rung, evidence: Evidence) -> None:
+    world = World()
+    for _ in range(10):
+        world.evidence = evidence
+        world.run(15)
+        world.evidence = CLEAR
+        world.run(30)
+    name = 'norebalance' if rung is Rung.NOREBALANCE else 'osd_max_backfills'
+    taken = [put for put in world.puts
+             if put.setting.name == name and put.value == put.setting.held.put]
+    assert len(taken) == ladder.MOST_GIVEN_BACK and untouched(world)
+    assert world.stages()[rung.value] == 'in vain'
 
 
 def test_trouble_with_short_breaks_lasts() -> None:
