@@ -15,17 +15,18 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
-from ..text import listed
+from ..text import bytes_text, listed
 from ..version import VERSION
 from .child import Child
-from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of,
-                   remarks)
+from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, parse_size, plan_steps,
+                   profile_of, remarks, size_text)
 from .limits import Budget, budget_of, limit_seconds, over_quota
 from .meeting import (FAREWELL_SECONDS, JOIN_SECONDS, MAX_HOSTS, CannotJoin, Go, Meeting,
                       MeetingPlan, merged_results, object_of, shares_of_hosts)
@@ -41,8 +42,19 @@ if TYPE_CHECKING:
 
 #: Ids of runs, which are part of the names of objects: far above those that an mgr gives.
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
-#: Assumed number of replicas of the pool, for the time that the run may take.
+#: Assumed number of replicas of the pool, for the space and the time that the run may take.
 REPLICAS = 3
+#: Maximum number of bytes that all hosts store, counting all replicas, unless --max-bytes is given;
+#: as probe_max_bytes.
+MAX_STORED_BYTES = 64 << 30
+#: Maximum share of the free space of the pool that all hosts may fill. That space ends at the full
+#: ratio (0.95): in a cluster that is 80 % full, a quarter of it ends before the nearfull ratio
+#: (0.85).
+SPACE_SHARE = 0.25
+#: Seconds between two readings of the health of the cluster during the run, and how many in
+#: succession may fail.
+HEALTH_SECONDS = 10.0
+FAILED_READINGS = 3
 #: Seconds to remove objects by their names, and to look for them in all that a pool has.
 CLIENT_SWEEP_SECONDS, CLIENT_LISTING_SECONDS = 120.0, 86400.0
 #: Seconds over its limit after which the worker is killed, and seconds between two checks of it.
@@ -66,12 +78,44 @@ class BadArguments(PerfguardError):
     """The message is the one line that the user sees."""
 
 
+class HealthWatch:
+    """Reads the health of the cluster during the run, in its own thread: mons without a quorum
+    answer late, and hosts that measure together wait for each other."""
+
+    def __init__(self, cluster: 'Connection') -> None:
+        self._cluster = cluster
+        #: Why the run has to end; '' if it may continue.
+        self.reason = ''
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name='perfguard-health', daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Waits for an answer of the mons, for which librados has a limit."""
+        self._closing.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        failures = 0
+        while not self.reason and not self._closing.wait(HEALTH_SECONDS):
+            try:
+                texts = _unwell(self._cluster.health())
+            except Failed as error:
+                failures += 1
+                texts = [str(error)] if failures == FAILED_READINGS else []
+            else:
+                failures = 0
+            self.reason = ', '.join(texts)
+
+
 class Measuring:
     """One worker from its request to its end. With a meeting, it begins each measurement together
     with the workers of other hosts."""
 
-    def __init__(self, request: WorkerRequest, meeting: Optional[Meeting] = None) -> None:
+    def __init__(self, request: WorkerRequest, meeting: Optional[Meeting] = None,
+                 watch: Optional[HealthWatch] = None) -> None:
         self._meeting = meeting
+        self._watch = watch
         #: The step that the worker is ready to begin, and the last one that it has begun.
         self._ready_step = self._begun_step = -1
         #: When it last followed the meeting.
@@ -113,7 +157,15 @@ class Measuring:
                 self._child.kill()
                 end = math.inf
                 self.messages.append('the worker did not end in time and was killed')
+            self._end_if_unwell()
             time.sleep(self._attend() if self._meeting is not None else POLL_SECONDS)
+
+    def _end_if_unwell(self) -> None:
+        """Let the worker remove its objects and end when the cluster is unwell."""
+        reason = '' if self._watch is None else self._watch.reason
+        if reason and not (self._cancelled or self.messages):
+            self.messages.append('stopped measuring: %s' % reason)
+            self._child.send({'cancel': reason})
 
     def _attend(self) -> float:
         """Begin the next measurement when all hosts are ready for it, and end when one of them has
@@ -205,13 +257,16 @@ def _run(args: argparse.Namespace) -> int:
         meeting = _joined(args, cluster, request, jobs, repeat)
         request = replace(request, meeting=object_of(args.join), leads=meeting.leads,
                           limit_seconds=request.limit_seconds + JOIN_SECONDS)
-    measuring = Measuring(request, meeting)
+    watch = None if args.force else HealthWatch(cluster)
+    measuring = Measuring(request, meeting, watch)
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, measuring.cancel)
     say('run %d on pool %s: about %.0f s, %d objects' % (
         run, args.pool, budget.seconds, budget.objects))
     started = time.time()
     state = measuring.wait()
+    if watch is not None:
+        watch.close()
     # The mgr that imports the record replaces its id, 0.
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
                        results=tuple(measuring.results), messages=tuple(measuring.messages),
@@ -370,21 +425,40 @@ def _admitted(request: WorkerRequest, budget: Budget,
     """The connection to the cluster; None: it should not or cannot be probed now, and the reasons
     were printed."""
     hosts = args.hosts if args.join else 1
+    of_all = budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
+                             stored_bytes=hosts * budget.stored_bytes,
+                             objects=hosts * budget.objects)
     try:
         cluster = connected(request)
-        health = {} if args.force else cluster.health()
-        quota_texts = over_quota(budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
-                                                 objects=hosts * budget.objects),
-                                 *cluster.quota_left())
+        unwell = [] if args.force else _unwell(cluster.health())
+        too_large = [*_over_space(of_all, args.max_bytes, cluster.free_bytes()),
+                     *over_quota(of_all, *cluster.quota_left())]
     except Failed as error:
         say(str(error))
         return None
-    unwell = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
     if unwell:
         say('not measuring while %s (--force overrides)' % ', '.join(unwell))
-    for text in quota_texts:
+    for text in too_large:
         say(text)
-    return None if unwell or quota_texts else cluster
+    return None if unwell or too_large else cluster
+
+
+def _unwell(health: Mapping[str, str]) -> List[str]:
+    """The health checks that prevent a probe, as texts."""
+    return ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
+
+
+def _over_space(budget: Budget, max_bytes: int, free_bytes: int) -> List[str]:
+    """Why a run must not begin, because of the space that it takes. `budget`: of all hosts;
+    `free_bytes`: what clients can write to the pool, each byte counted once."""
+    texts = []
+    if budget.stored_bytes > max_bytes:
+        texts.append('the probe would store %s (limit %s, --max-bytes)' % (
+            bytes_text(budget.stored_bytes), bytes_text(max_bytes)))
+    if budget.prefill_bytes > SPACE_SHARE * free_bytes:
+        texts.append('the probe would write %s, more than a quarter of the free space of the pool, '
+                     '%s' % (bytes_text(budget.prefill_bytes), bytes_text(free_bytes)))
+    return texts
 
 
 def _clean(args: argparse.Namespace) -> int:
@@ -464,6 +538,13 @@ def _run_id(text: str) -> int:
     return run
 
 
+def _size(text: str) -> int:
+    try:
+        return parse_size('--max-bytes', text)
+    except BadJob as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _meeting_name(text: str) -> str:
     if not re.fullmatch('[A-Za-z0-9_.-]{1,64}', text):
         raise argparse.ArgumentTypeError('%r: use up to 64 letters, digits and "_.-"' % text)
@@ -486,6 +567,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--repeat', type=int)
     parser.add_argument('--force', action='store_true',
                         help='measure even if PGs are degraded, operations slow or OSDs full')
+    parser.add_argument('--max-bytes', type=_size, default=MAX_STORED_BYTES, metavar='SIZE',
+                        help='maximum space that all hosts take, counting %d replicas (%s)' % (
+                            REPLICAS, size_text(MAX_STORED_BYTES)))
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
     parser.add_argument('--join', type=_meeting_name, metavar='NAME',
                         help='measure at the same time as the other hosts that join this name')

@@ -83,6 +83,12 @@ class Connection:
                      if quota['quota_max_' + name] else None for name in ('bytes', 'objects')]
         return remaining[0], remaining[1]
 
+    def free_bytes(self) -> int:
+        """Bytes that clients can write to the pool until its first OSD is full. Raises Failed."""
+        df = self._ask('the free space of pool %s' % self._pool, prefix='df')
+        return next((int(pool['stats']['max_avail'])
+                     for pool in df['pools'] if pool['name'] == self._pool), 0)
+
     def _ask(self, subject: str, **command: str) -> Json:
         """The answer of the mons."""
         retval, out, error = self._handle.mon_command(

@@ -21,7 +21,7 @@ from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
                                      differences, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
-from perfguard.probe.worker.protocol import (RUN, STEP_WAITS, SWEEP, WorkerRequest,
+from perfguard.probe.worker.protocol import (RUN, STEP_WAITS, SWEEP, Failed, WorkerRequest,
                                              request_from_json)
 
 from ..fakes import probe_runs
@@ -311,11 +311,15 @@ class FakeChild:
 
 
 class FakeConnection:
-    def __init__(self, health: Mapping[str, str], quota: Any = (None, None)) -> None:
-        self._health, self._quota = health, quota
+    def __init__(self, health: Mapping[str, str], quota: Any = (None, None),
+                 free: int = 1 << 40) -> None:
+        self._health, self._quota, self._free = health, quota, free
 
     def health(self) -> Mapping[str, str]:
         return self._health
+
+    def free_bytes(self) -> int:
+        return self._free
 
     def quota_left(self) -> Any:
         return self._quota
@@ -417,6 +421,77 @@ def test_a_quota_limits_a_probe_as_in_the_mgr(argv: List[str], left: Any, text: 
     status = client.main([*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '2', *words])
     assert status == 1 and text in capsys.readouterr().err
     assert bool(FakeChild.requests) is not bool(text)
+
+
+HOSTS = ['--join', 'night', '--hosts', '4']
+
+
+@pytest.mark.parametrize('words, free, text', [
+    # 16 MiB on this host, 48 MiB with replicas.
+    (['--max-bytes', '48m'], 64 << 20, ''),
+    (['--max-bytes', '50331647'], 64 << 20, 'would store 48.0 MiB (limit 48.0 MiB, --max-bytes)'),
+    ([], (64 << 20) - 1, 'would write 16.0 MiB, more than a quarter of the free space of the pool'),
+    ([*HOSTS, '--max-bytes', '192m'], (256 << 20) - 1, 'would write 64.0 MiB, more than a quarter'),
+    ([*HOSTS, '--max-bytes', '191m'], 256 << 20, 'would store 192.0 MiB (limit 191.0 MiB'),
+    (['--size', '21840m', '--nrfiles', '1365'], 1 << 40, ''),
+    (['--size', '21856m', '--nrfiles', '1366'], 1 << 40, 'would store 64.0 GiB (limit 64.0 GiB, '),
+    ([], 0, 'would write 16.0 MiB, more than a quarter of the free space of the pool, 0 B')])
+@pytest.mark.parametrize('forced', [[], ['--force']])
+def test_space_limits_a_probe(argv: List[str], words: List[str], free: int, text: str, capsys: Any,
+                              forced: List[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, free=free))
+    monkeypatch.setattr(FakeChild, 'lines_', [])
+    status = client.main([*argv, '--rw', 'randread', '--size', '16m', '--nrfiles', '1',
+                          *words, *forced])
+    assert status == 1 and text in capsys.readouterr().err
+    assert bool(FakeChild.requests) is not bool(text)
+
+
+class Cancelled(FakeChild):
+    """A worker that measures until it is cancelled, and then removes its objects."""
+    def ended(self, now: float) -> Any:
+        return 0 if 'cancel' in self.requests[-1] else None
+
+    def lines(self) -> List[Dict[str, Any]]:
+        return [{'type': 'cleaned', 'left': 0}] if self.ended(0.0) is not None else [
+            {'type': 'step', 'index': 0, 'state': 'run'}]
+
+
+class Sickening(FakeConnection):
+    """`after`: answers about the health after the admission, the last one for ever; None: none."""
+    def __init__(self, after: List[Any]) -> None:
+        super().__init__({})
+        self.after, self.asked = after, 0
+
+    def health(self) -> Mapping[str, str]:
+        self.asked += 1
+        answer = ([{}] + self.after)[min(self.asked, len(self.after) + 1) - 1]
+        if answer is None:
+            raise Failed(110, 'cannot read the health of the cluster: timed out')
+        return dict(answer)
+
+
+SICK = {'OSD_NEARFULL': '1 nearfull osd(s)', 'POOL_APP_NOT_ENABLED': 'no application'}
+
+
+@pytest.mark.parametrize('after, reason, asked', [
+    ([{}, {}, SICK], '1 nearfull osd(s) (OSD_NEARFULL)', 4),
+    ([None, None, {}, None, None, SICK], '1 nearfull osd(s) (OSD_NEARFULL)', 7),
+    ([None], 'cannot read the health of the cluster: timed out', 1 + client.FAILED_READINGS)])
+def test_a_cluster_that_becomes_unwell_ends_the_measurement(
+        after: List[Any], reason: str, asked: int, argv: List[str], monkeypatch: Any,
+        capsys: Any) -> None:
+    connection = Sickening(after)
+    monkeypatch.setattr(client, 'connected', lambda request: connection)
+    monkeypatch.setattr(client, 'Child', Cancelled)
+    monkeypatch.setattr(client, 'HEALTH_SECONDS', 0.001)
+    monkeypatch.setattr(client, 'POLL_SECONDS', 0.001)
+    assert client.main([*argv, '--rw', 'randread']) == 1
+    said = capsys.readouterr()
+    record = imported_record(said.out)
+    assert (record.state, record.messages) == ('failed', ('stopped measuring: ' + reason,))
+    assert FakeChild.requests[1:] == [{'cancel': reason}] and connection.asked == asked
+    assert said.err.count(reason) == 1 and 'objects' not in said.err.rpartition(reason)[2]
 
 
 def test_nothing_is_measured_that_cannot_be_written(argv: List[str], capsys: Any) -> None:
