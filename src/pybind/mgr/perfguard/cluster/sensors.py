@@ -36,8 +36,15 @@ COSTLY_SHARE = 0.005
 #: for each of them: the answer is long while clients are blocked.
 ASKED_FOR_OPS = 4
 OPS_SECONDS = 10.0
-#: Report periods without a report after which an OSD is considered dead or hanging.
+#: Report periods without a report after which an OSD is considered dead or hanging, and share of
+#: the OSDs above which this mgr is considered to be the reason instead: it is cut off or too busy.
 SILENT_PERIODS = 3.0
+MOST_SILENT_SHARE = 1 / 3
+#: Why it is not known which OSDs hang.
+NO_COUNTERS = ('no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot '
+               'judge OSDs: mgr_stats_threshold must be at most 5')
+MGR_CUT_OFF = ('%d of %d OSDs have not reported to this mgr for %.0f s or more: the likely reason '
+               'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')
 #: Health checks whose texts contain the load by client and by object.
 EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD'})
 #: These checks may stand for weeks, and counting costs each OSD some microseconds per operation: it
@@ -151,8 +158,9 @@ class Sensors:
         self._read_at = now
         up = [osd.id for osd in view.osdmap.osds.values() if osd.up]
         counters = self._counters(up)
-        silent = self._silent(now, up, counters, period)
-        alive = sorted(set(counters) - set(silent))
+        late = self._late(now, up, counters, period)
+        silent, unreported = self._silent(late)
+        alive = sorted(set(counters) - set(late))
         counts = self._osd_counts(now, signals, period)
         laggy_osds = _with_waiting(counts or {}, alive)
         if counts is not None and not laggy_osds:
@@ -175,7 +183,7 @@ class Sensors:
             unreadable=self._unreadable(now, laggy_osds),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
             counted=self._sampler.counted,
-            silent=silent,
+            silent=silent, unreported=unreported,
             untrimmed_epochs=self._epochs(now, alive), software=self._software)
 
     # ---- Counters
@@ -224,9 +232,10 @@ class Sensors:
                 bytes_by_osd[osd] = KvBytes(sst, wal)
         return bytes_by_osd
 
-    def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
-                period: float) -> Dict[int, float]:
-        """OSD -> seconds since its last report, of those whose report is late.
+    def _late(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
+              period: float) -> Dict[int, float]:
+        """OSD -> seconds since its last report, or since it is up without any, of those whose
+        report is late.
 
         Measured since the stamp of its report last changed, because neither clock need be right.
         """
@@ -236,6 +245,21 @@ class Sensors:
                 self._reported[osd] = (read.time, now)
         return {osd: now - when for osd, (_, when) in self._reported.items()
                 if now - when > SILENT_PERIODS * period}
+
+    def _silent(self, late: Mapping[int, float]) -> Tuple[Dict[int, float], str]:
+        """The OSDs among those with a late report that may hang, with its age, and why it is not
+        known which ones hang; '': it is known.
+
+        An OSD that has never reported to this mgr may report no latency counters. If many are late
+        at once, OSDs that hang are not the likely reason.
+        """
+        reporting = [osd for osd, (stamp, _) in self._reported.items() if stamp]
+        silent = {osd: seconds for osd, seconds in late.items() if self._reported[osd][0]}
+        if late and not reporting:
+            return {}, NO_COUNTERS
+        if len(silent) > MOST_SILENT_SHARE * len(reporting):
+            return {}, MGR_CUT_OFF % (len(silent), len(reporting), min(silent.values()))
+        return silent, ''
 
     def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
         """When a counter of an OSD was reported last, and its operations with their total time.

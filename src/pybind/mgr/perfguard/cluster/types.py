@@ -560,8 +560,10 @@ class Readings:
     #: The operations of each OSD that has been asked, since it was asked before: without the
     #: pauses between samples, but for longer.
     counted: Tuple[LatencyCounts, ...] = ()
-    #: OSD that is up -> seconds since its last report, if the report is late.
+    #: OSD that is up and may hang -> seconds since its last report, if the report is late.
     silent: Mapping[int, float] = field(default_factory=dict)
+    #: Why it is not known which OSDs hang, although reports are late; '': it is known.
+    unreported: str = ''
     #: OSDMap epochs that are not trimmed yet.
     untrimmed_epochs: Optional[int] = None
     #: OSD -> its release and its kernel; '' if unknown.

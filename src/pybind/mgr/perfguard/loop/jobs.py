@@ -148,4 +148,4 @@ class Jobs:
     def remarks(self) -> List[str]:
         """For the reasons of `status`."""
         return [*self.rebalance.replacing.remarks, *self.rescuing.remarks, *self.probing.remarks,
-                self.journal.failure]
+                self.journal.failure, self.watching.watched.unreported]

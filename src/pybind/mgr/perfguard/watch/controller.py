@@ -65,6 +65,8 @@ class Watched:
     checks: HealthChecks = field(default_factory=dict)
     #: Why the last turn failed; '': it did not.
     failure: str = ''
+    #: Why it is not known which OSDs hang; '': it is known.
+    unreported: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
     #: For the mitigation: whether PERFGUARD_LAGGY_PGS is raised; operations that are slower than
     #: their baseline ("reads of pool rbd"), with the id of the pool; OSDs that are slow, or
@@ -265,7 +267,7 @@ class Watching:
             pools=_pool_clients(self._watch, context, options),
             # `silent`: when the report of an OSD was last late.
             covered=self.clients.covered + readings.seconds, norms=self._watch.norms.norms(),
-            silent=context.now if readings.silent else self.clients.silent,
+            silent=context.now if readings.silent or readings.unreported else self.clients.silent,
             counted=self._without_probes(context.now, readings.counted),
             quiet=self._watch.quiet_ops.known)
 
@@ -345,7 +347,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options,
     """What other parts of perfguard and commands read of the watch."""
     pools, slow = context.osdmap.pools, watch.slow_osds()
     return Watched(
-        laggy_raised=watch.laggy.raised,
+        laggy_raised=watch.laggy.raised, unreported=watch.unreported,
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),

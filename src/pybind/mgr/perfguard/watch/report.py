@@ -365,7 +365,7 @@ def _laggy_summary(watch: WatchState, context: WatchContext) -> str:
 
 def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
     """The detail of the health check on laggy PGs: suspects, then PGs."""
-    lines = []
+    lines = [watch.unreported] if watch.unreported else []
     for suspect in watch.laggy.suspects[:SUSPECTS_IN_TEXT]:
         mechanism = '' if suspect.mechanism == NO_MECHANISM else \
             'likely mechanism: ' + MECHANISM_TEXTS[suspect.mechanism]

@@ -155,6 +155,7 @@ class WatchState:
         self.others_rates: Mapping[int, float] = {}
         #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
+        self.unreported = ''
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
         self.deleting: Mapping[int, int] = {}
@@ -210,6 +211,7 @@ class WatchState:
         self.deleting = {osd: read.deleting for osd, read in readings.counters.items()
                          if read.deleting}
         self.places, self.silent = readings.places, readings.silent
+        self.unreported = readings.unreported
         self.devices = _shared_devices(readings.places)
         ops = ops_by_pool(readings.clients)
         self._note_serving_osds(context, readings, ops)

@@ -899,13 +899,52 @@ def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
     reader.run(30)
     reader.hang = (0,)
     reader.run(15)
-    assert reader().silent == {0: 20.0, 3: 45.0}
+    assert reader().silent == {0: 20.0}
     reader.mgr.data.update(waiting(5, 5, 5, 5))
     reader(LAGGY)
     assert sorted(reader.mgr.asked(OPS)) == [1, 2]
     reader.hang = ()
-    assert set(reader().silent) == {3}
-    reader.down = (3,)
+    assert reader().silent == {}
+    reader.hang = (0,)
+    reader.run(20)
+    assert reader().silent == {0: 25.0}
+    reader.down = (0,)
+    assert reader().silent == {}
+
+
+@pytest.mark.parametrize('hanging, silent, text', [
+    ((0, 1), {0: 20.0, 1: 20.0}, ''),
+    # More than a third of those that have reported, of which osd.6 is none.
+    ((0, 1, 2), {}, '3 of 6 OSDs have not reported to this mgr for 20 s or more: the likely reason '
+     'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')])
+def test_many_silent_osds_are_no_osds_that_hang(hanging: Sequence[int], silent: Dict[int, float],
+                                                text: str) -> None:
+    reader = Reader(Mgr(range(7)))
+    reader.mgr.counters[6] = {}
+    reader.run(30)
+    reader.hang = hanging
+    reader.run(15)
+    found = reader()
+    assert (found.silent, found.unreported) == (silent, text)
+    reader.mgr.data.update(waiting(5, 5, 5, 5, 5, 5, 5))
+    reader(LAGGY)
+    # No command is sent to an OSD that may not answer.
+    assert not set(reader.mgr.asked(OPS)) & set(hanging)
+    reader.hang = ()
+    found = reader()
+    assert (found.silent, found.unreported) == ({}, '')
+
+
+def test_osds_without_latency_counters_do_not_hang() -> None:
+    """mgr_stats_threshold is above 5."""
+    reader = Reader()
+    for counters in reader.mgr.counters.values():
+        for name in [name for name in counters if name.startswith('osd.op_')]:
+            del counters[name]
+    # They may report soon.
+    assert [reader().unreported for _ in range(5)] == [''] * 4 + [
+        'no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot judge '
+        'OSDs: mgr_stats_threshold must be at most 5']
     assert reader().silent == {}
 
 

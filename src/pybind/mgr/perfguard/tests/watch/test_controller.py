@@ -752,16 +752,25 @@ def test_provisional_baselines_are_removed_once_no_pool_needs_one() -> None:
     assert store.get('provisional') is None
 
 
-def test_the_throttle_knows_when_an_osd_was_silent_last() -> None:
+@pytest.mark.parametrize('change', [{'silent': {5: 16.0}}, {'unreported': 'all are late'}])
+def test_the_throttle_knows_when_an_osd_was_silent_last(change: Dict[str, Any]) -> None:
     watched = Watched()
     assert watched.loop.jobs.watching.clients.silent == 0.0
-    watched.osds.change = {'silent': {5: 16.0}}
+    watched.osds.change = change
     watched.turn(PERIOD)
     silent = watched.loop.jobs.watching.clients.time
     watched.osds.change = {}
     watched.minutes(1)
     clients = watched.loop.jobs.watching.clients
     assert clients.silent == silent < clients.time
+
+
+def test_the_status_says_why_it_is_not_known_which_osds_hang() -> None:
+    watched = Watched()
+    for text in ('all are late', ''):
+        watched.osds.change = {'unreported': text}
+        watched.turn(PERIOD)
+        assert ('all are late' in watched.loop.status()['reasons']) is bool(text)
 
 
 def test_operations_of_the_last_minute_are_for_the_throttle() -> None:

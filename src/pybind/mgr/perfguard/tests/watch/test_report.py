@@ -286,6 +286,17 @@ def test_an_osd_that_hangs_is_found_by_its_missing_reports() -> None:
     assert rows[7]['pgs'] == {'laggy': 4}
 
 
+def test_osds_are_not_blamed_for_an_mgr_that_is_cut_off() -> None:
+    cluster = Osds()
+    cluster.run(30)
+    cluster.signals = laggy_signals()
+    cluster.extra = {'osd_counts': {osd: PgCounts(total=4, laggy=4) for osd in (1, 5, 7)},
+                     'unreported': 'all are late'}
+    cluster.run(5)
+    assert cluster.checks[LAGGY]['detail'][0] == 'all are late'
+    assert 'ceph osd down' not in cluster.detail(LAGGY)
+
+
 def test_what_made_pgs_laggy_can_be_read_later() -> None:
     """Also where the mgr fails before it is over."""
     cluster = Osds()
