@@ -98,9 +98,9 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
 
 # ---- Which runs are kept
 
-#: Steps of all runs that are kept. A step takes about 1.2 kB of the mons' key/value store, and of
-#: the memory of the mgr.
-MOST_STEPS = 6000
+#: Streams of all steps of all runs that are kept. A stream takes up to 1.2 kB of the store of the
+#: mons, and more of the memory of the mgr.
+MOST_STREAMS = 6000
 
 
 class RunHistory:
@@ -125,16 +125,21 @@ class RunHistory:
     def outlived(self, keep: int, baselines: AbstractSet[int]) -> List[int]:
         """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
         outlived: List[int] = []
-        runs, steps = 0, sum(len(record.steps) for record in self._records.values()
-                             if record.id in baselines or record.state not in ENDED_STATES)
+        runs, streams = 0, sum(_streams(record) for record in self._records.values()
+                               if record.id in baselines or record.state not in ENDED_STATES)
         for record in reversed(self.all()):
             if record.id in baselines or record.state not in ENDED_STATES:
                 continue
-            runs, steps = runs + 1, steps + len(record.steps)
+            runs, streams = runs + 1, streams + _streams(record)
             # The newest one is always kept.
-            if runs > 1 and (runs > keep or steps > MOST_STEPS):
+            if runs > 1 and (runs > keep or streams > MOST_STREAMS):
                 outlived.append(record.id)
         return outlived[::-1]
+
+
+def _streams(record: RunRecord) -> int:
+    """The number of streams of all steps: the size of a record."""
+    return sum(len(step.streams) for step in record.steps)
 
 
 # ---- Conditions of a run other than jobs and target: runs that differ in them are not comparable

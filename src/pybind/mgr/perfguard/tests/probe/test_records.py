@@ -118,13 +118,16 @@ def test_the_newest_runs_are_kept() -> None:
     assert kept(history) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_steps_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, 'MOST_STEPS', 35)
-    history = of(*(ended(number, 0.0, steps=10) for number in range(1, 8)))
+@pytest.mark.parametrize('streams', [1, 16])
+def test_streams_are_bounded_in_all(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, 'MOST_STREAMS', 39 * streams)
+    history = of(*(replace(record, steps=tuple(replace(step, streams=streams * step.streams[:1])
+                                               for step in record.steps), results=())
+                   for record in (ended(number, 0.0, steps=10) for number in range(1, 8))))
     assert history.outlived(100, frozenset()) == [1, 2, 3, 4]
     assert history.outlived(100, {1, 2}) == [3, 4, 5, 6]
     # However large it is, the last one stays.
-    monkeypatch.setattr(records, 'MOST_STEPS', 5)
+    monkeypatch.setattr(records, 'MOST_STREAMS', 5)
     assert history.outlived(100, frozenset()) == [1, 2, 3, 4, 5, 6]
 
 
