@@ -10,8 +10,8 @@ import random
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import (AbstractSet, Any, Callable, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import (Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Pool, Reply
@@ -68,6 +68,9 @@ class RunResources:
     mark: int = 0
     #: Flags of the OSDMap that the run sets, which were not set before.
     flags: Tuple[str, ...] = ()
+    #: Those of QUIET_FLAGS that others had ordered before the run set `flags`: a later order makes
+    #: a flag theirs. None: unknown.
+    ordered_before: Optional[Tuple[str, ...]] = None
 
     @property
     def entity(self) -> str:
@@ -223,9 +226,6 @@ class ResourceManager:
         self.key = ''
         #: Flags of the run that the OSDMap has shown.
         self._flags_shown: Set[str] = set()
-        #: Flags that others ordered before the run set them (unknown for an orphan: all). A later
-        #: order makes a flag theirs.
-        self._flags_ordered_before: AbstractSet[str] = frozenset(QUIET_FLAGS if orphan else ())
         #: What prevents the clean-up, as a text, and whether this attempt met it.
         self.problem = ''
         self.met_problem = False
@@ -304,8 +304,9 @@ class ResourceManager:
     def set_flags(self, view: View) -> None:
         """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
         flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
-        self._flags_ordered_before = self._cluster.ordered_flags()
-        if not self.journal(flags=flags):
+        ordered = self._cluster.ordered_flags()
+        if not self.journal(flags=flags, ordered_before=tuple(
+                flag for flag in QUIET_FLAGS if flag in ordered)):
             raise CannotMake(NOT_KEPT)
         if not self._done(*(flag_command(flag, on=True) for flag in flags)):
             raise CannotMake(self.problem)
@@ -324,7 +325,10 @@ class ResourceManager:
         Returns whether the others are unset for certain."""
         if not self.resources.flags:
             return True
-        wanted_by_others = self._cluster.ordered_flags() - self._flags_ordered_before
+        ordered_before = self.resources.ordered_before
+        # In a journal of an earlier version it is unknown which flags were ordered later.
+        wanted_by_others = self._cluster.ordered_flags() - set(
+            QUIET_FLAGS if ordered_before is None else ordered_before)
         if wanted_by_others & set(self.resources.flags):
             self.journal(flags=tuple(flag for flag in self.resources.flags
                                      if flag not in wanted_by_others))
@@ -333,7 +337,7 @@ class ResourceManager:
                 or not self._confirm(is_final):
             return False
         self._flags_shown.clear()
-        self.journal(flags=())
+        self.journal(flags=(), ordered_before=None)
         return True
 
     def _removal_is_final(self) -> bool:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run of a probe: with any failure, it leaves nothing behind and touches nothing of others."""
+import json
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -567,7 +568,8 @@ def test_a_flag_that_an_operator_unsets_and_sets_again_stays() -> None:
     assert flags == {'noscrub', 'nosnaptrim'}
 
 
-def test_a_flag_that_an_operator_orders_meanwhile_stays() -> None:
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_flag_that_an_operator_orders_meanwhile_stays(failover: bool) -> None:
     """The order changes nothing in the OSDMap. One from before the run, of which it was missed that
     the flag was cleared, does not count."""
     driver = ProbeDriver()
@@ -576,9 +578,25 @@ def test_a_flag_that_an_operator_orders_meanwhile_stays() -> None:
     driver.give(QUIET)
     driver.run_until(lambda: driver.state(1) == 'running')
     driver.cluster.order_flag('nodeep-scrub')
-    driver.give(RunId('probe cancel', 1))
-    driver.finish()
+    if failover:
+        driver.restart()
+    else:
+        driver.give(RunId('probe cancel', 1))
+    driver.run_until(lambda: not driver.busy, 400)
     assert driver.cluster.flags == {'noscrub', 'nodeep-scrub'}
+
+
+def test_a_journal_without_earlier_orders_gives_all_flags_back() -> None:
+    """That of an earlier version: an order may be older than the run."""
+    driver = begun(QUIET, 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.order_flag('nodeep-scrub')
+    head = json.loads(driver.kv.data['probing/head'])
+    assert head['document']['site'].pop('ordered_before') == []
+    driver.kv.data['probing/head'] = json.dumps(head)
+    driver.restart()
+    driver.run_until(lambda: not driver.busy, 400)
+    assert driver.cluster.flags == {'noscrub'}
 
 
 def test_flags_are_given_back_before_what_takes_long() -> None:
