@@ -123,7 +123,7 @@ def measure(reports: Reports, turns: int, profile: int) -> Tuple[List[float], st
     cluster: Any = reports
     store = Store(Kv())
     store.put(USUAL, {'osds': dict.fromkeys(map(str, reports.osdmap.osds), NORM)})
-    watching = Watching(cluster, store, lambda event: None, lambda: None)
+    watching = Watching(cluster, store, lambda event: None, lambda: None, lambda: True)
     watching.load(DEFAULTS, reports.now - FIRST_USUAL_SECONDS)
     digest, times, profiler = hashlib.sha256(), [], cProfile.Profile()
     for number in range(FIRST_TURNS + turns):

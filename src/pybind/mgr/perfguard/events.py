@@ -4,7 +4,7 @@ import logging
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from .cluster.types import Json
 from .store import Store
@@ -88,8 +88,11 @@ class EventLog:
         """Write the log at the end of this turn: its events must survive a failure of the mgr."""
         self._saved_at = -math.inf
 
-    def save_now_and_then(self, now: float) -> None:
-        if now - self._saved_at > SAVE_SECONDS:
+    def save_now_and_then(self, now: float, may_write: Callable[[], bool]) -> None:
+        """Write the log if it is due. `may_write`: whether this mgr owns the journal, and the mons
+        answer; until then, the log remains due."""
+        is_unsaved = self._saved_id != self._last_id
+        if now - self._saved_at > SAVE_SECONDS and (not is_unsaved or may_write()):
             self._saved_at = now
             self.save()
 

@@ -444,6 +444,16 @@ class Journal:
         self._read_back_at = now
         return self.kept()
 
+    def may_ask(self, now: float) -> bool:
+        """Whether the mons may be asked before a record is written for which nothing waits: after a
+        failure at intervals only, as in `settled`."""
+        if not self.failure:
+            return True
+        if now - self._read_back_at < CLAIM_SECONDS:
+            return False
+        self._read_back_at = now
+        return True
+
     def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
         """Note why this mgr must not send commands: the mons do not show it as the owner. `values`:
         what they have. Writes its mark again, unless it had owned the journal and the mons did not

@@ -45,6 +45,7 @@ class Jobs:
     def __init__(self, context: LoopContext, note: Callable[[Event], None]) -> None:
         cluster, store, tools = context.cluster, context.store, context.tools
         self._options = context.options
+        self._clock = context.clock
         self._note = note
         self.journal = Journal(cluster, store)
         #: Whether this mgr owns the journal in this turn; None: not checked yet.
@@ -55,7 +56,7 @@ class Jobs:
             self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
         # A thread of its own, whose results wake no turn.
         self.drives = Drives(cluster, ToolThread(lambda: None))
-        self.watching = Watching(cluster, store, note, lambda: self.drives.known)
+        self.watching = Watching(cluster, store, note, lambda: self.drives.known, self.may_record)
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
         self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
         self.explaining = Explaining(cluster)
@@ -110,6 +111,12 @@ class Jobs:
         if self._owns is None:
             self._owns = self._checked(self.journal.owns)
         return self._owns
+
+    def may_record(self) -> bool:
+        """As `may_write`, for records and events, for which nothing waits."""
+        if self._owns is None and not self.journal.may_ask(self._clock()):
+            return False
+        return self.may_write()
 
     def _checked(self, check: Callable[[], bool]) -> bool:
         """The result of a check of the journal; a new failure is reported."""

@@ -233,7 +233,10 @@ class Loop:
         self.jobs.drives.close()
         try:
             self.probing.close()
-            self._publishing.events.save()
+            self.jobs.begin_turn()
+            # Without a quorum of the mons, a write would never return.
+            if self.jobs.may_record():
+                self._publishing.events.save()
         finally:
             self._cluster.close()
 
@@ -484,7 +487,7 @@ class Publishing:
         self._checks = checks
         # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
         self._cluster.health_checks(with_steps(checks))
-        self.events.save_now_and_then(observation.now)
+        self.events.save_now_and_then(observation.now, jobs.may_record)
 
     def _show_progress(self, campaign: Campaign, status: CampaignStatus) -> None:
         if campaign.active:

@@ -96,11 +96,13 @@ class StoredUsual:
 
 class _Document:
     """A document in the store that may change with each turn. It is written once its gist changes,
-    and otherwise at an interval: each write takes a mon some milliseconds."""
+    and otherwise at an interval: each write takes a mon some milliseconds. While it may not be
+    written, it remains due."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, may_write: Callable[[], bool]) -> None:
         self._store = store
         self._name = name
+        self._may_write = may_write
         self._gist: object = None
         self._looked_at = 0.0
 
@@ -118,10 +120,12 @@ class _Document:
         document."""
         if gist == self._gist and self.age(now) < interval:
             return
-        self._gist, self._looked_at = gist, now
         document = contents()
         if document != (self._store.get(self._name) or {}):
+            if not self._may_write():
+                return
             self._store.put_or_remove(self._name, document)
+        self._gist, self._looked_at = gist, now
 
 
 class Watching:
@@ -139,18 +143,21 @@ class Watching:
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]]) -> None:
-        """`drives`: as in WatchContext."""
+                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]],
+                 may_write: Callable[[], bool]) -> None:
+        """`drives`: as in WatchContext; `may_write`: whether this mgr owns the journal, and the
+        mons answer; asked before each record."""
         self._drives = drives
         self._cluster = cluster
         self._store = store
         self._note = note
         self._watch = WatchState(threading.Lock())
         self._announcer = report.Announcer()
-        self._alarms = _Document(store, WATCH_DOCUMENT)
-        self._chronic = _Document(store, CHRONIC_DOCUMENT)
-        self._variation = _Document(store, USUAL)
-        self._provisional = _Document(store, PROVISIONAL)
+        self._may_write = may_write
+        self._alarms = _Document(store, WATCH_DOCUMENT, may_write)
+        self._chronic = _Document(store, CHRONIC_DOCUMENT, may_write)
+        self._variation = _Document(store, USUAL, may_write)
+        self._provisional = _Document(store, PROVISIONAL, may_write)
         self._updated: Optional[float] = None
         #: When a probe last affected client latency.
         self._probed = -math.inf
@@ -323,10 +330,12 @@ class Watching:
         removed at once."""
         # An OSDMap without pools may be the initial, empty one.
         removed = next(iter(self._stored - pools), None) if pools else None
-        if removed is not None:
+        if removed is not None and self._may_write():
             self._store.remove(BASELINES + str(removed))
             self._stored.discard(removed)
-        unsaved = self._watch.pools.take_unsaved()
+        pools_state = self._watch.pools
+        unsaved = pools_state.take_unsaved() \
+            if pools_state.has_unsaved and self._may_write() else None
         if unsaved is not None:
             pool_id, stored = unsaved
             self._store.put(BASELINES + str(pool_id), encode(stored))

@@ -397,6 +397,10 @@ class PoolWatch:
 
     # ---- State that survives a failover
 
+    @property
+    def has_unsaved(self) -> bool:
+        return bool(self._unsaved)
+
     def take_unsaved(self) -> Optional[Tuple[int, 'StoredPool']]:
         """A pool whose baseline must be stored, with what is stored."""
         while self._unsaved:

@@ -10,7 +10,7 @@ from perfguard.watch.osds import OsdReads
 from ...mitigation.types import Policy, Revert
 from perfguard import tables
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import PgCounts, PgReads, Readings
+from perfguard.cluster.types import PgCounts, PgReads, Readings, Reply
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.mitigation.controller import CONFIG_SECONDS
@@ -757,3 +757,30 @@ def test_an_mgr_that_is_active_again_continues_from_what_the_other_stored() -> N
     driver.run_until(lambda: not driver.loop.journal.fenced)
     driver.run(ALL_UNDONE_TURNS)
     assert 'norebalance' not in driver.cluster.flags and driver.cluster.osd_config == FOUND
+
+
+def test_nothing_is_written_while_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ceph's set_store waits for them without a limit, and the loop with it."""
+    driver = climbed()
+    driver.run(30)
+    written: List[str] = []
+    put = driver.kv.set_store
+
+    def set_store(key: str, value: Optional[str]) -> None:
+        written.append(key)
+        put(key, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.cluster, 'stored', lambda keys: {})
+        patch.setattr(driver.cluster, 'run', lambda commands, timeout=60.0: [
+            Reply(None, error='no answer')] * len(commands))
+        patch.setattr(driver.kv, 'set_store', set_store)
+        driver.run(10)
+        driver.trouble(False)  # the watch notes events
+        driver.run(60)
+        driver.loop.close()
+        assert written == []
+    monkeypatch.setattr(driver.kv, 'set_store', set_store)
+    driver.run(40)
+    assert {'watch/head', 'events_recent/head'} <= set(written)
+    assert 'no PG is laggy anymore' in driver.kv.data['events_recent/head']
