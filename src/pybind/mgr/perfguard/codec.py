@@ -36,6 +36,10 @@ class Malformed(PerfguardError, ValueError):
     """JSON that is not of the expected type; the text names the field."""
 
 
+class Newer(Malformed):
+    """JSON with fields that this version does not know: a newer version has written it."""
+
+
 class _Form(NamedTuple):
     """How values of one type are written and read."""
     write: Callable[[Any], Any]
@@ -66,7 +70,7 @@ def encode(value: Any, hint: Any = None) -> Any:
 
 
 def decode(hint: Any, raw: Any) -> Any:
-    """The value of this type that `encode` has written; raises Malformed."""
+    """The value of this type that `encode` has written; raises Malformed, or Newer."""
     return _form(hint).read(raw)
 
 
@@ -207,7 +211,7 @@ def _tagged(kinds: List[Any]) -> _Form:
     def read(raw: Any) -> Any:
         kind = _plain((dict,), raw).get('kind')
         if kind not in forms:
-            raise Malformed('unknown kind %.80r' % (kind,))
+            raise (Newer if isinstance(kind, str) else Malformed)('unknown kind %.80r' % (kind,))
         return forms[kind].read({name: part for name, part in raw.items() if name != 'kind'})
     return _Form(lambda value: {'kind': value.kind, **forms[value.kind].write(value)}, read)
 
@@ -308,7 +312,7 @@ def _field(name: str, form: _Form, raw: Any) -> Any:
     try:
         return form.read(raw)
     except Malformed as error:
-        raise Malformed('%s: %s' % (name, error)) from error
+        raise type(error)('%s: %s' % (name, error)) from error
 
 
 def _dataclass(kind: Any) -> _Form:
@@ -327,7 +331,7 @@ def _dataclass(kind: Any) -> _Form:
         unknown = _plain((dict,), raw).keys() - forms.keys()
         missing = forms.keys() - defaults.keys() - raw.keys()
         if unknown or missing:
-            raise Malformed('%s: unknown fields %s, missing fields %s' % (
+            raise (Malformed if missing else Newer)('%s: unknown fields %s, missing fields %s' % (
                 kind.__name__, sorted(unknown), sorted(missing)))
         return _made(functools.partial(kind, **{
             name: _field(name, forms[name], part) for name, part in raw.items()}))
@@ -338,6 +342,8 @@ def _made(make: Callable[[], Any]) -> Any:
     """What `make` returns. Raises Malformed where it refuses the values."""
     try:
         return make()
+    except Newer:
+        raise
     except (ValueError, LookupError, zlib.error) as error:
         raise Malformed(str(error)) from error
 
@@ -378,4 +384,9 @@ def _named_row(kind: Any, forms: Dict[str, _Form], defaults: Dict[str, Any]) -> 
         while names and names[-1] in defaults and parts[len(names) - 1] == defaults[names[-1]]:
             names.pop()
         return row.write(parts[:len(names)])
-    return _Form(write, row.read)
+
+    def read(raw: Any) -> Any:
+        if len(_plain((list, tuple), raw)) > len(forms):
+            raise Newer('%s: %d parts instead of %d' % (kind.__name__, len(raw), len(forms)))
+        return row.read(raw)
+    return _Form(write, read)

@@ -13,12 +13,13 @@ import json
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
                     TypeVar)
 
-from .codec import Malformed, decode
+from .codec import Malformed, Newer, decode
 from .text import listed
 
 T = TypeVar('T')
 
-#: Version of the documents' layout; a newer one is left alone, not guessed at.
+#: Version of the documents' layout; a newer one is left alone, not guessed at. It may stay where
+#: fields with a default are added: a document in which one of them is set is left alone as well.
 STORE_VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
@@ -112,11 +113,15 @@ class Store:
     def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
         """A document as a value with this type hint; `empty` if there is none.
 
-        One that is malformed is set aside: `empty`, and why.
+        One that is malformed is set aside: `empty`, and why. One with fields of a newer version is
+        withheld: `empty`.
         """
         document = self.get(name)
         try:
             return empty if document is None else decode(hint, document), []
+        except Newer:
+            self.withhold(name)
+            return empty, []
         except Malformed as error:
             self.refuse(name)
             return empty, [str(error)]
@@ -127,8 +132,21 @@ class Store:
         self.damaged += [(name, error) for error in errors]
         return value
 
+    def withhold(self, name: str) -> None:
+        """Leave a document as it is, as one whose layout has a newer version: it has fields that
+        this version does not know. Without them, this one would overwrite what an mgr of the newer
+        version needs."""
+        self.written_by_newer.add(name)
+
+    def read_again(self) -> None:
+        """The state is read again, since an mgr of another version may have replaced it."""
+        self.written_by_newer = {name for name in self.written_by_newer
+                                 if not name.startswith(STATE)}
+
     def newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""
+        if name in self.written_by_newer:
+            return True
         with contextlib.suppress(ValueError, LookupError, TypeError):
             version: int = json.loads(self._kv.get_store(f'{name}/head') or '{}')['version']
             return version > STORE_VERSION

@@ -559,6 +559,7 @@ class Ownership:
             return False
         # Another mgr may have replaced what this one wrote, so that is not read back any more.
         self._store.verified()
+        self._store.read_again()
         for text in self._load_shared():
             self._publishing.note(Event('store', 'cannot read %s' % text))
         self._publishing.note(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry, Json
-from ..codec import Malformed, decode, encode
+from ..codec import Malformed, Newer, decode, encode
 from ..store import Store
 from ..text import listed
 from .fio_json import job_options
@@ -414,6 +414,8 @@ class Archive:
             try:
                 if document is not None:
                     records.append(decode(RunRecord, document))
+            except Newer:
+                self._store.withhold(name)
             except Malformed as error:
                 self._store.refuse(name, str(error))
         self._last_id = max([self._last_id, *(record.id for record in records)])

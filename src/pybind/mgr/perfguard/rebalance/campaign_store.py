@@ -15,7 +15,7 @@ from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Ite
                     List, Mapping, Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import Json, OsdMap, UpmapEntry
-from ..codec import BY_PG, Malformed, decode, encode
+from ..codec import BY_PG, Malformed, Newer, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
 from .bill import Bill
@@ -76,6 +76,10 @@ class CampaignStore:
         try:
             led_documents = decode(LedLists, document.pop(LED, None))
             campaign = decode(Campaign, document)
+        except Newer:
+            self._store.withhold(CAMPAIGN)
+            self._load_no_campaign()
+            return NO_CAMPAIGN, []
         except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
             self._load_no_campaign()
@@ -84,6 +88,8 @@ class CampaignStore:
         campaign = campaign.with_led_ahead(led_ahead)
         try:
             self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
+        except Newer:
+            self._store.withhold(UNPINNABLE)
         except Malformed as error:
             # They are found again.
             self._store.refuse(UNPINNABLE)
@@ -196,6 +202,9 @@ class PinStore(PinIndex):
             try:
                 self._next = max(self._next, int(name[len(PINS_PREFIX):]) + 1)
                 goals, pins = _from_json(document or {})
+            except Newer:
+                self._store.withhold(name)
+                continue
             except ValueError:
                 lost.append(name)
                 continue
@@ -477,6 +486,8 @@ class LedStore:
                 number = int(name[len(LED_PREFIX):])
                 self._contents[number] = decode(
                     Annotated[Mapping[str, Led], BY_PG], document)
+            except Newer:
+                self._store.withhold(name)
             except (Malformed, ValueError):
                 self._store.refuse(name)
                 lost.append(name)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import PoolPgs, PoolRule, UpmapEntry
-from perfguard.codec import BY_PG, Malformed, decode, encode
+from perfguard.codec import BY_PG, As, Malformed, Newer, decode, encode
 from perfguard.ledger import Held
 from perfguard.mitigation.rescue import Rescue
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
@@ -188,3 +188,29 @@ def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
     (Revert, Revert(3)), *((Request, Request(verb, accept=RISKS)) for verb in sorted(VERBS))])
 def test_documents(hint: Any, value: Any) -> None:
     assert again(hint, value) == value
+
+
+@dataclass(frozen=True)
+class Known:
+    needed: float
+    rows: Tuple[Row, ...] = ()
+    packed: Annotated[Optional[Row], As(Optional[Row], lambda row: row, lambda row: row)] = None
+
+
+@pytest.mark.parametrize('raw, is_newer', [
+    ({'needed': 1.0, 'more': 1}, True), ({'needed': 1.0, 'rows': [[1, 'y', 'red', 1]]}, True),
+    ({'needed': 1.0, 'packed': [1, 'y', 'red', 1]}, True),
+    # Another type, or damage.
+    ({'more': 1}, False), ({'needed': 1.0, 'rows': [[1, 'y', 'blue']]}, False),
+    ({'needed': 1.0, 'rows': 5}, False)])
+def test_fields_of_a_newer_version(raw: Dict[str, Any], is_newer: bool) -> None:
+    with pytest.raises(Malformed) as refused:
+        decode(Known, raw)
+    assert isinstance(refused.value, Newer) is is_newer
+
+
+@pytest.mark.parametrize('kind, is_newer', [('other', True), (5, False), (None, False)])
+def test_a_kind_of_a_newer_version(kind: Any, is_newer: bool) -> None:
+    with pytest.raises(Malformed) as refused:
+        decode(AnyChange, {'kind': kind})
+    assert isinstance(refused.value, Newer) is is_newer

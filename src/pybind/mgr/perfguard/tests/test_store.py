@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfguard.codec import encode
+from perfguard.mitigation.types import MitigationState
 from perfguard.store import PART_BYTES, STORE_VERSION, Store
 
 from .fakes.cluster import Crash, MemoryKv
@@ -155,6 +157,23 @@ def test_a_document_of_a_newer_version_stays_as_it_is() -> None:
     store.set_aside('x')
     store.put('x', [3])
     assert Store(kv).get('x') == [3]
+
+
+def test_a_document_with_fields_of_a_newer_version_stays_as_it_is() -> None:
+    kv = MemoryKv()
+    Store(kv).put('mitigation', {**encode(MitigationState(last_id=7)), 'more': 1})
+    before, store = dict(kv.data), Store(kv)
+    assert store.load('mitigation', MitigationState, None) == (None, [])
+    assert store.newer('mitigation') and store.withheld() == ['mitigation']
+    assert store.damaged == [] and not store.unreadable
+    store.put('mitigation', {})
+    store.remove('mitigation')
+    assert kv.data == before
+    # Another mgr of this version has written it meanwhile.
+    Store(kv).put('mitigation', encode(MitigationState(last_id=8)))
+    store.read_again()
+    assert store.load('mitigation', MitigationState, None) == (MitigationState(last_id=8), [])
+    assert not store.withheld()
 
 
 @pytest.mark.parametrize('name', ['campaign', 'mitigation', 'pins/000001', 'rescues',

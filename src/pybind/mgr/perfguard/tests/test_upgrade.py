@@ -6,7 +6,7 @@ which they belong, as an earlier state of the module left them; fakes/recording.
 """
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
@@ -215,12 +215,29 @@ def test_probes_are_compared_with_a_baseline_of_before(
 
 # ---- a newer version
 
-@pytest.mark.parametrize('version, story', having(*CAMPAIGNS, 'drained', 'replace', 'mitigation',
-                                                  'rescue'))
-def test_what_a_newer_version_has_left_is_kept_and_reported(version: str, story: str) -> None:
-    """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
+def of_newer_layout(name: str, head: str) -> str:
     ours, theirs = ('"version": %d' % number for number in (STORE_VERSION, STORE_VERSION + 1))
-    newer = {key: value.replace(ours, theirs, 1)
+    return head.replace(ours, theirs, 1)
+
+
+def with_newer_field(name: str, head: str) -> str:
+    """Fields are added without a new layout. Other documents are maps."""
+    parsed = json.loads(head)
+    if name in ('campaign', 'mitigation', 'await'):
+        parsed['document']['more'] = 1
+    return json.dumps(parsed)
+
+
+@pytest.mark.parametrize('change, version, story', [
+    pytest.param(change, *case.values, id='%s-%s' % (case.id, change.__name__))
+    for change, stories in ((of_newer_layout, [*CAMPAIGNS, 'drained', 'replace', 'mitigation',
+                                               'rescue']),
+                            (with_newer_field, ['mitigation', 'affinity', 'await', 'rollback']))
+    for case in having(*stories)])
+def test_what_a_newer_version_has_left_is_kept_and_reported(
+        change: Callable[[str, str], str], version: str, story: str) -> None:
+    """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
+    newer = {key: change(key[:-len('/head')], value) if key.endswith('/head') else value
              for key, value in RECORDED[version][story]['store'].items()}
     RECORDED['newer'] = {story: {**RECORDED[version][story], 'store': newer}}
     try:

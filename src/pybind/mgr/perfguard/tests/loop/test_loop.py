@@ -864,9 +864,10 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize('change', [
-    {'accepted_unpinnable': None}, {'total': 'x'}, {'turned': []}, {'id': None}, {'held': {}},
-    {'acknowledged': [1]}, {'pinning': [[['x', 1], '1.0']]}, {'kept': float('nan')},
-    {'settings': {'max_pgs': 3}}, {'arrivals': [[], None, 0.0, 0]}])
+    {'orders': {'accepted_unpinnable': None}}, {'progress': {'total': 'x'}},
+    {'progress': {'turned': []}}, {'id': None}, {'held': {}}, {'orders': {'acknowledged': [1]}},
+    {'pinning': [[['x', 1], '1.0']]}, {'progress': {'kept': float('nan')}},
+    {'orders': {'settings': {'max_pgs': 3}}}, {'progress': {'arrivals': [[], None, 0.0, 0]}}])
 def test_a_campaign_with_a_wrong_type_is_kept_and_reported(change: Dict[str, Any]) -> None:
     driver = Driver()
     driver.to_pinned()
