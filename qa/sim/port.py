@@ -337,6 +337,9 @@ class SimCluster:
     def read_by_pg(self, osds: AbstractSet[int]) -> None:
         pass
 
+    def count_clients(self, counting: bool) -> None:
+        pass
+
     def readings(self, view: object, signals: Signals) -> Readings:
         began = time.process_time()
         model, osds = self.model, range(self.model.tree.osds)

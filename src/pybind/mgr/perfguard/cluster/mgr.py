@@ -206,6 +206,9 @@ class MgrCluster:
     def read_by_pg(self, osds: AbstractSet[int]) -> None:
         self._sensors.read_by_pg(osds)
 
+    def count_clients(self, counting: bool) -> None:
+        self._sensors.count_clients(counting)
+
     def close(self) -> None:
         """Remove the performance queries of the OSDs."""
         self._sensors.close()

@@ -147,6 +147,10 @@ class Sensors:
         """Until it is called again, readings contain the client reads of these OSDs by PG."""
         self._read_by_pg = tuple(sorted(osds)[:MOST_READ_OSDS])
 
+    def count_clients(self, counting: bool) -> None:
+        """Whether readings contain client operations."""
+        self._queries.rest(not counting)
+
     def close(self) -> None:
         self._queries.close()
 
@@ -442,6 +446,10 @@ OBJECT_QUERY = {
                        {'type': 'pool_id', 'regex': '^(.*)$'},
                        {'type': 'osd_id', 'regex': '^(.*)$'}],
     'performance_counter_descriptors': ['ops'], 'limit': {'order_by': 'ops', 'max_count': 3}}
+#: No OSD has this id. An OSD ignores an empty list of queries (MgrClient::handle_mgr_configure),
+#: and evaluates the last list until it restarts: this query replaces it when all others end.
+IDLE_QUERY: Dict[str, Any] = {'key_descriptor': [{'type': 'osd_id', 'regex': '^(none)$'}],
+                              'performance_counter_descriptors': ['ops']}
 #: Maximum number of OSDs of which client reads are read by PG.
 MOST_READ_OSDS = 32
 #: Number of PGs that are read if there are enough of each OSD, the busiest ones of each.
@@ -504,21 +512,40 @@ class PerfQueries:
     def __init__(self, mgr: MgrModule) -> None:
         self._clients, self._writes, self._reads = _Query(mgr), _Query(mgr), _Query(mgr)
         self._by_client, self._by_object = _Query(mgr), _Query(mgr)
+        self._idle = _Query(mgr)
+        self._resting = False
         #: Limit of PGs per OSD in the query of writes by PG, and when it was last read.
         self._pgs_per_osd = 0
         self._pgs_read_at = 0.0
         self._parts = _Parts()
 
+    def rest(self, resting: bool) -> None:
+        """Replace all queries by one that matches nothing, until this is called with False."""
+        if resting == self._resting:
+            return
+        self._resting = resting
+        # Before the others are removed: the list of queries must not be empty.
+        self._idle.rows(IDLE_QUERY if resting else None)
+        if resting:
+            self._end_all()
+
     def close(self) -> None:
+        self._end_all()
+        self._idle.rows(None)
+
+    def _end_all(self) -> None:
         for query in (self._clients, self._writes, self._reads, self._by_client, self._by_object):
             query.rows(None)
 
     def clients(self, without_probes: bool = False) -> Tuple[ClientOps, ...]:
+        if self._resting:
+            return ()
         rows = self._clients.rows(CLIENT_QUERY_WITHOUT_PROBES if without_probes else CLIENT_QUERY)
         return tuple(_parsed(rows, _client_ops))
 
     def loads(self, counting: bool) -> Loads:
         """Operations by client and by object, only while `counting`."""
+        counting = counting and not self._resting
         clients = self._by_client.rows(LOAD_QUERY if counting else None)
         objects = self._by_object.rows(OBJECT_QUERY if counting else None)
         return Loads(tuple(_parsed(clients, _client_load)), tuple(_parsed(objects, _object_load)))
@@ -546,6 +573,8 @@ class PerfQueries:
             self._pgs_per_osd, self._parts = pgs_per_osd, _Parts()
         elif now - self._pgs_read_at < PG_PERIODS * period:
             return 0.0, None
+        if self._resting:
+            return 0.0, None
         seconds, self._pgs_read_at = now - self._pgs_read_at, now
         rows = self._writes.rows(_pg_query(self._pgs_per_osd))
         if rows is not None:
@@ -559,7 +588,7 @@ class PerfQueries:
                  ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
         """The reads of clients by OSD and PG, also of OSDs without reads; None when the query has
         just been replaced."""
-        rows = self._reads.rows(_read_query(osds) if osds else None)
+        rows = self._reads.rows(_read_query(osds) if osds and not self._resting else None)
         if rows is None:
             return None
 

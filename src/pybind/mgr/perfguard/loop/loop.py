@@ -297,6 +297,8 @@ class Loop:
     def _rest_of_turn(self, observation: Observation, view: View, options: Options) -> None:
         """The rest of a turn, after the observation."""
         self._answering.shut_down_further(observation)
+        # OSDs keep their last queries when the module is disabled, which no code of it notices.
+        self._cluster.count_clients(not self.shutdown.done)
         # The shutdown may have been ordered in this turn, and be complete.
         options = self._without_borrowing(options)
         self.rebalance.turn(observation, view, options, self.requests.waits_for('rollback'))

@@ -719,10 +719,10 @@ def test_flags_that_others_have_ordered_are_read_from_the_audit_log(mgr_stub: ty
 def test_what_is_to_be_read_reaches_the_sensors(mgr_stub: types.ModuleType) -> None:
     cluster: Any = mgr_cluster(Mgr())
     given: List[Any] = []
-    for name in ('read_loads', 'read_without_probes', 'read_by_pg'):
+    for name in ('read_loads', 'read_without_probes', 'read_by_pg', 'count_clients'):
         setattr(cluster._sensors, name, given.append)
         getattr(cluster, name)(name)
-    assert given == ['read_loads', 'read_without_probes', 'read_by_pg']
+    assert given == ['read_loads', 'read_without_probes', 'read_by_pg', 'count_clients']
 
 
 def test_degraded_osds_are_read_once_a_report_period(mgr_stub: types.ModuleType,

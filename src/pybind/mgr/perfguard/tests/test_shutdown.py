@@ -132,6 +132,17 @@ def test_a_shutdown_in_mid_campaign_is_refused_until_it_is_meant(state: str) -> 
                for reason in driver.loop.status()['reasons'])
 
 
+def test_osds_count_no_client_operations_after_a_shutdown() -> None:
+    """Ceph would leave them the last queries of a module that is disabled."""
+    driver = Driver()
+    driver.run(2)
+    assert driver.cluster.counts_clients
+    # Before the answer that the module may be disabled.
+    assert shut_down(driver)['safe'] and not driver.cluster.counts_clients
+    driver.to_pinned()
+    assert driver.cluster.counts_clients
+
+
 def test_a_shutdown_continues_after_a_failover_in_every_turn() -> None:
     driver = Driver()
     found = driver.cluster.foreign()

@@ -292,7 +292,7 @@ def test_an_empty_cluster() -> None:
 
 # ---- the perf query
 
-BY_POOL, BY_PG = ('pool_id', 'osd_id'), ('pg_id',)
+BY_POOL, BY_PG, IDLE = ('pool_id', 'osd_id'), ('pg_id',), ('osd_id',)
 
 
 def test_perf_queries_are_made_once_and_given_back() -> None:
@@ -302,6 +302,37 @@ def test_perf_queries_are_made_once_and_given_back() -> None:
     reader.sensors.close()
     assert reader.mgr.queries == {}
     reader.sensors.close()
+
+
+def test_osds_are_left_with_a_query_that_matches_nothing() -> None:
+    """They ignore an empty list of queries, and would evaluate the last one until they restart."""
+    from perfguard.cluster.sensors import IDLE_QUERY
+    reader = Reader()
+    lists: List[Set[Tuple[str, ...]]] = []
+    remove = reader.mgr.remove_osd_perf_query
+
+    def removed(query: int) -> None:
+        remove(query)
+        lists.append(set(reader.mgr.queries.values()))
+
+    setattr(reader.mgr, 'remove_osd_perf_query', removed)
+    reader.sensors.read_by_pg({1})
+    reader.sensors.read_loads(3600.0)
+    reader.run(60)
+    assert len(reader.mgr.queries) == 5
+    for _ in range(2):
+        reader.sensors.count_clients(False)
+        assert lists[-1] == {IDLE} and len(lists) == 5 and set() not in lists
+    reader.run(60)
+    assert list(reader.mgr.queries.values()) == [IDLE] and reader().clients == ()
+    key, = IDLE_QUERY['key_descriptor']
+    assert not any(re.search(key['regex'], str(number)) for number in range(2000))
+    # A campaign begins although the module was about to be disabled.
+    reader.sensors.count_clients(True)
+    reader.run(60)
+    assert len(reader.mgr.queries) == 5 and IDLE not in reader.mgr.queries.values()
+    reader.sensors.close()
+    assert reader.mgr.queries == {}
 
 
 def test_clients_by_pool_and_osd() -> None:

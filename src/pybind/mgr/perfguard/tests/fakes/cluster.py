@@ -211,6 +211,8 @@ class FakeCluster:
     backfill_wait: Set[str] = field(default_factory=set)
     #: OSDs and PGs answer no question.
     mute: bool = False
+    #: OSDs count the operations of clients.
+    counts_clients: bool = True
     #: The mons have not answered what they were sent.
     mons_silent: bool = False
     #: They run different versions of Ceph.
@@ -847,6 +849,9 @@ class FakeCluster:
 
     def read_by_pg(self, osds: AbstractSet[int]) -> None:
         self.read_osds = frozenset(osds)
+
+    def count_clients(self, counting: bool) -> None:
+        self.counts_clients = counting
 
     def readings(self, view: object, signals: Signals) -> Readings:
         if not (self.nearly_empty or self.filled_by_log) or self.read.osd_counts is not None:
