@@ -39,7 +39,7 @@ OPS_SECONDS = 10.0
 #: Report periods without a report after which an OSD is considered dead or hanging, and share of
 #: the OSDs above which this mgr is considered to be the reason instead: it is cut off or too busy.
 SILENT_PERIODS = 3.0
-MOST_SILENT_SHARE = 1 / 3
+MOST_SILENT_SHARE = 1 / 2
 #: Why it is not known which OSDs hang.
 NO_COUNTERS = ('no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot '
                'judge OSDs: mgr_stats_threshold must be at most 5')

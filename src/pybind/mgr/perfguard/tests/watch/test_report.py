@@ -1000,6 +1000,7 @@ class Known:
         self.laggy = SimpleNamespace(raised=False, since=0.0, last=None, suspects=[],
                                      pgs=SimpleNamespace(all=lambda: self.laggy_pgs))
         self.laggy_pgs: Tuple[LaggyPg, ...] = ()
+        self.unreported = ''
         self.slow_pools: List[Tuple[int, str, float]] = []
         self.accepted: List[Tuple[int, str, float]] = []
         self.performance = PoolPerformance(1, Flow(12.345, 1.23456), Flow(0.26, 2.34567), 1.11111,
@@ -1147,6 +1148,8 @@ def test_the_detail_of_laggy_pgs() -> None:
         'osd.1: y', 'osd.2: y', 'PG 1.0, acting [2, 3]: clients have been waiting for 5 s',
         'PG 1.1, acting [2, 3]: clients have been waiting for 0 s']
     assert len(lines) == 23 and lines[-1].startswith('PG 1.13, ')
+    known.unreported = '4 of 6 OSDs have not reported'
+    assert detail()[0] == known.unreported and len(detail()) == 24
 
 
 def part(osds: Sequence[int]) -> SlowPart:
