@@ -529,6 +529,9 @@ class SimCluster:
     def pgs_per_osd_limit(self) -> int:
         return 0
 
+    def hard_pg_limit(self) -> int:
+        return 0
+
     def pool_pgs_limit(self) -> int:
         return 0
 

@@ -946,8 +946,8 @@ def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
 @pytest.mark.parametrize('hanging, silent, text', [
     ((0, 1, 2), {0: 20.0, 1: 20.0, 2: 20.0}, ''),
     # More than half of those that have reported, of which osd.6 is none.
-    ((0, 1, 2, 3), {}, '4 of 6 OSDs have not reported to this mgr for 20 s or more: the likely reason '
-     'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')])
+    ((0, 1, 2, 3), {}, '4 of 6 OSDs have not reported to this mgr for 20 s or more: the likely '
+     'reason is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')])
 def test_many_silent_osds_are_no_osds_that_hang(hanging: Sequence[int], silent: Dict[int, float],
                                                 text: str) -> None:
     reader = Reader(Mgr(range(7)))
