@@ -34,9 +34,9 @@ from dataclasses import dataclass
 #: exponential distribution has 1, idle flash 0.6 to 0.9, disks and compactions more: a lognormal
 #: distribution with sigma 1.3 has 2.1.
 OP_SPREAD = math.sqrt(2.0)
-#: Maximum share of the OSDs of a class (or, for releases, of all OSDs) that are slow at once
-#: because of themselves. If more are, the cause is the load, movement or the kind of device, and
-#: naming OSDs would mislead.
+#: Maximum share of the OSDs of a class (or, for releases, of all OSDs, or of those of PGs in
+#: flight) that are slow at once because of themselves. If more are, the cause is the load, movement
+#: or the kind of device, and naming OSDs would mislead.
 CROWD_PART = 1 / 4
 
 # ---- Now (slow_reads.py)

@@ -8,6 +8,7 @@ from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, N
 from ..cluster.types import OsdMap, PgCounts, Signals
 from ..errors import Code, Reason
 from ..text import osds_text, pgs, pgs_are, plural
+from .slowness import CROWD_PART
 
 #: Health checks that stop all releases, with what to say (the check's own summary follows).
 #: Nothing in them says which OSDs they concern.
@@ -206,8 +207,10 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
 def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
     """Stops that concern everything, and all others.
 
-    Slow operations on OSDs of PGs in flight may be caused by these PGs, so they concern everything.
+    If more than CROWD_PART of the OSDs of PGs in flight report slow operations, all movement may be
+    the cause. Fewer may be slow on their own, and movement elsewhere does not burden them.
     """
-    wide = [stop for stop in stops if stop.everywhere or (
-        stop.reason.code == Code.SLOW_OPS and stop.concerns(in_flight, ()))]
+    wide = [stop for stop in stops if stop.osds is None or (
+        stop.reason.code == Code.SLOW_OPS
+        and len(stop.osds & in_flight) > CROWD_PART * len(in_flight))]
     return wide, [stop for stop in stops if stop not in wide]

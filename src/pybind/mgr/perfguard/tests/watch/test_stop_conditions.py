@@ -118,10 +118,22 @@ def test_slow_operations_concern_the_osds_that_report_them() -> None:
     slow = replace(FINE, slow_ops=4, slow_daemons={'osd.3': 4}, health={'SLOW_OPS': 'x'})
     stop, = stop_conditions(slow)
     assert stop == Stop(Reason('SLOW_OPS', '4 slow operations on osd.3'), frozenset({3}))
-    assert spread([stop], {1, 2}) == ([], [stop])
-    assert spread([stop], {1, 3}) == ([stop], []), 'PGs in flight may be the cause'
     stop, = stop_conditions(replace(slow, slow_ops=5, slow_daemons={'osd.3': 4, 'mon.a': 1}))
     assert stop.everywhere
+
+
+@pytest.mark.parametrize('slow, in_flight, everything', [
+    ({3}, {1, 2}, False), ({3}, {1, 3}, True), ({3}, set(), False),
+    # Of 1,000 OSDs in flight one is always slow.
+    ({3}, set(range(1000)), False),
+    (set(range(250)), set(range(1000)), False), (set(range(251)), set(range(1000)), True),
+    # OSDs that no PG in flight burdens do not count.
+    (set(range(3, 300)), {1, 2, 3, 4}, True), (set(range(4, 300)), {1, 2, 3, 4}, False)])
+def test_slow_operations_of_a_crowd_of_the_osds_in_flight_concern_everything(
+        slow: Set[int], in_flight: Set[int], everything: bool) -> None:
+    """PGs in flight may be the cause."""
+    stop = Stop(Reason('SLOW_OPS', 'x'), frozenset(slow))
+    assert spread([stop], in_flight) == (([stop], []) if everything else ([], [stop]))
 
 
 def test_slow_operations_are_said_once() -> None:
