@@ -28,15 +28,14 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
                       report_left_out, remove_needless, settle_change, tiny_osds)
-from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
 from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_osds, loose_pgs,
                       pin_remapped, staying, unpinnable_excess, waiting)
 from .progress import Limits, charge, limit_of
-from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_stale_goals,
-                        keep, keep_stayers, loose_moves, others_degraded, release_more,
-                        stopped_moves, stops_of)
+from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
+                        drop_stale_goals, keep, keep_stayers, loose_moves, others_degraded,
+                        release_more, stopped_moves)
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -573,8 +572,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     """What prevents releases now: for all PGs, or only for those on some OSDs and pools.
     `degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
-    general_stops, partial_stops = spread(stops_of(draft), flight_osds(draft.campaign))
-    partial_stops = [*partial_stops, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
+    general_stops, partial_stops = spread(all_stops(draft), burdened_osds(draft))
     mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:

@@ -13,7 +13,8 @@ from ..text import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
 from ..watch.slow_reads import stopped_osds
-from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
+from ..watch.stop_conditions import (OwnPg, Stop, is_muted, is_waived, osds_with_slow_ops,
+                                     stop_conditions)
 from .campaign import GoalsMark
 from .change import Led
 from .copying import in_force
@@ -22,7 +23,7 @@ from .epochs import epoch_of, peering_text
 from .flights import note_ahead
 from .goals import basis, moves_for_balance, without_goals
 from .holds import foreign_movement_flags, option_text
-from .latency import explains_alarm
+from .latency import explains_alarm, slow_read_stops
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
                     serving_until_moved, window)
 from .pinning import lacks_an_osd, may_be_degraded, waits
@@ -51,6 +52,35 @@ def stops_of(draft: Draft) -> List[Stop]:
     waived = draft.campaign.orders.acknowledged
     stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
     return stops + [Stop(reason) for reason in _foreign_settings(draft)]
+
+
+#: Stop conditions that a failing OSD causes.
+_OF_FAILING_OSDS = (Code.SLOW_OPS, Code.SLOW_POOL, Code.OSD_LATENCY)
+
+
+def all_stops(draft: Draft) -> List[Stop]:
+    """The stop conditions of stops_of, and those of slow reads. An OSD that fails until it is
+    drained must not keep its PGs from leaving."""
+    failing = failing_osds(draft)
+    return [replace(stop, left=failing) if stop.reason.code in _OF_FAILING_OSDS else stop
+            for stop in (*stops_of(draft),
+                         *slow_read_stops(draft.campaign.pace.slow_reads, draft.now))]
+
+
+def failing_osds(draft: Draft) -> FrozenSet[int]:
+    """OSDs which the campaign drains and which are slow on their own: the watch reports them as
+    slower than their peers, or they report slow operations. Others wait for them: slow operations
+    are those of primaries, whichever OSD of the PG is the cause."""
+    return frozenset(draft.campaign.drained) & (
+        draft.seen.slow_osds | osds_with_slow_ops(draft.seen.signals))
+
+
+def burdened_osds(draft: Draft) -> FrozenSet[int]:
+    """OSDs of PGs in flight on which movement may be the cause of slow operations."""
+    failing = failing_osds(draft)
+    return frozenset(osd for flight in draft.campaign.flights.in_flight.values()
+                     for osd in (route_osds(flight) if failing.isdisjoint(flight.sources)
+                                 else flight.targets))
 
 
 def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
@@ -143,6 +173,9 @@ def concerns(stop: Stop, move: Move) -> bool:
     if stop.reason.code == Code.SAME_DRIVE:
         # PGs may leave such an OSD.
         return not move.known or stop.concerns(move.targets, ())
+    if not stop.left.isdisjoint(move.sources):
+        # The sooner the PG leaves this OSD, the better.
+        return stop.concerns(move.targets, (pool_of(move.pgid),))
     osds = (*route_osds(move),)
     if stop.reason.code == Code.OSD_LATENCY:
         # A PG that peers with a slow OSD stalls its clients for longer, even if no data moves

@@ -66,6 +66,8 @@ class Stop:
     reason: Reason
     osds: Optional[FrozenSet[int]] = None
     pools: FrozenSet[int] = frozenset()
+    #: OSDs to be emptied that may explain it: of PGs that leave them, only the targets count.
+    left: FrozenSet[int] = frozenset()
 
     @property
     def everywhere(self) -> bool:
@@ -156,12 +158,15 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
 def _slow_ops(signals: Signals) -> Stop:
     """Concerns the OSDs that report slow operations; those of mons concern everything."""
     text = plural(signals.slow_ops, 'slow operation')
-    names = signals.slow_daemons
-    osds = frozenset(int(name[4:]) for name in names
-                     if name.startswith('osd.') and name[4:].isdigit())
+    names, osds = signals.slow_daemons, osds_with_slow_ops(signals)
     if not names or len(osds) < len(names):
         return Stop(Reason(Code.SLOW_OPS, text))
     return Stop(Reason(Code.SLOW_OPS, '%s on %s' % (text, osds_text(osds))), osds)
+
+
+def osds_with_slow_ops(signals: Signals) -> FrozenSet[int]:
+    return frozenset(int(name[4:]) for name in signals.slow_daemons
+                     if name.startswith('osd.') and name[4:].isdigit())
 
 
 def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is wrong elsewhere holds no release; what touches a release does."""
 from dataclasses import replace
-from typing import Dict, Iterable, List, Mapping, Sequence, Set
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import (ClientOps, Ops, OsdMap, PgCounts, Readings, Signals,
-                                     pool_of)
-from perfguard.errors import Refused
+                                     UpmapEntry, pool_of)
+from perfguard.errors import Reason, Refused
 from perfguard.observation import Clients
+from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.draft import Draft
+from perfguard.rebalance.moves import Move
+from perfguard.rebalance.releasing import all_stops, burdened_osds, concerns, failing_osds
+from perfguard.rebalance.types import Flight
+from perfguard.rebalance.weights import WeightChange
+from perfguard.watch.stop_conditions import Stop
 
+from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import ToyOsd
 from ..fakes.ruled_cluster import RULES, Rule, RuledCluster
+from ..fakes.straw_cluster import StrawCluster
 
 
 def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
@@ -283,6 +292,84 @@ def test_an_order_is_judged_by_what_it_touches() -> None:
         else:
             with pytest.raises(Refused, match='degraded on osd.0'):
                 driver.order('expand')
+
+
+# ---- a drained OSD that fails
+
+def drain_of_one() -> Driver:
+    """A drain of osd.3, with PGs in flight."""
+    driver = Driver(StrawCluster(hosts=10, pgs=24), replace(OPTIONS, max_pgs_in_flight=8))
+    driver.run(3)
+    driver.order('drain', 'osd.3')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    return driver
+
+
+def report_slow_ops(driver: Driver, osds: Iterable[int]) -> None:
+    driver.cluster.slow_daemons = {'osd.%d' % osd: 4 for osd in osds}
+    driver.cluster.slow_ops = sum(driver.cluster.slow_daemons.values())
+
+
+def test_slow_operations_of_a_failing_osd_do_not_stop_its_drain() -> None:
+    """Those of the OSDs that lead its PGs are reported as well: they wait for it."""
+    driver = drain_of_one()
+    leaders = {pg.data[0] for pg in driver.cluster.pg.values() if 3 in pg.data}
+    targets = {osd for pgid, osds in touched(driver).items()
+               for osd in driver.loop.rebalance.release_moves.moves[pgid].targets}
+    slow = {3} | leaders - targets
+    assert len(slow) > 1
+    report_slow_ops(driver, slow)
+    driver.run_to('DONE')
+    assert not any(3 in pg.data for pg in driver.cluster.pg.values())
+
+
+def test_slow_operations_of_others_stop_a_drain() -> None:
+    """The drained OSD is as fast as its peers, so movement may be the cause."""
+    driver = drain_of_one()
+    report_slow_ops(driver, driver.cluster.toys.keys() - {3})
+    driver.run_until(lambda: driver.status['in_flight'] == 0)
+    driver.run(30)
+    assert driver.phase == 'HOLDING' and driver.status['pinned'] > 0
+    assert codes(driver.status) == ['SLOW_OPS']
+
+
+FAILING = frozenset({3})
+
+
+@pytest.mark.parametrize('code', ['SLOW_OPS', 'SLOW_POOL', 'OSD_LATENCY'])
+@pytest.mark.parametrize('move, osds, left, stopped', [
+    # From osd.3 to osd.8, led by osd.1.
+    (Move('1.0', (3,), (8,), 1, 1), {3}, FAILING, False),
+    (Move('1.0', (3,), (8,), 1, 1), {1}, FAILING, False),
+    (Move('1.0', (3,), (8,), 1, 1), {8}, FAILING, True),
+    (Move('1.0', (3,), (8,), 1, 1), {3}, frozenset(), True),
+    (Move('1.0', (2,), (3,), 1, 1), {3}, FAILING, True),
+    (Move('1.0', (2,), (8,), 1, 1), {1}, FAILING, True)])
+def test_pgs_may_leave_a_failing_osd(code: str, move: Move, osds: Set[int], left: FrozenSet[int],
+                                     stopped: bool) -> None:
+    assert concerns(Stop(Reason(code, 'x'), frozenset(osds), left=left), move) == stopped
+
+
+@pytest.mark.parametrize('drained, reporting, slow, failing', [
+    ((3, 4), (), frozenset(), set()), ((3, 4), (3, 5), frozenset(), {3}),
+    ((3, 4), (), frozenset({4, 5}), {4}), ((), (3,), frozenset({4}), set())])
+def test_drained_osds_fail_if_they_are_slow_on_their_own(
+        drained: Tuple[int, ...], reporting: Sequence[int], slow: FrozenSet[int],
+        failing: Set[int]) -> None:
+    """Others become slow because they are drained, and stop releases as any OSD."""
+    driver = Driver()
+    driver.to_releasing()
+    campaign = replace(driver.loop.rebalance.campaign,
+                       change=WeightChange(ChangeStage.LANDED, drained=drained))
+    flight = Flight(0.0, UpmapEntry(), sources=(3,), targets=(8,), primary=1)
+    campaign = changed(campaign, in_flight={'1.0': flight})
+    report_slow_ops(driver, reporting)
+    seen = replace(driver.loop._observing.observe()[0], slow_osds=slow)
+    draft = Draft.of(campaign, {}, {}, seen, driver.options)
+    assert failing_osds(draft) == failing
+    assert burdened_osds(draft) == ({8} if 3 in failing else {1, 3, 8})
+    left = {stop.reason.code: stop.left for stop in all_stops(draft)}
+    assert left == ({'SLOW_OPS': failing} if reporting else {})
 
 
 # ---- what the campaign's own releases do
