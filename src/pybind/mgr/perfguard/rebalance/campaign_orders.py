@@ -12,7 +12,7 @@ from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
 from ..upmap.semantics import NO_RAWS, PoolUp, Raws, lacking_osds
-from ..watch.stop_conditions import NOTHING, Touched, unhealthy
+from ..watch.stop_conditions import NOTHING, WAIVABLE, Touched, unhealthy
 from .adopting import Adoption, Imported, adopted, imported, parsed
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
@@ -63,6 +63,14 @@ def _bare(order: Order) -> Order:
 def _acceptable(health: Iterable[Reason]) -> List[Risk]:
     """For previews. What cannot be accepted refuses each change, whatever it affects."""
     return [risk for risk in of_health(health) if risk.code in RISKS]
+
+
+def _accepted_to_begin(health: Iterable[Reason], accept: Sequence[str]) -> List[str]:
+    """Texts on states of the cluster that the order accepts, and that stop releases as well."""
+    codes = dict.fromkeys(reason.code for reason in health
+                          if reason.code in accept and reason.code in WAIVABLE)
+    return ['%s is accepted for the beginning of the campaign, and still stops releases: '
+            '"campaign accept %s" ignores it' % (code, code) for code in codes]
 
 
 class CampaignOrders:
@@ -144,7 +152,9 @@ class CampaignOrders:
         campaign = self._with_change(order, preview, observation, self._campaigns.begin(
             observation, order.verb, *((saved.name, saved.token) if saved is not None else ())))
         self._campaigns.put(campaign)
-        return preview.answer(order, campaign.id, observation, self._options())
+        warned = replace(preview, warnings=(*preview.warnings, *_accepted_to_begin(
+            not_fit(observation, preview.touched), (*order.accept, *waiting.order.accept))))
+        return warned.answer(order, campaign.id, observation, self._options())
 
     def _with_change(self, order: Order, preview: Preview, observation: Observation,
                      campaign: Campaign) -> Campaign:

@@ -333,6 +333,24 @@ def test_slow_operations_of_others_stop_a_drain() -> None:
     assert codes(driver.status) == ['SLOW_OPS']
 
 
+@pytest.mark.parametrize('accept', [('SLOW_OPS',), ('DEGRADED', 'SLOW_OPS')])
+def test_a_state_that_is_accepted_to_begin_still_stops_releases(accept: Tuple[str, ...]) -> None:
+    driver = Driver(StrawCluster(hosts=10, pgs=24), OPTIONS)
+    driver.run(3)
+    report_slow_ops(driver, {3})
+    driver.run(1)
+    answer = driver.order('drain', 'osd.3', accept=accept)
+    assert answer['campaign'] == 1 and answer['warnings'] == [
+        'SLOW_OPS is accepted for the beginning of the campaign, and still stops releases: '
+        '"campaign accept SLOW_OPS" ignores it']
+
+
+def test_an_order_that_accepts_no_present_state_has_no_such_warning() -> None:
+    driver = Driver(StrawCluster(hosts=10, pgs=24), OPTIONS)
+    driver.run(3)
+    assert driver.order('drain', 'osd.3', accept=('SLOW_OPS',))['warnings'] == []
+
+
 FAILING = frozenset({3})
 
 
