@@ -236,6 +236,8 @@ class Code:
     STALL_RATIO = 'STALL_RATIO'
     #: a release waits a few seconds for others, to share their OSDMap epochs
     BATCH = 'BATCH'
+    #: an accepted stop condition holds
+    ACCEPTED = 'ACCEPTED'
     #: the mons' ``paxos_propose_interval``, and what an OSDMap epoch costs
     FAST_PEERING = 'FAST_PEERING'
     #: options of the OSDs slow the copying (``pace_copying``)

@@ -161,6 +161,8 @@ class Observation:
     #: Why nothing may be released, and PGs in flight to pin back: from the mitigation; for its
     #: turn, RebalanceController adds upgrades and what it could not compute.
     stops: Tuple[Reason, ...] = ()
+    #: Conditions that the mitigation knows and the operator has accepted.
+    accepted: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     #: OSDs that were created again on the drives that are being replaced.
     same_drive: FrozenSet[int] = frozenset()

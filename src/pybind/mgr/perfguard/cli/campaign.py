@@ -17,6 +17,7 @@ from ..rebalance.tables import followed
 from ..status import rebalance_json
 from ..tables import accepted
 from ..text import pgs_are, seconds_text
+from ..watch.stop_conditions import LASTING
 from ..window import duration_seconds
 from .changes import order_of
 from .shell import CommandResult, Handlers, line, patiently, reads, show, spelled, writes
@@ -104,10 +105,11 @@ class CampaignCommands(Handlers):
 
     @writes('perfguard campaign accept', accepted)
     def campaign_accept(self, code: str, dry_run: bool = False) -> Json:
-        """Ignore a stop condition until the campaign ends"""
+        """Ignore a stop condition until it is over"""
         code = code_of(code)
-        return self._ask(Request('accept', code=code),
-                         '%s no longer stops releases of this campaign' % code, dry_run)
+        return self._ask(Request('accept', code=code), '%s stops no releases %s' % (
+            code, 'of this campaign any longer' if code in LASTING
+            else 'until it has been absent for 10 minutes'), dry_run)
 
     @writes('perfguard campaign resume', accepted)
     def campaign_resume(self, dry_run: bool = False) -> Json:

@@ -45,6 +45,8 @@ class Mitigated:
     """The published state of the mitigation."""
     #: Why the campaign must release nothing.
     stops: Tuple[Reason, ...] = ()
+    #: Conditions that the operator has accepted.
+    accepted: Tuple[Reason, ...] = ()
     #: PGs in flight that the campaign must pin back.
     pin_back: FrozenSet[str] = frozenset()
     reasons: Tuple[Reason, ...] = ()
@@ -55,7 +57,8 @@ class Mitigated:
 
 def with_mitigation(observation: Observation, mitigated: Mitigated) -> Observation:
     """The observation for the campaign."""
-    return replace(observation, stops=mitigated.stops, pin_back=mitigated.pin_back)
+    return replace(observation, stops=mitigated.stops, accepted=mitigated.accepted,
+                   pin_back=mitigated.pin_back)
 
 
 class Mitigating:
@@ -359,7 +362,7 @@ class Mitigating:
         holding = stops if campaign.active else ()
         self._hold_since = (self._hold_since or now) if holding else 0.0
         return Mitigated(
-            stops=stops,
+            stops=stops, accepted=present_evidence.accepted,
             pin_back=frozenset(pgid for step in state.steps
                                if step.rung is Rung.PIN_BACK and step.stage is StepStage.HELD
                                for pgid in step.pgs),

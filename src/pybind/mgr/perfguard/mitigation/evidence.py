@@ -41,6 +41,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                               number=len(slow_ops)))
     trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text,
                        frozenset({pool})) for text, pool in late]
+    accepted = tuple(reason for reason in trouble if is_waived(reason, waived))
     trouble = [reason for reason in trouble
                if not is_muted(reason, signals) and not is_waived(reason, waived)]
     # Degraded PGs may wait for the reservations of PGs without objects, which norebalance defers.
@@ -48,7 +49,8 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     waiting = counts.degraded_waiting + counts.recovery_wait
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
                     counts.degraded, blocked, dict(slow_osds), unknown, evacuating,
-                    waiting=waiting, recovering=waiting + counts.degraded_recovering > 0)
+                    waiting=waiting, recovering=waiting + counts.degraded_recovering > 0,
+                    accepted=accepted)
 
 
 def _moves(counts: PgCounts) -> bool:

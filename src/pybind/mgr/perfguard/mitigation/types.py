@@ -187,6 +187,8 @@ class Evidence:
     waiting: int = 0
     #: Degraded PGs wait, backfill or recover.
     recovering: bool = False
+    #: Conditions that are no evidence, as the operator has accepted them for the campaign.
+    accepted: Tuple[Reason, ...] = ()
 
     @property
     def against_norebalance(self) -> str:

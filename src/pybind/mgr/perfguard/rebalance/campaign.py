@@ -6,8 +6,8 @@ once: `Holds` and `Pace` in types.py, `Progress`, `Stalls`, `Copying` and `Bill`
 these names, the others here.
 """
 from dataclasses import dataclass, field, replace
-from typing import (Annotated, Collection, FrozenSet, Iterable, List, Mapping, Optional, Tuple,
-                    Union)
+from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
+                    Optional, Tuple, Union)
 
 from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG, Time
@@ -111,6 +111,8 @@ class Orders:
     keep: bool = False
     #: Codes of stop conditions that the operator has waived.
     acknowledged: Tuple[str, ...] = ()
+    #: Since when the conditions of such codes are absent.
+    absent: Mapping[str, Time] = field(default_factory=dict)
     #: How many PGs "campaign start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
     #: Options of this campaign only, as text.
@@ -140,7 +142,18 @@ class Orders:
         return self.paused_seconds and self.paused_counted + self.paused_seconds
 
     def accepting(self, *codes: str) -> 'Orders':
-        return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))))
+        return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))),
+                       absent={code: since for code, since in self.absent.items()
+                               if code not in codes})
+
+    def without_past(self, absent: AbstractSet[str], now: float, seconds: float) -> 'Orders':
+        """Without codes whose conditions have been absent for so many seconds: a later condition is
+        another incident. `absent`: codes whose conditions are absent now."""
+        since = {code: min(now, self.absent.get(code, now)) for code in sorted(absent)}
+        past = {code for code in since if now - since[code] >= seconds}
+        return replace(
+            self, acknowledged=tuple(code for code in self.acknowledged if code not in past),
+            absent={code: begin for code, begin in since.items() if code not in past})
 
     def with_setting(self, name: str, value: str) -> 'Orders':
         """`value`: '' removes the setting."""
@@ -148,7 +161,7 @@ class Orders:
         return replace(self, settings={name: value for name, value in settings.items() if value})
 
     def over(self) -> 'Orders':
-        return replace(self, paused=False, acknowledged=())
+        return replace(self, paused=False, acknowledged=(), absent={})
 
 
 @dataclass(frozen=True)

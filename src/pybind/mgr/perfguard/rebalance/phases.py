@@ -34,8 +34,8 @@ from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_os
                       pin_remapped, staying, unpinnable_excess, waiting)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
-                        drop_stale_goals, keep, keep_stayers, loose_moves, others_degraded,
-                        release_more, stopped_moves)
+                        drop_stale_goals, follow_accepted, keep, keep_stayers, loose_moves,
+                        others_degraded, release_more, stopped_moves)
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -70,7 +70,8 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, _step,
-                      partial(_account, campaign), _count_turn, _report_evacuation)
+                      partial(_account, campaign), _count_turn, follow_accepted,
+                      _report_evacuation)
 
 
 def _step(draft: Draft) -> Draft:

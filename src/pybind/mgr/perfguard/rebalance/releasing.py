@@ -13,8 +13,8 @@ from ..text import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
 from ..watch.slow_reads import stopped_osds
-from ..watch.stop_conditions import (OwnPg, Stop, is_muted, is_waived, osds_with_slow_ops,
-                                     stop_conditions)
+from ..watch.stop_conditions import (LASTING, OwnPg, Stop, is_muted, is_waived,
+                                     osds_with_slow_ops, stop_conditions)
 from .campaign import GoalsMark
 from .change import Led
 from .copying import in_force
@@ -52,6 +52,42 @@ def stops_of(draft: Draft) -> List[Stop]:
     waived = draft.campaign.orders.acknowledged
     stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
     return stops + [Stop(reason) for reason in _foreign_settings(draft)]
+
+
+#: Seconds without the condition of an accepted code after which the code is no longer accepted.
+ABSENT_SECONDS = 600.0
+
+
+def follow_accepted(draft: Draft) -> Draft:
+    """Report the stop conditions that hold although the operator has accepted them, and end the
+    acceptance of those that have been absent for ABSENT_SECONDS."""
+    orders = draft.campaign.orders
+    codes = [code for code in orders.acknowledged if code not in LASTING]
+    if not codes:
+        return draft
+    # The same conditions, muted or not.
+    observation = draft.seen
+    present = [stop.reason for stop in stop_conditions(
+        replace(observation.signals, muted=frozenset()), observation.osd_counts,
+        recovering(draft))]
+    covered = {reason.code for reason in present}
+    present += [reason for reason in (*observation.stops, *observation.accepted)
+                if reason.code not in covered]
+    reasons = {code: [reason for reason in present if is_waived(reason, (code,))]
+               for code in codes}
+    orders_after = orders.without_past(
+        {code for code in codes if not reasons[code]}, draft.now, ABSENT_SECONDS)
+    draft = draft.set(orders=orders_after)
+    for code in codes:
+        if reasons[code]:
+            draft = draft.because(Code.ACCEPTED, '%s; %s was accepted, and stops no release until '
+                                  'it has been absent for 10 minutes' % (
+                                      '; '.join(dict.fromkeys(
+                                          reason.text for reason in reasons[code])), code))
+        elif code not in orders_after.acknowledged:
+            draft = draft.event('accept', 'campaign %d: %s stops releases again if it recurs' % (
+                draft.campaign.id, code), 'it was accepted, and has been absent for 10 minutes')
+    return draft
 
 
 #: Stop conditions that a failing OSD causes.

@@ -10,7 +10,7 @@ from ..errors import Code, Reason, Refused, texts
 from ..ledger import Owner, Row
 from ..options import Options
 from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
-from ..watch.stop_conditions import WAIVABLE
+from ..watch.stop_conditions import LASTING, WAIVABLE
 from .campaign import Campaign, Orders
 from .holds import retaken
 from .pinning import lastingly_unpinned
@@ -382,8 +382,10 @@ def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:
 
 def _accept(request: Request, rebalanced: Rebalanced) -> List[str]:
     stops = texts([reason for reason in rebalanced.status.reasons if reason.code == request.code])
-    return ['%s would not stop releases of this campaign any longer; now: %s' % (
-        request.code, '; '.join(stops) or 'it stops none')]
+    until = 'of this campaign any longer' if request.code in LASTING else \
+        'until it has been absent for 10 minutes'
+    return ['%s would not stop releases %s; now: %s' % (
+        request.code, until, '; '.join(stops) or 'it stops none')]
 
 
 _EFFECTS: Mapping[str, Callable[[Request, Rebalanced], List[str]]] = {

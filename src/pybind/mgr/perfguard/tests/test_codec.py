@@ -137,7 +137,8 @@ CHANGES = (
 HELD = Held('1', '3', True, True, ('2',))
 CAMPAIGN = campaign_of(
     7, Phase.PINNING, 1.5, automatic=True, change=CHANGES[0], wanted=CHANGES[1], undone=CHANGES[2],
-    draining=(3, 5), acknowledged=('X',), ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
+    draining=(3, 5), acknowledged=('X',), absent={'X': 3.5},
+    ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
     holds=Holds({'a': HELD, 'b': HELD}, frozenset({'c'}), frozenset({'d'})),
     pace=Pace(3.5, 7.0, 1, 2, True, 'why', 'CODE', {'reads': 1.5}, 8.0, 3, 4),
     stalls=Stalls((IntervalChange(1.5, 3, (1, 2), '1.a'), IntervalChange(2.5, 3, ())), 1.0, 2.0,

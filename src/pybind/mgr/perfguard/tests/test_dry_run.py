@@ -119,7 +119,7 @@ def test_the_values_that_a_setting_has_and_would_have(shell: Shell) -> None:
     assert shell.json('campaign set', setting='max_pgs_in_flight=7', dry_run=True)['effects'] == [
         'campaign 1 would stay HOLDING', 'max_pgs_in_flight is 4 now and would be 7']
     assert shell.json('campaign accept', code='LAGGY', dry_run=True)['effects'][1:] == [
-        'LAGGY would not stop releases of this campaign any longer; now: it stops none']
+        'LAGGY would not stop releases until it has been absent for 10 minutes; now: it stops none']
     shell.driver.cluster.trouble = {'laggy': 1}
     shell.driver.run(3)
     text = shell.json('campaign accept', code='LAGGY', dry_run=True)['effects'][1]

@@ -41,6 +41,9 @@ UNHEALTHY = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DIS
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
             Code.PG_LIMIT, Code.PIN_LIMIT, Code.SAME_DRIVE, Code.SLOW_OPS, Code.SLOW_PING,
             Code.SLOW_POOL, Code.UNTRIMMED_CEILING, Code.UPGRADE)
+#: Those of WAIVABLE that are limits or decisions, and are waived until the campaign ends; the
+#: others are conditions, which come and go.
+LASTING = (Code.PG_LIMIT, Code.PIN_LIMIT, Code.SAME_DRIVE, Code.UNTRIMMED_CEILING)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,13 @@ def test_muted_checks_are_no_evidence(check: str, left: List[str]) -> None:
     assert [reason.code for reason in seen.trouble] == left
 
 
+@pytest.mark.parametrize('muted', [(), ('PERFGUARD_LATENCY',)])
+def test_acknowledged_conditions_are_reported_while_they_last(muted: Tuple[str, ...]) -> None:
+    signals = Signals(PgCounts(laggy=1), muted=frozenset(muted))
+    seen = evidence(signals, True, (('reads of pool rbd', 7),), {}, False, waived=('SLOW_POOL',))
+    assert [reason.code for reason in seen.accepted] == ['SLOW_POOL']
+
+
 def test_acknowledged_conditions_are_no_evidence() -> None:
     signals = Signals(PgCounts(), slow_daemons={'osd.1': 3}, slow_ops=3)
     for waived, left in (((), ['LAGGY_LATELY', 'SLOW_OPS', 'SLOW_POOL']),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state of a campaign: what the changes of several fields at once do, and what is derived."""
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 
@@ -73,6 +73,24 @@ def test_accepted_stop_conditions_are_listed_once() -> None:
     accepted = Orders(acknowledged=('A', 'B')).accepting('C', 'A')
     assert accepted.acknowledged == ('A', 'B', 'C')
     assert replace(accepted, paused=True).over() == Orders()
+
+
+@pytest.mark.parametrize('absent, now, acknowledged, since', [
+    ({'A'}, 599.9, ('A', 'B'), {'A': 0.0}), ({'A'}, 600.0, ('B',), {}),
+    ({'A', 'B'}, 600.0, ('B',), {'B': 600.0}), (set(), 600.0, ('A', 'B'), {}),
+    # The clock was set back.
+    ({'A'}, -7.0, ('A', 'B'), {'A': -7.0})])
+def test_what_was_accepted_ends_with_its_condition(
+        absent: Set[str], now: float, acknowledged: Tuple[str, ...],
+        since: Mapping[str, float]) -> None:
+    orders = Orders(acknowledged=('A', 'B'), absent={'A': 0.0}).without_past(absent, now, 600.0)
+    assert orders == Orders(acknowledged=acknowledged, absent=since)
+
+
+def test_what_is_accepted_again_lasts_as_if_it_were_new() -> None:
+    orders = Orders(acknowledged=('A', 'B'), absent={'A': 1.0, 'B': 2.0})
+    assert orders.accepting('A') == replace(orders, absent={'B': 2.0})
+    assert orders.over() == Orders()
 
 
 def test_a_setting_of_the_campaign_is_replaced_and_removed() -> None:

@@ -364,9 +364,13 @@ GIVEN = 'given back: flag 0, flag 1, flag 2, flag 3, flag 4 and 1 more'
     (Phase.PINNED, Request('finish'), {'withdrawn': ('b',)}, [
         'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', GIVEN]),
     (Phase.HOLDING, Request('accept', code='LAGGY'), {}, [
-        'LAGGY would not stop releases of this campaign any longer; now: 1 PG is laggy']),
+        'LAGGY would not stop releases until it has been absent for 10 minutes; now: 1 PG is '
+        'laggy']),
     (Phase.HOLDING, Request('accept', code='SLOW_OPS'), {}, [
-        'SLOW_OPS would not stop releases of this campaign any longer; now: it stops none']),
+        'SLOW_OPS would not stop releases until it has been absent for 10 minutes; now: it stops '
+        'none']),
+    (Phase.HOLDING, Request('accept', code='PG_LIMIT'), {}, [
+        'PG_LIMIT would not stop releases of this campaign any longer; now: it stops none']),
     (Phase.HOLDING, Request('set', option='max_pins', value='7'), {}, [
         'max_pins is 0 now and would be 7']),
     (Phase.HOLDING, Request('set', option='latency_limits_ms'), {}, [

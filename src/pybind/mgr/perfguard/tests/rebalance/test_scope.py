@@ -12,10 +12,11 @@ from perfguard.observation import Clients
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.moves import Move
-from perfguard.rebalance.releasing import all_stops, burdened_osds, concerns, failing_osds
+from perfguard.rebalance.releasing import (ABSENT_SECONDS, all_stops, burdened_osds, concerns,
+                                           failing_osds, follow_accepted)
 from perfguard.rebalance.types import Flight
 from perfguard.rebalance.weights import WeightChange
-from perfguard.watch.stop_conditions import Stop
+from perfguard.watch.stop_conditions import LASTING, WAIVABLE, Stop
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
@@ -275,6 +276,75 @@ def test_a_pool_has_data_where_its_rule_leads_and_where_its_clients_are_served()
     seen = replace(seen, clients=Clients(1.0, rows=(row, row._replace(osd=5, read=Ops()))))
     assert seen.osds_of({2, 9}) == {2: driver.cluster.osds_of(2) | {3}, 9: set()}
     assert seen.osds_of(()) == {}
+
+
+@pytest.mark.parametrize('code', sorted(set(WAIVABLE) - set(LASTING)))
+def test_an_accepted_condition_that_was_absent_for_ten_minutes_stops_releases_again(
+        code: str) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('accept', code=code)
+    driver.turn()
+    driver.cluster.now += ABSENT_SECONDS - 10.0
+    driver.turn()
+    assert driver.status['acknowledged'] == [code]
+    driver.restart()
+    driver.turn()
+    driver.cluster.now += 10.0
+    driver.run(2)
+    assert driver.status['acknowledged'] == []
+    assert [event['what'] for event in driver.loop.published.events
+            if event['kind'] == 'accept'] == [
+                'campaign 1: %s stops releases again if it recurs' % code]
+
+
+def test_a_condition_that_lasts_or_recurs_stays_accepted() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('accept', code='DEGRADED')
+    for degraded in (1, 0, 1, 0, 0):
+        driver.cluster.trouble = {'degraded': degraded}
+        driver.turn()
+        reasons = [text for text in driver.status['reasons'] if 'was accepted' in text]
+        assert reasons == (['1 PG is degraded; DEGRADED was accepted, and stops no release until '
+                            'it has been absent for 10 minutes'] if degraded else [])
+        driver.cluster.now += ABSENT_SECONDS - 10.0
+        assert driver.status['acknowledged'] == ['DEGRADED']
+    driver.run(2)
+    assert driver.status['acknowledged'] == []
+    # An incident that has nothing to do with the one that was accepted.
+    driver.cluster.trouble = {'degraded': 5000}
+    driver.ask('start')
+    driver.run(10)
+    assert driver.phase == 'HOLDING' and codes(driver.status)[0] == 'DEGRADED'
+
+
+def test_limits_stay_accepted_until_the_campaign_ends() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    for code in LASTING:
+        driver.ask('accept', code=code)
+        driver.turn()
+    driver.cluster.now += 7 * 86400.0
+    driver.run(3)
+    assert driver.status['acknowledged'] == list(LASTING)
+
+
+@pytest.mark.parametrize('muted', [False, True])
+def test_a_condition_of_the_mitigation_is_present_although_it_is_accepted(muted: bool) -> None:
+    """It is no evidence for the mitigation any longer."""
+    driver = Driver()
+    driver.to_releasing()
+    campaign = changed(driver.loop.rebalance.campaign, acknowledged=('SLOW_POOL',),
+                       absent={'SLOW_POOL': 1.0})
+    seen = driver.loop._observing.observe()[0]
+    seen = replace(seen, accepted=(Reason('SLOW_POOL', 'writes of pool rbd are slow'),))
+    if muted:
+        seen = replace(seen, signals=replace(seen.signals, muted=frozenset({'PERFGUARD_LATENCY'})))
+    draft = follow_accepted(Draft.of(campaign, {}, {}, seen, driver.options))
+    assert draft.campaign.orders.acknowledged == ('SLOW_POOL',)
+    assert not draft.campaign.orders.absent
+    assert [reason.code for reason in draft.reasons] == ['ACCEPTED']
 
 
 def test_an_order_is_judged_by_what_it_touches() -> None:
