@@ -494,6 +494,9 @@ class SimCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset()
 
+    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+        return {}
+
     def option_changes(self) -> Tuple[OptionChange, ...]:
         return ()
 

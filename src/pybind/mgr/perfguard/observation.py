@@ -6,6 +6,7 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
+from .cluster.flag_orders import BALANCER_OPTION
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
 from .cluster.types import (NOOUT, Balancing, ClientOps, LatencyCounts, OsdMap, PgCounts,
@@ -14,7 +15,7 @@ from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the sections of the mons
 #: and of the OSDs, and the prefix of options of OSDs where both are listed.
-BALANCER = 'mgr/balancer/active'
+BALANCER = BALANCER_OPTION
 MON = 'mon'
 OSD = 'osd'
 OSD_OPTION = 'osd/'
@@ -40,6 +41,9 @@ class Settings:
     balancer_busy: bool = False
     #: Flags that others have ordered to set, perhaps while perfguard had them set.
     ordered_flags: AbstractSet[str] = frozenset()
+    #: Setting -> the value that others have ordered last, perhaps while perfguard had put it, and
+    #: when; see cluster/flag_orders.py.
+    ordered_values: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
     #: Flags and options that other parts of perfguard have borrowed: the cluster may not show them
     #: yet.
     taken: FrozenSet[str] = frozenset()

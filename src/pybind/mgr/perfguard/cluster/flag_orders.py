@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags that others have ordered, from the audit log of the mons.
+"""Flags, modes of the autoscaler and states of the balancer that others have ordered, from the
+audit log of the mons.
 
 The OSDMap shows neither who has set a flag nor that it was set a second time, which changes
 nothing. The mons write each command that they receive to the audit log, with the entity that sent
 it, and pass new entries to the active mgr, within about a second. What was written before this mgr
 became active is read once: Pacific's mons report the last 50 entries only, so that an order from
 before may be missed there, and so may one whose entry is not there yet when the flag is cleared.
+The mgr writes "balancer on" and "balancer off" to the same log, but as debug messages, which no mgr
+receives: they are only found by reading the log.
 """
 import datetime
 import json
 import re
 import threading
 from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
-                    Optional)
+                    Optional, Tuple)
 
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
+#: Settings whose values are followed: the option of the balancer, and a prefix for the mode of a
+#: pool's autoscaler.
+BALANCER_OPTION, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
 SKEW_SECONDS = 5.0
@@ -36,6 +42,8 @@ class FlagOrders:
         self._cleared: Dict[str, float] = {}
         #: Flags of the OSDMap, and since when they are set; None: no OSDMap was seen yet.
         self._set_since: Optional[Dict[str, float]] = None
+        #: Setting -> the value that others have ordered last, and when.
+        self._values: Dict[str, Tuple[str, float]] = {}
 
     def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
         """`entries`: earlier ones, as "log last" reports them."""
@@ -50,6 +58,7 @@ class FlagOrders:
         """Note when each flag was last set by others than mgrs, and when it was last cleared.
         `heard`: converts the time of an entry."""
         for entry in entries:
+            self._note_value(entry, heard)
             order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
             when = None if order is None else _seconds(str(entry.get('stamp')))
             # Whoever clears a flag, mgrs included, ends the orders to set it.
@@ -58,6 +67,22 @@ class FlagOrders:
             with self._lock:
                 times = self._set if order.sets else self._cleared
                 times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
+
+    def _note_value(self, entry: Mapping[str, object], heard: Callable[[float], float]) -> None:
+        """Note the value of a setting that others than mgrs have ordered."""
+        value = _value(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
+        when = None if value is None else _seconds(str(entry.get('stamp')))
+        if value is None or when is None or value.entity.startswith(_MGR):
+            return
+        with self._lock:
+            if heard(when) >= self._values.get(value.setting, ('', 0.0))[1]:
+                self._values[value.setting] = value.value, heard(when)
+
+    def values(self) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have ordered last, and when, in seconds since the
+        epoch."""
+        with self._lock:
+            return dict(self._values)
 
     def see(self, flags: AbstractSet[str], now: float) -> None:
         """Note the flags of the present OSDMap, for the thread that calls `standing`: an entry of
@@ -92,6 +117,33 @@ def _order(message: str) -> Optional[_Order]:
         return _Order(match['entity'], str(command['key']), command['prefix'] == 'osd set')
     except (LookupError, ValueError):
         return None
+
+
+class _Value(NamedTuple):
+    entity: str
+    setting: str
+    value: str
+
+
+def _value(message: str) -> Optional[_Value]:
+    """The order of a setting's value in a message of the audit log; None: it is another command."""
+    match = _COMMAND.search(message) if 'pg_autoscale_mode' in message \
+        or 'balancer' in message else None
+    if match is None:
+        return None
+    try:
+        command = json.loads(match['command'])
+        prefix = command['prefix']
+        if prefix == 'osd pool set' and command['var'] == 'pg_autoscale_mode':
+            return _Value(match['entity'], AUTOSCALE_OF_POOL + str(command['pool']),
+                          str(command['val']))
+        if prefix == 'config set' and command['name'] == BALANCER_OPTION:
+            return _Value(match['entity'], BALANCER_OPTION, str(command['value']).lower())
+    except (LookupError, TypeError, ValueError):
+        return None
+    if prefix not in ('balancer on', 'balancer off'):
+        return None
+    return _Value(match['entity'], BALANCER_OPTION, 'true' if prefix == 'balancer on' else 'false')
 
 
 def _seconds(stamp: str) -> Optional[float]:

@@ -127,7 +127,7 @@ class MgrCluster:
         self._osd_versions: Dict[int, str] = {}
         self._versions_read_at = -math.inf
         #: When the audit log is read.
-        self._audit_due = -math.inf
+        self._audit_due = self._debug_due = -math.inf
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
             lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
@@ -282,14 +282,32 @@ class MgrCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         """Flags that others have ordered to set, even if perfguard had set them already. The audit
         log is read once, and its new entries arrive by `hear`."""
-        if self._clock() >= self._audit_due:
-            reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
-                                'channel': 'audit', 'format': 'json'}])[0]
-            now = self._clock()
-            self._audit_due = math.inf if reply.retval == 0 else now + AUDIT_SECONDS
-            if reply.retval == 0:
-                self._flag_orders.read(json.loads(reply.out or '[]'), now)
+        self._read_audit_log()
         return self._flag_orders.standing()
+
+    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have ordered last, and when, even if it was the present
+        one; see flag_orders.py. `with_balancer`: "balancer off" counts, for which the log is read
+        again, at intervals."""
+        self._read_audit_log()
+        if with_balancer and self._clock() >= self._debug_due:
+            self._debug_due = self._clock() + AUDIT_SECONDS
+            self._read_log('debug')
+        return self._flag_orders.values()
+
+    def _read_audit_log(self) -> None:
+        """Read the audit log once."""
+        if self._clock() >= self._audit_due:
+            self._audit_due = math.inf if self._read_log('info') else \
+                self._clock() + AUDIT_SECONDS
+
+    def _read_log(self, level: str) -> bool:
+        """Read the last entries of the audit log; False: the mons did not answer."""
+        reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': level,
+                            'channel': 'audit', 'format': 'json'}])[0]
+        if reply.retval == 0:
+            self._flag_orders.read(json.loads(reply.out or '[]'), self._clock())
+        return reply.retval == 0
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""

@@ -150,6 +150,10 @@ class Reader(Protocol):
         """Flags that others have ordered to set, even if they were set; see flag_orders.py."""
         ...
 
+    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have ordered last, and when; see flag_orders.py."""
+        ...
+
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
         """The option for the sleep of OSDs after each object of degraded PGs. If it is 0, those for
         types of drives (..._hdd) apply. During an upgrade, it is one that all mons and OSDs have.

@@ -356,7 +356,9 @@ class Observing:
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, balancer_busy,
                               self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
-                              else frozenset()),
+                              else frozenset(),
+                              self._cluster.ordered_values(rebalance.gives_back_balancer)
+                              if rebalance.campaign.holds.held else {}),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if needs_degraded else frozenset(),

@@ -12,7 +12,7 @@ from ..cluster.types import Document, OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..ledger import Row
-from ..observation import Observation
+from ..observation import BALANCER, Observation
 from ..options import Options
 from ..text import osds_text
 from . import report
@@ -27,7 +27,7 @@ from .crush_orders import CrushOrders
 from .draft import Draft
 from .epochs import too_many
 from .executor import Outcome, execute
-from .holds import needs_stored_options, without_refused
+from .holds import gives_back, needs_stored_options, without_refused
 from .orders import AWAIT, Order
 from .phases import judge, of_last_step
 from .pinning import unpinned_warning
@@ -175,6 +175,11 @@ class RebalanceController:
         return preparing or needs_stored_options(
             self.campaign, pinned=bool(self.pins), osdmap=osdmap, options=self._context.options(),
             has_requests=bool(requests))
+
+    @property
+    def gives_back_balancer(self) -> bool:
+        """Whether the borrowed balancer is about to be given back."""
+        return BALANCER in self.campaign.holds.held and gives_back(self.campaign, bool(self.pins))
 
     # ---- requests and orders
 

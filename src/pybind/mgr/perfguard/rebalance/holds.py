@@ -7,6 +7,7 @@ Settings of others are never changed. The rest follows the rule of perfguard/led
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
+from ..cluster.flag_orders import AUTOSCALE_OF_POOL
 from ..cluster.types import OsdMap, PgCounts
 from ..events import Event
 from ..ledger import Held, give_back, hold, hold_other, same_value
@@ -55,6 +56,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
     empty when that is complete.
     """
+    holds, ordered_notices = _without_ordered(holds, settings)
     flag = _flag(holds, settings, norebalance)
     balancer = _balancer(flag.holds, settings, quiet, begin)
     quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
@@ -63,7 +65,25 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(holds_after,
                       flag.actions + balancer.actions + autoscale.actions + tuple(actions),
-                      flag.notices + balancer.notices + autoscale.notices + tuple(notices))
+                      ordered_notices + flag.notices + balancer.notices + autoscale.notices
+                      + tuple(notices))
+
+
+def _without_ordered(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
+    """The holds without what others have ordered to be as perfguard has put it: the command changes
+    nothing then, but it holds at the end. Also returns texts on these settings."""
+    notices: List[str] = []
+    texts = {BALANCER: (BALANCER, 'the balancer')}
+    for pool in settings.osdmap.pools.values():
+        texts[AUTOSCALE + str(pool.id)] = (AUTOSCALE_OF_POOL + pool.name,
+                                           'the autoscaler of pool %s' % pool.name)
+    for key, (setting, text) in texts.items():
+        held, (value, _) = holds.held.get(key), settings.ordered_values.get(setting, ('', 0.0))
+        if held is not None and value == held.put:
+            holds = holds.put(key, None).give_up(key)
+            notices.append('%s was switched off outside perfguard, too: perfguard leaves it off'
+                           % text)
+    return holds, tuple(notices)
 
 
 def blocked_since(before: float, counts: PgCounts, now: float) -> float:
@@ -391,8 +411,12 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
     if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
                             or not mon_options_settled(campaign.holds, stored=None, wanted=mon)):
         return True
-    giving_back = campaign.phase is Phase.ABORTING or (
+    return has_requests or gives_back(campaign, pinned) and bool(
+        BALANCER in campaign.holds.held or campaign.holds.mon)
+
+
+def gives_back(campaign: Campaign, pinned: bool) -> bool:
+    """Whether borrowed settings are about to be given back. `pinned`: pins of it are left."""
+    return campaign.phase is Phase.ABORTING or (
         campaign.phase is Phase.FINISHING and not campaign.flights.in_flight) or (
         campaign.held and not pinned)
-    return has_requests or giving_back and bool(
-        BALANCER in campaign.holds.held or campaign.holds.mon)

@@ -190,6 +190,10 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
         draft = _report_kept_flag(draft, loose) if loose else _report_lifted_flag(draft)
     norebalance = norebalance and not lifted
     campaign, settings = draft.campaign, draft.seen.settings
+    # Earlier orders are from before the settings were borrowed.
+    settings = replace(settings, ordered_values={
+        setting: order for setting, order in settings.ordered_values.items()
+        if order[1] > campaign.origin.started})
     # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(campaign, draft.options, draft.seen.osdmap) if quiet else {}
     step = reconcile(campaign.holds, settings, norebalance, quiet,

@@ -122,6 +122,23 @@ def test_flags_that_others_have_ordered_before_are_read_from_the_log() -> None:
     assert not cluster.ordered_flags()
 
 
+def test_orders_of_the_balancer_are_read_from_the_log_at_intervals() -> None:
+    """They are debug messages, which the mgr does not receive."""
+    mons, now = Mons(), [1e12]
+    cluster = mgr_cluster(mons, clock=lambda: now[0])
+    assert cluster.ordered_values(False) == {}
+    off = {**entry(1, 'set'), 'message': "entity='client.admin' cmd=[{\"prefix\": "
+           "\"balancer off\"}]: dispatch"}
+    mons.outputs['log last'] = json.dumps([off])
+    assert cluster.ordered_values(False) == {}
+    assert cluster.ordered_values(True)['mgr/balancer/active'][0] == 'false'
+    cluster.ordered_values(True)
+    assert [command['level'] for command in mons.sent] == ['info', 'debug']
+    now[0] += 30.0
+    cluster.ordered_values(True)
+    assert [command['level'] for command in mons.sent] == ['info', 'debug', 'debug']
+
+
 def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch
                                                               ) -> None:
     from perfguard.cluster import mgr

@@ -95,3 +95,49 @@ def test_an_order_ends_with_its_flag_though_the_log_lacks_the_end(
     for seconds, flags in flags_at:
         orders.see(flags, NOW + seconds)
     assert bool(orders.standing()) == stands
+
+
+# ---- values
+
+def said(second: int, entity: str = 'client.admin', form: str = 'pacific',
+         **command: str) -> Dict[str, Any]:
+    return {'channel': 'audit', 'stamp': '2026-11-27T01:17:%02d.000000+0000' % second,
+            'message': FORMS[form].format(entity, json.dumps(command))}
+
+
+def mode(second: int, value: str, entity: str = 'client.admin', form: str = 'pacific',
+         var: str = 'pg_autoscale_mode') -> Dict[str, Any]:
+    return said(second, entity, form, prefix='osd pool set', pool='rbd', var=var, val=value)
+
+
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('prefix, value', [('balancer on', 'true'), ('balancer off', 'false')])
+def test_the_balancer_is_switched_by_others(form: str, prefix: str, value: str) -> None:
+    orders = FlagOrders()
+    orders.read([said(1, form=form, prefix=prefix, target='mgr')], NOW)
+    orders.hear(said(2, 'mgr.x', form, prefix='config set', who='mgr', name='mgr/balancer/active',
+                     value='true'), NOW)
+    assert orders.values() == {'mgr/balancer/active': (value, NOW - 2.0)}
+    orders.hear(said(3, form=form, prefix='config set', who='mgr', name='mgr/balancer/active',
+                     value='False'), NOW)
+    assert orders.values() == {'mgr/balancer/active': ('false', NOW)}
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_the_last_mode_that_others_have_ordered_counts(form: str) -> None:
+    orders = FlagOrders()
+    orders.read([mode(2, 'off', form=form), mode(1, 'on', form=form),
+                 mode(3, 'on', 'mgr.x', form)], NOW)
+    assert orders.values() == {'pg_autoscale_mode of rbd': ('off', NOW - 1.0)}
+
+
+@pytest.mark.parametrize('other', [
+    mode(1, '32', var='pg_num'), {**mode(1, 'off'), 'channel': 'cluster'},
+    {**mode(1, 'off'), 'stamp': ''}, said(1, prefix='balancer status'),
+    said(1, prefix='osd pool set', var='pg_autoscale_mode'),
+    said(1, prefix='config set', who='mgr', name='mgr/balancer/mode', value='upmap'),
+    {**mode(1, 'off'), 'message': mode(1, 'off')['message'].replace(': dispatch', ': denied')}])
+def test_other_commands_order_no_value(other: Dict[str, Any]) -> None:
+    orders = FlagOrders()
+    orders.hear(other, NOW)
+    assert not orders.values()

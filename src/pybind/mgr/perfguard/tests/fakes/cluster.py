@@ -167,6 +167,8 @@ class FakeCluster:
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
     #: Flags that others have ordered to set.
     ordered: Set[str] = field(default_factory=set)
+    #: Setting -> the value that others have ordered last, and when.
+    ordered_values_: Dict[str, Tuple[str, float]] = field(default_factory=dict)
     ec_flags: FrozenSet[str] = frozenset()
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
@@ -983,6 +985,14 @@ class FakeCluster:
 
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset(self.ordered)
+
+    def order_value(self, setting: str, value: str) -> None:
+        """By an operator, of a setting that has this value already."""
+        self.ordered_values_[setting] = value, self.now
+
+    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+        return {setting: order for setting, order in self.ordered_values_.items()
+                if with_balancer or setting != BALANCER}
 
     def _config_set(self, command: Mapping[str, Any]) -> None:
         if command['who'] in ('mgr', 'mon'):

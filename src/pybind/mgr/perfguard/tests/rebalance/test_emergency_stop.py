@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Flags by which operators stop all movement without perfguard: it never clears them."""
-from typing import Callable
+from typing import Callable, Dict
 
 import pytest
 
-from ..fakes.cluster import FakeCluster
+from ..fakes.cluster import BALANCER, FakeCluster
 from ..fakes.driver import Driver, codes
 
 
@@ -43,6 +43,31 @@ def test_nobackfill_stops_releases_and_stays(failover: bool) -> None:
         driver.restart()
         driver.turn()
     stopped(driver, 'nobackfill')
+
+
+@pytest.mark.parametrize('before_campaign', [False, True])
+@pytest.mark.parametrize('setting, modes, active', [
+    (BALANCER, {1: 'on', 2: 'warn'}, 'false'),
+    ('pg_autoscale_mode of rep', {1: 'off', 2: 'warn'}, 'true')])
+def test_what_is_switched_off_a_second_time_stays_off(
+        setting: str, modes: Dict[int, str], active: str, before_campaign: bool) -> None:
+    """The command changes nothing, but is the last one of the operator."""
+    off = 'false' if setting == BALANCER else 'off'
+    driver = Driver()
+    if before_campaign:
+        driver.cluster.order_value(setting, off)
+        driver.cluster.now += 1.0
+    driver.to_releasing()
+    assert (driver.cluster.config[BALANCER], driver.cluster.modes[1]) == ('false', 'off')
+    if not before_campaign:
+        driver.cluster.order_value(setting, off)
+    driver.run_to('DONE')
+    driver.run(3)
+    if before_campaign:
+        modes, active = {1: 'on', 2: 'warn'}, 'true'
+    assert (driver.cluster.modes, driver.cluster.config[BALANCER]) == (modes, active)
+    assert before_campaign != any('was switched off outside perfguard, too' in event['what']
+                                  for event in driver.loop.published.events)
 
 
 @pytest.mark.parametrize('failover', [False, True])
