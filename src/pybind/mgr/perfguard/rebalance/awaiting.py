@@ -76,6 +76,14 @@ class Await:
     #: the next mgr may differ, and time without an active mgr does not count.
     waited: float = 0.0
     counted: Time = 0.0
+    #: The seconds, as last counted, for which another campaign has kept its OSDs empty.
+    delayed: float = 0.0
+
+    @property
+    def returns_option(self) -> bool:
+        """Whether the option is given back: the wait has ended, or another campaign has delayed it
+        for as long as it may last. Its OSDs are still filled; those that boot later are none."""
+        return bool(self.ended) or self.delayed >= self.within
 
     def waited_until(self, now: float) -> float:
         """Seconds."""
@@ -83,11 +91,12 @@ class Await:
 
     def counting(self, now: float, delayed: bool) -> 'Await':
         """With the time up to now counted, at intervals, so that a later mgr knows how long the
-        wait has lasted. `delayed`: this time does not count."""
+        wait has lasted. `delayed`: this time does not count for that."""
         if now - self.counted < COUNT_SECONDS:
             return self
-        waited = self.waited if delayed else self.waited_until(now)
-        return replace(self, waited=waited, counted=now)
+        if delayed:
+            return replace(self, delayed=self.delayed + now - self.counted, counted=now)
+        return replace(self, waited=self.waited_until(now), counted=now)
 
     def taken_over(self, now: float) -> 'Await':
         """By the clock of another mgr. OSDs that have appeared since the last count appear now."""
@@ -297,7 +306,7 @@ class Awaiting:
         """The option is being borrowed, or given back."""
         record = self._record
         return record is not None and record.option is not None and bool(
-            record.ended or not record.option.seen)
+            record.returns_option or not record.option.seen)
 
     @property
     def held(self) -> List[Row]:
@@ -420,8 +429,14 @@ class Awaiting:
         assert self._record is not None
         campaign_id = self._record.campaign or filling(self._record, observation, campaign)
         record = replace(self._record, campaign=campaign_id)
-        self._put(record if campaign_id else record.counting(
-            observation.now, is_delayed(record, campaign)))
+        counted = record if campaign_id else record.counting(
+            observation.now, is_delayed(record, campaign))
+        self._put(counted)
+        if counted.returns_option and not record.returns_option:
+            self._note(Event(KIND, 'OSDs that boot from now on are not awaited',
+                             'campaign %d has delayed the expansion of %s for %s' % (
+                                 campaign.id, osds_text(record.osds),
+                                 seconds_text(counted.delayed))))
         why = over(self._record, observation, campaign)
         if why:
             self.end(why, self._record.osds)
@@ -445,7 +460,7 @@ class Awaiting:
     def _is_due(self, record: Await, now: float) -> bool:
         """A value that is in force is read at intervals."""
         borrowed = record.option
-        return borrowed is not None and (not borrowed.seen or bool(record.ended)) \
+        return borrowed is not None and (not borrowed.seen or record.returns_option) \
             or not record.ended and now - self._option_read_at >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
@@ -453,6 +468,8 @@ class Awaiting:
         although it was 0 anyway, and so is not borrowed."""
         record = self._record
         assert record is not None
+        if record.returns_option:
+            return
         try:
             if borrowed_of(entries) is not None and record.option is None:
                 self.end('%s is no longer 0: it was changed outside perfguard' % INITIAL_WEIGHT,
@@ -464,11 +481,12 @@ class Awaiting:
         """One step to borrow the option, or to give it back. `value`: in the configuration database
         now."""
         assert self._record is not None
-        step = give_back(borrowed, value) if self._record.ended else hold(borrowed, value)
+        is_returned = self._record.returns_option
+        step = give_back(borrowed, value) if is_returned else hold(borrowed, value)
         self._put(replace(self._record, option=step.held))
         if step.theirs:
             why = '%s was changed outside perfguard and is left alone' % INITIAL_WEIGHT
-            if self.waits:
+            if not is_returned:
                 self.end(why, self._record.osds)
             else:
                 self._note(Event(KIND, why))
@@ -477,7 +495,7 @@ class Awaiting:
             self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
                              if borrowed.found is None else 'it is %s' % borrowed.found))
         if step.send and step.held is not None and self._context.journal_is_stored():
-            self._send(set_option(OPTION_KEY, borrowed.found if self._record.ended else EMPTY))
+            self._send(set_option(OPTION_KEY, borrowed.found if is_returned else EMPTY))
 
     def _send(self, action: SetOption) -> None:
         """Send the command that sets the option; the wait ends if the mons refuse it."""
@@ -519,17 +537,18 @@ class Awaiting:
         time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
         after = 'once campaign %d has ended, ' % active_id if active_id else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
-                               'abort" ends the wait, which expires in %s' % (
+                               'abort" ends the wait, which expires in %s%s' % (
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
-                                   waits, after, time_left)),)
+                                   waits, after, time_left, '; OSDs that boot now are not awaited'
+                                   if record.returns_option else '')),)
 
     def _waits_for(self, record: Await, now: float, active_id: int, settle: float) -> str:
         """What has to come before the expansion; '': nothing. `active_id`: of the active campaign,
         0: none."""
         late = self._new_osds.late
         quiet_seconds = now - max(record.appeared.values(), default=record.since)
-        if record.option is not None and not record.option.seen:
+        if record.option is not None and not record.option.seen and not record.returns_option:
             return 'waiting until %s is 0' % INITIAL_WEIGHT
         if not record.osds:
             return '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \

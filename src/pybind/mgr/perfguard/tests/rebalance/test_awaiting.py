@@ -279,13 +279,43 @@ def test_time_in_which_another_campaign_keeps_new_osds_empty_does_not_count() ->
     driver.to_releasing()
     driver.ask('pause')
     driver.cluster.add_waiting(1)
-    driver.run(400)
+    driver.run(150)
     assert option(driver) == '0' and 'expands once campaign 1 has ended' in str(
         driver.loop.status()['reasons'])
     driver.ask('resume')
     driver.run_to('DONE')
     driver.run_until(lambda: driver.status['id'] == 2)
     assert filled_by(driver) == {11}
+
+
+@pytest.mark.parametrize('found', [None, '1.5'])
+def test_a_campaign_that_delays_the_expansion_keeps_no_later_osd_empty(
+        found: Optional[str]) -> None:
+    """It may last for weeks, in which OSDs of other orders boot."""
+    driver = a_driver() if found is None else a_driver('osd', found)
+    give(driver, within=240.0)
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.cluster.add_waiting(1)
+    driver.run(200)
+    assert option(driver) == '0'
+    driver.run(50)
+    driver.restart()
+    driver.run(80)
+    assert option(driver) == found and driver.loop.rebalance.awaiting.waits
+    assert not driver.loop.rebalance.awaiting.busy and not driver.loop.rebalance.awaiting.held
+    assert '; OSDs that boot now are not awaited' in str(driver.loop.status()['reasons'])
+    assert [event['what'] for event in driver.loop.published.events
+            if event['what'].startswith('OSDs that boot')] == [
+                'OSDs that boot from now on are not awaited']
+    # Those of before are filled nevertheless.
+    driver.ask('resume')
+    driver.run_to('DONE')
+    driver.run_until(lambda: driver.status['id'] == 2)
+    assert filled_by(driver) == {11}
+    driver.run_to('DONE')
+    driver.run(3)
+    assert option(driver) == found and not driver.loop.rebalance.awaiting.unfinished
 
 
 def test_a_wait_without_new_osds_expires_during_another_campaign() -> None:
