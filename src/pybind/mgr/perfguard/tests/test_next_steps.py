@@ -146,7 +146,7 @@ ONLY_TIME: Dict[str, str] = {
     **dict.fromkeys((Code.NO_CAMPAIGN, Code.ENDED, Code.NO_LIMIT, Code.NO_CLIENTS, Code.LATENCY_OK,
                      Code.FIRST_PACE, Code.NEW_BASELINE, Code.FAST_PEERING, Code.PACED,
                      Code.IN_PLACE, Code.KEPT, Code.NEXT, Code.GOES_ALONE, Code.NOT_SLOW,
-                     Code.MISPLACED), NOTHING_WAITS),
+                     Code.MISPLACED, Code.ACCEPTED), NOTHING_WAITS),
     **dict.fromkeys((Code.IN_FLIGHT, Code.BACKFILLING, Code.EVACUATING, Code.SCRUB, Code.SNAPTRIM,
                      Code.PG_NUM_CHANGING), 'it ends when Ceph has done its work'),
     **dict.fromkeys((Code.NO_GOALS,), BY_CAMPAIGN),
