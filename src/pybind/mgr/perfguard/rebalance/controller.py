@@ -423,8 +423,8 @@ class RebalanceController:
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:
-        """Decide what the campaign does in this turn, store that, and only then send the commands,
-        unless storing took so long that the observation is outdated."""
+        """Decide what the campaign does in this turn, store that, and only then send the commands.
+        A decision to move data is dropped if storing took so long that it is outdated."""
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.new_pins or decision.actions)
@@ -439,11 +439,11 @@ class RebalanceController:
             self._drop_decision(before)
             return
         age = self._context.clock() - observation.now
-        if sending and age > options.readback_timeout:
+        if age > options.readback_timeout and decision.moves_data(before):
             # ceph-mgr waits for the mons without limit when it writes. Nothing was sent, so the
             # state from before is the true one. A decision that is kept would be repeated whatever
             # has happened since: the readback sends a release again without a look at its
-            # conditions.
+            # conditions. Pins and norebalance harm nothing late, and an abort must not wait.
             self._drop_decision(before)
             self._note(Event('failed', 'nothing is sent: a decision was stored too late',
                              'it is based on what was observed %d s before' % age))

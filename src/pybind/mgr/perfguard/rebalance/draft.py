@@ -20,7 +20,7 @@ from .campaign import Campaign
 from .moves import Move, MoveIndex, route_osds
 from .pin_index import PinIndex
 from .states import STATES
-from .types import Action, Phase, PinRecord
+from .types import Action, Phase, PinRecord, SetFlag
 
 #: Report periods after which a PG that the OSDMap never showed remapped has peered even though
 #: others are peering. If it were peering as well, the OSDMap would already show its acting set.
@@ -54,6 +54,13 @@ class Draft:
     def of(cls, campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
            observation: Observation, options: Options) -> 'Draft':
         return cls(observation, options, PinIndex.of(pins), MoveIndex.of(moves), campaign)
+
+    def moves_data(self, before: Campaign) -> bool:
+        """Whether this decision on a campaign releases PGs, sends a change of CRUSH or of a pool,
+        or lets data move by clearing a flag."""
+        released = self.campaign.flights.in_flight.keys() - before.flights.in_flight.keys()
+        return bool(released) or self.campaign.change != before.change or any(
+            isinstance(action, SetFlag) and not action.on for action in self.actions)
 
     # ---- what rules return
 
