@@ -494,7 +494,7 @@ class SimCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset()
 
-    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
         return {}
 
     def option_changes(self) -> Tuple[OptionChange, ...]:

@@ -126,8 +126,8 @@ class MgrCluster:
         #: OSD -> its version, and when these were read.
         self._osd_versions: Dict[int, str] = {}
         self._versions_read_at = -math.inf
-        #: When the audit log is read.
-        self._audit_due = self._debug_due = -math.inf
+        #: When the audit log is read, and when it was last read for orders of the balancer.
+        self._audit_due = self._debug_read_at = -math.inf
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
             lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
@@ -285,13 +285,15 @@ class MgrCluster:
         self._read_audit_log()
         return self._flag_orders.standing()
 
-    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
         """Setting -> the value that others have ordered last, and when, even if it was the present
-        one; see flag_orders.py. `with_balancer`: "balancer off" counts, for which the log is read
-        again, at intervals."""
+        one; see flag_orders.py. `balancer_seconds`: maximum age of a reading of the log for
+        "balancer off", which does not arrive otherwise; it is AUDIT_SECONDS at least."""
         self._read_audit_log()
-        if with_balancer and self._clock() >= self._debug_due:
-            self._debug_due = self._clock() + AUDIT_SECONDS
+        now = self._clock()
+        if balancer_seconds < math.inf \
+                and now - self._debug_read_at >= max(AUDIT_SECONDS, balancer_seconds):
+            self._debug_read_at = now
             self._read_log('debug')
         return self._flag_orders.values()
 

@@ -150,8 +150,9 @@ class Reader(Protocol):
         """Flags that others have ordered to set, even if they were set; see flag_orders.py."""
         ...
 
-    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
-        """Setting -> the value that others have ordered last, and when; see flag_orders.py."""
+    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have ordered last, and when; see flag_orders.py.
+        `balancer_seconds`: maximum age of orders of the balancer; inf: they do not matter."""
         ...
 
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:

@@ -357,7 +357,7 @@ class Observing:
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, balancer_busy,
                               self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
                               else frozenset(),
-                              self._cluster.ordered_values(rebalance.gives_back_balancer)
+                              self._cluster.ordered_values(rebalance.balancer_orders_seconds)
                               if rebalance.campaign.holds.held else {}),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
             stats_period=self._cluster.stats_period(),

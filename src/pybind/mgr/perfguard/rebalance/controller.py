@@ -2,6 +2,7 @@
 """The campaign's controller: connects orders, the cluster and the store."""
 import errno
 import logging
+import math
 import statistics
 from collections import deque
 from dataclasses import replace
@@ -51,6 +52,8 @@ MEASURED_COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
+#: Age up to which orders of the balancer suffice while it stays borrowed.
+BALANCER_ORDERS_SECONDS = 300.0
 #: OSDs that a text names.
 _NAMED_OSDS = 10
 _STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
@@ -177,9 +180,12 @@ class RebalanceController:
             has_requests=bool(requests))
 
     @property
-    def gives_back_balancer(self) -> bool:
-        """Whether the borrowed balancer is about to be given back."""
-        return BALANCER in self.campaign.holds.held and gives_back(self.campaign, bool(self.pins))
+    def balancer_orders_seconds(self) -> float:
+        """Age in seconds up to which orders of the balancer that were read from the log suffice.
+        They must be known when a borrowed balancer is given back, and the log is short."""
+        if BALANCER not in self.campaign.holds.held:
+            return math.inf
+        return 0.0 if gives_back(self.campaign, bool(self.pins)) else BALANCER_ORDERS_SECONDS
 
     # ---- requests and orders
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands for the mons: sent together, but not more than they can answer in time."""
 import json
+import math
 import threading
 import time
 from types import SimpleNamespace
@@ -126,17 +127,17 @@ def test_orders_of_the_balancer_are_read_from_the_log_at_intervals() -> None:
     """They are debug messages, which the mgr does not receive."""
     mons, now = Mons(), [1e12]
     cluster = mgr_cluster(mons, clock=lambda: now[0])
-    assert cluster.ordered_values(False) == {}
+    assert cluster.ordered_values(math.inf) == {}
     off = {**entry(1, 'set'), 'message': "entity='client.admin' cmd=[{\"prefix\": "
            "\"balancer off\"}]: dispatch"}
     mons.outputs['log last'] = json.dumps([off])
-    assert cluster.ordered_values(False) == {}
-    assert cluster.ordered_values(True)['mgr/balancer/active'][0] == 'false'
-    cluster.ordered_values(True)
-    assert [command['level'] for command in mons.sent] == ['info', 'debug']
-    now[0] += 30.0
-    cluster.ordered_values(True)
-    assert [command['level'] for command in mons.sent] == ['info', 'debug', 'debug']
+    assert cluster.ordered_values(math.inf) == {}
+    assert cluster.ordered_values(300.0)['mgr/balancer/active'][0] == 'false'
+    for seconds, age, number in (
+            (29.0, 0.0, 1), (1.0, 300.0, 1), (0.0, 0.0, 2), (299.0, 300.0, 2), (1.0, 300.0, 3)):
+        now[0] += seconds
+        cluster.ordered_values(age)
+        assert [command['level'] for command in mons.sent] == ['info'] + ['debug'] * number
 
 
 def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch

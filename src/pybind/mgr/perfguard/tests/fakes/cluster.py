@@ -5,6 +5,7 @@ It knows time only through `tick`, and can fail before any write or command (`Fa
 the tests let an mgr crash between any two steps.
 """
 import json
+import math
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple, Union)
@@ -990,9 +991,9 @@ class FakeCluster:
         """By an operator, of a setting that has this value already."""
         self.ordered_values_[setting] = value, self.now
 
-    def ordered_values(self, with_balancer: bool) -> Mapping[str, Tuple[str, float]]:
+    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
         return {setting: order for setting, order in self.ordered_values_.items()
-                if with_balancer or setting != BALANCER}
+                if balancer_seconds < math.inf or setting != BALANCER}
 
     def _config_set(self, command: Mapping[str, Any]) -> None:
         if command['who'] in ('mgr', 'mon'):
