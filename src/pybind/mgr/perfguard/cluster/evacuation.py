@@ -25,20 +25,24 @@ BACKFILLFULL_SHARE = 0.25
 
 def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], crush: CrushRules,
               emptied: Container[int] = (), released: Container[str] = (),
-              decided: Optional[Container[str]] = None) -> Dict[str, OsdSet]:
+              decided: Optional[Container[str]] = None,
+              leaving: AbstractSet[int] = frozenset()) -> Dict[str, OsdSet]:
     """Remapped PG -> the OSDs that it leaves because these are out, were reweighted, have no CRUSH
     weight, or are too full. PGs that have no other place to go to are left out.
 
     `emptied`: OSDs whose CRUSH weight 0 is the change of a campaign; `released`: PGs that a
     campaign has released, which may have been on a reweighted OSD by an upmap; `decided`: PGs that
-    only a campaign moves, even from OSDs that are too full; None: all of them.
+    only a campaign moves, even from OSDs that are too full; None: all of them; `leaving`: OSDs that
+    PGs were leaving at the last call. These stay too full until they are not even nearly full: the
+    first PG that has left would end the evacuation of the others.
     """
     weights = crush.weights() if osdmap.pg_temp else {}
     unusable = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
                 or not weights.get(osd.id) and osd.id not in emptied}
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
-    full = frozenset() if decided is None else too_full(osdmap, weights)
-    candidates, leaving = unusable | reweighted | full, {}
+    full = frozenset() if decided is None else too_full(osdmap, weights) | {
+        osd for osd in leaving if osd in osdmap.osds and osdmap.osds[osd].fullness}
+    candidates, left_by_pg = unusable | reweighted | full, {}
     for pgid, acting in osdmap.pg_temp.items():
         if candidates.isdisjoint(acting):
             continue
@@ -50,8 +54,8 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
                            or is_free and osd in full or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
-            leaving[pgid] = left_osds
-    return leaving
+            left_by_pg[pgid] = left_osds
+    return left_by_pg
 
 
 def too_full(osdmap: OsdMap, weights: Mapping[int, float]) -> FrozenSet[int]:

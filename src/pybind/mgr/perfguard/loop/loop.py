@@ -381,8 +381,9 @@ class Observing:
             if campaign.phase in (Phase.PINNED, *RELEASING_PHASES) else None
         basis = (view.osdmap.epoch, *emptied_and_released, decided)
         if basis != self._basis:
+            leaving = {osd for osds in self._evacuation.values() for osd in osds}
             self._evacuation = evacuated(view.osdmap, view.placement, crush, *emptied_and_released,
-                                         decided)
+                                         decided, leaving)
             self._basis = basis
         return self._evacuation
 
