@@ -42,7 +42,9 @@ SILENT_PERIODS = 3.0
 MOST_SILENT_SHARE = 1 / 2
 #: Why it is not known which OSDs hang.
 NO_COUNTERS = ('no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot '
-               'judge OSDs: mgr_stats_threshold must be at most 5')
+               'judge OSDs: mgr_stats_threshold must be at most 5, and OSDs must reach this mgr')
+#: An OSD reports it even if mgr_stats_threshold leaves out the latency counters.
+OP_COUNTER = 'osd.op'
 MGR_CUT_OFF = ('%d of %d OSDs have not reported to this mgr for %.0f s or more: the likely reason '
                'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')
 #: Health checks whose texts contain the load by client and by object.
@@ -254,15 +256,17 @@ class Sensors:
         """The OSDs among those with a late report that may hang, with its age, and why it is not
         known which ones hang; '': it is known.
 
-        An OSD that has never reported to this mgr may report no latency counters. If many are late
-        at once, OSDs that hang are not the likely reason.
+        An OSD that reports, but has never reported latency counters to this mgr, does not hang. If
+        many are late at once, OSDs that hang are not the likely reason.
         """
         reporting = [osd for osd, (stamp, _) in self._reported.items() if stamp]
-        silent = {osd: seconds for osd, seconds in late.items() if self._reported[osd][0]}
+        silent = {osd: seconds for osd, seconds in late.items() if self._reported[osd][0]
+                  or not self._latest('osd', str(osd), OP_COUNTER).get(OP_COUNTER)}
         if late and not reporting:
             return {}, NO_COUNTERS
-        if len(silent) > MOST_SILENT_SHARE * len(reporting):
-            return {}, MGR_CUT_OFF % (len(silent), len(reporting), min(silent.values()))
+        judged = silent.keys() | set(reporting)
+        if len(silent) > MOST_SILENT_SHARE * len(judged):
+            return {}, MGR_CUT_OFF % (len(silent), len(judged), min(silent.values()))
         return silent, ''
 
     def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:

@@ -925,8 +925,8 @@ def test_no_osd_is_asked_for_operations_while_nothing_is_laggy() -> None:
 
 def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
     reader = Reader(Mgr((0, 1, 2, 3)))
-    # One has not reported at all since this mgr is active.
-    reader.mgr.counters[3] = {}
+    # One reports no latency.
+    reader.mgr.counters[3] = {'osd.op': [1e9, 5]}
     reader.run(30)
     reader.hang = (0,)
     reader.run(15)
@@ -951,7 +951,7 @@ def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
 def test_many_silent_osds_are_no_osds_that_hang(hanging: Sequence[int], silent: Dict[int, float],
                                                 text: str) -> None:
     reader = Reader(Mgr(range(7)))
-    reader.mgr.counters[6] = {}
+    reader.mgr.counters[6] = {'osd.op': [1e9, 5]}
     reader.run(30)
     reader.hang = hanging
     reader.run(15)
@@ -972,11 +972,19 @@ def test_osds_without_latency_counters_do_not_hang() -> None:
     for counters in reader.mgr.counters.values():
         for name in [name for name in counters if name.startswith('osd.op_')]:
             del counters[name]
+        counters['osd.op'] = [1e9, 5]
     # They may report soon.
     assert [reader().unreported for _ in range(5)] == [''] * 4 + [
         'no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot judge '
-        'OSDs: mgr_stats_threshold must be at most 5']
+        'OSDs: mgr_stats_threshold must be at most 5, and OSDs must reach this mgr']
     assert reader().silent == {}
+
+
+def test_an_osd_that_has_not_reported_since_a_failover_is_silent() -> None:
+    reader = Reader(Mgr((0, 1, 2, 3)))
+    reader.mgr.counters[3] = {}
+    assert [reader().silent for _ in range(5)] == [{}] * 4 + [{3: 20.0}]
+    assert not reader().unreported
 
 
 @pytest.mark.parametrize('jump', [7200.0, -7200.0])
