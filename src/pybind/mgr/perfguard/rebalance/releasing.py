@@ -75,8 +75,10 @@ def follow_accepted(draft: Draft) -> Draft:
                 if reason.code not in covered]
     reasons = {code: [reason for reason in present if is_waived(reason, (code,))]
                for code in codes}
-    orders_after = orders.without_past(
-        {code for code in codes if not reasons[code]}, draft.now, ABSENT_SECONDS)
+    absent = {code for code in codes if not reasons[code]}
+    if observation.orchestrating.image:
+        absent.discard(Code.UPGRADE)  # the same upgrade restarts further OSDs
+    orders_after = orders.without_past(absent, draft.now, ABSENT_SECONDS)
     draft = draft.set(orders=orders_after)
     for code in codes:
         if reasons[code]:
@@ -97,18 +99,32 @@ _OF_FAILING_OSDS = (Code.SLOW_OPS, Code.SLOW_POOL, Code.OSD_LATENCY)
 def all_stops(draft: Draft) -> List[Stop]:
     """The stop conditions of stops_of, and those of slow reads. An OSD that fails until it is
     drained must not keep its PGs from leaving."""
-    failing = failing_osds(draft)
-    return [replace(stop, left=failing) if stop.reason.code in _OF_FAILING_OSDS else stop
-            for stop in (*stops_of(draft),
-                         *slow_read_stops(draft.campaign.pace.slow_reads, draft.now))]
+    failing, stops = failing_osds(draft), []
+    for stop in (*stops_of(draft), *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)):
+        if stop.reason.code == Code.SLOW_OPS and stop.osds is not None:
+            stop = replace(stop, osds=stop.osds | _awaited_targets(draft, failing))
+        stops.append(replace(stop, left=failing) if stop.reason.code in _OF_FAILING_OSDS else stop)
+    return stops
 
 
 def failing_osds(draft: Draft) -> FrozenSet[int]:
     """OSDs which the campaign drains and which are slow on their own: the watch reports them as
-    slower than their peers, or they report slow operations. Others wait for them: slow operations
-    are those of primaries, whichever OSD of the PG is the cause."""
+    slower than their peers, or they report slow operations while no PG in flight leaves them.
+    Others wait for them: slow operations are those of primaries, whichever OSD of the PG is the
+    cause."""
+    leaving = {osd for flight in draft.campaign.flights.in_flight.values()
+               for osd in flight.sources}
     return frozenset(draft.campaign.drained) & (
-        draft.seen.slow_osds | osds_with_slow_ops(draft.seen.signals))
+        draft.seen.slow_osds | (osds_with_slow_ops(draft.seen.signals) - leaving))
+
+
+def _awaited_targets(draft: Draft, failing: FrozenSet[int]) -> FrozenSet[int]:
+    """The targets of PGs in flight of which an OSD reports slow operations: it may wait for a
+    target, which reports none as long as it leads no PG."""
+    slow = osds_with_slow_ops(draft.seen.signals)
+    return frozenset(osd for flight in draft.campaign.flights.in_flight.values()
+                     if failing.isdisjoint(flight.sources)
+                     and not slow.isdisjoint(route_osds(flight)) for osd in flight.targets)
 
 
 def burdened_osds(draft: Draft) -> FrozenSet[int]:
@@ -210,8 +226,10 @@ def concerns(stop: Stop, move: Move) -> bool:
         # PGs may leave such an OSD.
         return not move.known or stop.concerns(move.targets, ())
     if not stop.left.isdisjoint(move.sources):
-        # The sooner the PG leaves this OSD, the better.
-        return stop.concerns(move.targets, (pool_of(move.pgid),))
+        # The sooner the PG leaves this OSD, the better. Its primaries, targets of others among
+        # them, report slow operations while they wait for it.
+        return stop.reason.code != Code.SLOW_OPS \
+            and stop.concerns(move.targets, (pool_of(move.pgid),))
     osds = (*route_osds(move),)
     if stop.reason.code == Code.OSD_LATENCY:
         # A PG that peers with a slow OSD stalls its clients for longer, even if no data moves

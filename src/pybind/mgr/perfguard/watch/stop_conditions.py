@@ -216,9 +216,10 @@ def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Sto
     """Stops that concern everything, and all others.
 
     If more than CROWD_PART of the OSDs of PGs in flight report slow operations, all movement may be
-    the cause. Fewer may be slow on their own, and movement elsewhere does not burden them.
+    the cause. Fewer may be slow on their own, and movement elsewhere does not burden them. Nor is
+    movement the cause while a drained OSD fails: all OSDs that share PGs with it wait for it.
     """
     wide = [stop for stop in stops if stop.osds is None or (
-        stop.reason.code == Code.SLOW_OPS
+        stop.reason.code == Code.SLOW_OPS and not stop.left
         and len(stop.osds & in_flight) > CROWD_PART * len(in_flight))]
     return wide, [stop for stop in stops if stop not in wide]

@@ -263,7 +263,7 @@ NO_LIMITS = {Code.OSD_DOWN, Code.OSD_SCRUB_ERRORS, Code.PG_DAMAGED, Code.PG_NUM_
              Code.OLD_CLIENTS, Code.FAST_PEERING, Code.PACED, Code.AUTOSCALER,
              Code.BALANCER_UNDOES, Code.LEFT_OUT,
              Code.NOT_BALANCED, Code.NO_PREVIEW, Code.ONE_EPOCH, Code.TOO_FEW_OSDS,
-             Code.WEAKER_RULE, Code.AWAITS_OSDS}
+             Code.WEAKER_RULE, Code.AWAITS_OSDS, Code.ACCEPTED}
 CODES = [value for name, value in vars(Code).items() if name.isupper()]
 
 
