@@ -359,9 +359,6 @@ def _undone(draft: _Draft, step: LadderStep) -> _Draft:
         returned = [row for row in draft.state.returned if may_lower or row[0] != osd]
         draft = replace(draft, state=replace(
             draft.state, returned=(*returned, (osd, draft.now))))
-    if step.rung in MOVEMENT_RUNGS:
-        draft = replace(draft, state=replace(
-            draft.state, given_back=(*draft.state.given_back, (step.rung, draft.now))))
     return draft.drop(step) if step.then is None else draft.put(
         replace(step, stage=step.then, pgs=()))
 
@@ -428,6 +425,9 @@ def _down(draft: _Draft) -> _Draft:
         return draft
     order = list(Rung)
     highest = max(in_force, key=lambda step: (order.index(step.rung), step.id))
+    if highest.rung in MOVEMENT_RUNGS:
+        draft = replace(draft, state=replace(
+            draft.state, given_back=(*draft.state.given_back, (highest.rung, draft.now))))
     return _begin_undo(draft, highest, 'the cause has cleared').stepped()
 
 
