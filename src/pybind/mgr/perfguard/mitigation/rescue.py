@@ -256,12 +256,16 @@ def dropped_by_mons(pgid: str, rescue: Rescue, observation: Observation) -> bool
     from which they lead, or one to which they lead is out or no longer under the rule. Otherwise,
     others have removed or changed them."""
     osdmap, place = observation.osdmap, observation.placement(pgid)
+    # While another rescue is being replaced, either may have been in force.
+    pairs = {*rescue.entry.items, *(rescue.replaced.items if rescue.replaced else ())} \
+        - set(rescue.before.items)
+    takers = {*rescue.taken_by, *(taker for _, taker in pairs)}
     if any(osd not in osdmap.osds or osd in osdmap.out or observation.crush.weight_of(
-            osdmap.pools[pool_of(pgid)].crush_rule, osd) <= 0.0 for osd in rescue.taken_by):
+            osdmap.pools[pool_of(pgid)].crush_rule, osd) <= 0.0 for osd in takers):
         return True
     entry = osdmap.entry(pgid)
     mapped_away = {source for source, _ in entry.items}
-    sources = {source for source, _ in set(rescue.entry.items) - set(rescue.before.items)}
+    sources = {source for source, _ in pairs}
     return place is not None and entry.vector is None \
         and sources.isdisjoint(mapped_away.union(place.up))
 

@@ -173,7 +173,10 @@ class Rescuing:
                 continue
             # One whose new OSDs are too full returns although its PG is degraded.
             is_stuck = pgid in facts.observed.osdmap.pg_temp and not copies(pgid, facts)
-            if followed.returning and self._is_due(pgid, facts.observed.now) and not (
+            may_still_execute = \
+                facts.observed.now - facts.observed.unanswered_at < RESEND_SECONDS
+            if followed.returning and not may_still_execute \
+                    and self._is_due(pgid, facts.observed.now) and not (
                     is_stuck or is_quiet and may_return(pgid, followed, facts.observed, room)):
                 followed = replace(followed, returning=False)
                 self._note(Event(MITIGATION, 'the upmap of PG %s remains' % pgid,
@@ -227,8 +230,7 @@ class Rescuing:
                              'the mons did not accept it within %d s' % READBACK_SECONDS if acts
                              else 'mitigation_mode is not act'))
             # The one that it was to replace is still ours.
-            return replace(rescue, entry=entry, seen=True, replaced=None) \
-                if entry == rescue.replaced else None
+            return _as_before(rescue) if entry == rescue.replaced else None
         return rescue
 
     def _give_up(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> None:
@@ -329,6 +331,14 @@ class Rescuing:
             elif self._failures.get((pgid, line)) != error:
                 self._failures[pgid, line] = error
                 self._note(Event('failed', '%s: %s' % (line, error)))
+
+
+def _as_before(rescue: Rescue) -> Rescue:
+    """The rescue that this one was to replace, whose entry is still there."""
+    assert rescue.replaced is not None
+    takers = tuple(taker for source, taker in rescue.replaced.items
+                   if (source, taker) not in rescue.before.items)
+    return replace(rescue, entry=rescue.replaced, taken_by=takers, seen=True, replaced=None)
 
 
 def _is_quiet(observation: Observation, campaign: bool) -> bool:
