@@ -37,7 +37,8 @@ class Malformed(PerfguardError, ValueError):
 
 
 class Newer(Malformed):
-    """JSON with fields that this version does not know: a newer version has written it."""
+    """JSON with fields or members that this version does not know: a newer version has written
+    it."""
 
 
 class _Form(NamedTuple):
@@ -179,7 +180,8 @@ def _member(kind: Type[enum.Enum], raw: Any) -> enum.Enum:
     try:
         return kind(raw)
     except ValueError as error:
-        raise Malformed(str(error)) from error
+        # A newer version may have further members.
+        raise (Newer if isinstance(raw, str) else Malformed)(str(error)) from error
 
 
 _PLAIN: Mapping[type, _Form] = {

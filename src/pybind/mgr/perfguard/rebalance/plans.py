@@ -250,6 +250,9 @@ class Plans:
         if not _PLAN_NAME.fullmatch(name):
             raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, '
                           '"_", "." and "-"' % name)
+        if self._store.newer(PLANS_PREFIX + name):
+            raise Refused(errno.EEXIST, 'plan %s exists: a newer version of perfguard has '
+                          'saved it, and this version cannot read it' % name)
         if name in self._plans:
             raise Refused(errno.EEXIST, 'plan %s exists: remove it with "plan rm %s"'
                           % (name, name))

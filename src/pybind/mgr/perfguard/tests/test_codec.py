@@ -201,8 +201,9 @@ class Known:
 @pytest.mark.parametrize('raw, is_newer', [
     ({'needed': 1.0, 'more': 1}, True), ({'needed': 1.0, 'rows': [[1, 'y', 'red', 1]]}, True),
     ({'needed': 1.0, 'packed': [1, 'y', 'red', 1]}, True),
+    ({'needed': 1.0, 'rows': [[1, 'y', 'blue']]}, True),
     # Another type, or damage.
-    ({'more': 1}, False), ({'needed': 1.0, 'rows': [[1, 'y', 'blue']]}, False),
+    ({'more': 1}, False), ({'needed': 1.0, 'rows': [[1, 'y', 5]]}, False),
     ({'needed': 1.0, 'rows': 5}, False)])
 def test_fields_of_a_newer_version(raw: Dict[str, Any], is_newer: bool) -> None:
     with pytest.raises(Malformed) as refused:

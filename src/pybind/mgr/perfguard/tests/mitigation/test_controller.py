@@ -719,7 +719,7 @@ def test_documents_of_a_wrong_shape(document: Any) -> None:
     assert driver.states()['primary affinity'] == 'idle'
 
 
-@pytest.mark.parametrize('document', [5, [], {'steps': [{'id': 1}]}, {'of_a_newer_version': 1}])
+@pytest.mark.parametrize('document', [5, [], {'steps': [{'id': 1}]}])
 def test_a_document_that_cannot_be_read_raises_a_health_check(document: Any) -> None:
     """Nothing else would give the settings back that it describes."""
     driver = climbed()
