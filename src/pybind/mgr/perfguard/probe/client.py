@@ -100,9 +100,9 @@ class HealthWatch:
         while not self.reason and not self._closing.wait(HEALTH_SECONDS):
             try:
                 texts = _unwell(self._cluster.health())
-            except Failed as error:
+            except Exception as error:  # a thread that ends watches nothing
                 failures += 1
-                texts = [str(error)] if failures == FAILED_READINGS else []
+                texts = [str(error) or type(error).__name__] if failures == FAILED_READINGS else []
             else:
                 failures = 0
             self.reason = ', '.join(texts)
@@ -163,7 +163,8 @@ class Measuring:
     def _end_if_unwell(self) -> None:
         """Let the worker remove its objects and end when the cluster is unwell."""
         reason = '' if self._watch is None else self._watch.reason
-        if reason and not (self._cancelled or self.messages):
+        is_measuring = len(self.results) < len(self.steps)
+        if reason and is_measuring and not (self._cancelled or self.messages):
             self.messages.append('stopped measuring: %s' % reason)
             self._child.send({'cancel': reason})
 
