@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that leave OSDs which are to be emptied."""
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, Tuple
+from typing import Any, Dict, FrozenSet, Set, Tuple
 
 import pytest
 
@@ -106,6 +106,15 @@ def test_where_many_osds_are_backfillfull_their_pgs_are_paced(
     """Of 12 OSDs."""
     assert evacuation((0, 1, 2), (5, 1, 2), fullness=dict.fromkeys(range(number), fullness),
                       decided=()) == left
+
+
+@pytest.mark.parametrize('fullness, leaving, left', [
+    ('nearfull', {0}, (0,)), ('nearfull', {1}, ()), ('', {0}, ())])
+def test_an_osd_is_emptied_until_it_is_not_even_nearly_full(fullness: str, leaving: Set[int],
+                                                            left: OsdSet) -> None:
+    """The first PG that has left may end backfillfull."""
+    assert evacuation((0, 1, 2), (5, 1, 2), fullness={0: fullness}, decided=(),
+                      leaving=leaving) == left
 
 
 def test_one_of_three_osds_are_not_many() -> None:

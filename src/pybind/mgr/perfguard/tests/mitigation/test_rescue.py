@@ -249,9 +249,14 @@ def test_a_rescue_whose_new_osd_becomes_full_ends_if_the_first_has_room() -> Non
 
 def test_an_upmap_remains_if_the_mons_do_not_accept_the_one_that_replaces_it() -> None:
     driver, put = refilled()
+
+    def takers() -> Dict[str, Tuple[int, ...]]:
+        return {pgid: driver.loop.jobs.rescuing._rescues[pgid].taken_by for pgid in put}
+
+    taken_by = takers()
     driver.cluster.refuse['osd pg-upmap-items'] = 'EAGAIN'
     driver.run(120)
-    assert upmaps(driver) == put
+    assert upmaps(driver) == put and takers() == taken_by
     assert {row.what for row in driver.loop.published.ledger.rows} >= {
         'upmap of PG ' + pgid for pgid in put}
     assert driver.loop.jobs.rescuing._refused.keys() >= put.keys()

@@ -6,6 +6,7 @@ import socket
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import pytest
@@ -492,6 +493,37 @@ def test_a_cluster_that_becomes_unwell_ends_the_measurement(
     assert (record.state, record.messages) == ('failed', ('stopped measuring: ' + reason,))
     assert FakeChild.requests[1:] == [{'cancel': reason}] and connection.asked == asked
     assert said.err.count(reason) == 1 and 'objects' not in said.err.rpartition(reason)[2]
+
+
+def test_an_answer_that_cannot_be_read_does_not_end_the_watch(monkeypatch: Any) -> None:
+    """As JSON that was cut off, or an error of librados."""
+    answers: List[Any] = [ValueError('cut off'), KeyError(), SICK]
+
+    class Unreadable:
+        def health(self) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(client, 'HEALTH_SECONDS', 0.001)
+    connection: Any = Unreadable()
+    watch = client.HealthWatch(connection)
+    watch._thread.join(10)
+    assert watch.reason == '1 nearfull osd(s) (OSD_NEARFULL)' and not answers
+    watch.close()
+
+
+@pytest.mark.parametrize('steps, messages', [(2, ['stopped measuring: sick']), (1, [])])
+def test_what_is_measured_completely_does_not_fail(steps: int, messages: List[str]) -> None:
+    """While objects are removed the cluster may become unwell."""
+    sent: List[Any] = []
+    measuring: Any = object.__new__(client.Measuring)
+    measuring.__dict__.update(
+        _watch=SimpleNamespace(reason='sick'), _child=SimpleNamespace(send=sent.append),
+        _cancelled=False, messages=[], steps=[None] * steps, results=[None])
+    measuring._end_if_unwell()
+    assert measuring.messages == messages and bool(sent) == bool(messages)
 
 
 def test_nothing_is_measured_that_cannot_be_written(argv: List[str], capsys: Any) -> None:

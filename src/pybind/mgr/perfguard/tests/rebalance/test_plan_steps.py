@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import Document
+from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.observation import Observation
 from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
@@ -213,6 +214,17 @@ def test_names_of_plans(name: str, number: int) -> None:
         assert refused.value.errno == number
     else:
         plans.check_new(name)
+
+
+def test_a_plan_of_a_newer_version_is_not_overwritten() -> None:
+    kv = MemoryKv()
+    Store(kv).put('plans/a', {**encode(a_plan('a')), 'of_a_newer_version': 1})
+    plans = Plans(Store(kv))
+    assert plans.load() == [] and not plans.all()
+    with pytest.raises(Refused) as refused:
+        plans.check_new('a')
+    assert refused.value.errno == errno.EEXIST and 'newer version' in str(refused.value)
+    plans.check_new('b')
 
 
 def test_the_number_of_plans() -> None:

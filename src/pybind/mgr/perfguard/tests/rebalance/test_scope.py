@@ -5,6 +5,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tupl
 
 import pytest
 
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import (ClientOps, Ops, OsdMap, PgCounts, Readings, Signals,
                                      UpmapEntry, pool_of)
 from perfguard.errors import Reason, Refused
@@ -317,6 +318,33 @@ def test_a_condition_that_lasts_or_recurs_stays_accepted() -> None:
     driver.ask('start')
     driver.run(10)
     assert driver.phase == 'HOLDING' and codes(driver.status)[0] == 'DEGRADED'
+
+
+@pytest.mark.parametrize('image, kept', [('ceph:20', True), ('', False)])
+def test_an_accepted_upgrade_lasts_until_it_has_ended(image: str, kept: bool) -> None:
+    """The condition is present only while OSDs are down for it."""
+    driver = Driver()
+    driver.to_releasing()
+    campaign = changed(driver.loop.rebalance.campaign, acknowledged=('UPGRADE',),
+                       absent={'UPGRADE': 1.0})
+    seen = replace(driver.loop._observing.observe()[0], orchestrating=Orchestrating(image=image))
+    draft = follow_accepted(Draft.of(campaign, {}, {}, seen, driver.options))
+    assert draft.campaign.orders.acknowledged == (('UPGRADE',) if kept else ())
+
+
+@pytest.mark.parametrize('reporting, stopped', [
+    ((1,), {1, 8}), ((3,), {3, 8}), ((8,), {8}), ((5,), {5})])
+def test_the_target_that_others_wait_for_receives_no_pg(reporting: Tuple[int, ...],
+                                                        stopped: Set[int]) -> None:
+    """Only primaries report slow operations, and a new OSD leads no PG."""
+    driver = Driver()
+    driver.to_releasing()
+    flight = Flight(0.0, UpmapEntry(), sources=(3,), targets=(8,), primary=1)
+    campaign = changed(driver.loop.rebalance.campaign, in_flight={'1.0': flight})
+    report_slow_ops(driver, reporting)
+    seen = driver.loop._observing.observe()[0]
+    stop, = all_stops(Draft.of(campaign, {}, {}, seen, driver.options))
+    assert (stop.reason.code, stop.osds) == ('SLOW_OPS', stopped)
 
 
 def test_limits_stay_accepted_until_the_campaign_ends() -> None:
