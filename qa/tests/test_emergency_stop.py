@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags with which operators stop a campaign without perfguard's help."""
+"""Flags with which operators stop a campaign without perfguard's help, and other orders that change
+nothing at first."""
 import time
 
 import pytest
@@ -56,3 +57,24 @@ def test_norebalance_that_perfguard_has_set_already(release: str, guard: Guard,
             row['what'] for row in guard.get('held')['held']], 20, 'the operator to have the flag')
     guard.do('resume')
     assert_stopped(guard, 'norebalance')
+
+
+def test_what_is_switched_off_a_second_time_stays_off(release: str, guard: Guard) -> None:
+    """perfguard has switched both off already, and does not switch them on again at the end."""
+    cluster = guard.cluster
+    mode = dict(guard.foreign().autoscale)['rep']
+    cluster.mon('osd pool set', pool='rep', var='pg_num_min', val='64')
+    cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val='on')
+    assert guard.balancer()['active']
+    release_slowly(guard)
+    assert not guard.balancer()['active'] and dict(guard.foreign().autoscale)['rep'] == 'off'
+    cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val='off')
+    # Pacific's mons report the last 50 entries of the log, and the commands of this test are more.
+    if release != 'pacific':
+        assert cluster.mgr('balancer off')[0] == 0
+    guard.configure({'max_pgs_in_flight': '32'})
+    guard.wait_phase('DONE', timeout=120)
+    assert dict(guard.foreign().autoscale)['rep'] == 'off'
+    assert guard.balancer()['active'] == (release == 'pacific') and not guard.tracebacks()
+    cluster.mgr('balancer on')
+    cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val=mode)

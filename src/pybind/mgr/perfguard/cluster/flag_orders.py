@@ -22,7 +22,7 @@ _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]?
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
 #: Settings whose values are followed: the option of the balancer, and a prefix for the mode of a
-#: pool's autoscaler.
+#: pool's autoscaler. The mons do not log "config set".
 BALANCER_OPTION, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
@@ -137,8 +137,6 @@ def _value(message: str) -> Optional[_Value]:
         if prefix == 'osd pool set' and command['var'] == 'pg_autoscale_mode':
             return _Value(match['entity'], AUTOSCALE_OF_POOL + str(command['pool']),
                           str(command['val']))
-        if prefix == 'config set' and command['name'] == BALANCER_OPTION:
-            return _Value(match['entity'], BALANCER_OPTION, str(command['value']).lower())
     except (LookupError, TypeError, ValueError):
         return None
     if prefix not in ('balancer on', 'balancer off'):
