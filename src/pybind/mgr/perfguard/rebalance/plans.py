@@ -251,8 +251,8 @@ class Plans:
             raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, '
                           '"_", "." and "-"' % name)
         if self._store.newer(PLANS_PREFIX + name):
-            raise Refused(errno.EEXIST, 'plan %s exists: a newer version of perfguard has '
-                          'saved it, and this version cannot read it' % name)
+            raise Refused(errno.EEXIST, 'plan %s exists: a newer version of perfguard has saved '
+                          'it: "plan save" takes another name' % name)
         if name in self._plans:
             raise Refused(errno.EEXIST, 'plan %s exists: remove it with "plan rm %s"'
                           % (name, name))
