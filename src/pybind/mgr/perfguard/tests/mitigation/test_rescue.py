@@ -267,6 +267,15 @@ def test_an_upmap_remains_if_the_mons_do_not_accept_the_one_that_replaces_it() -
     assert len(again) == 6 and sum(again[pgid] != entry for pgid, entry in put.items()) == 2
 
 
+def test_a_rescue_by_a_clock_that_was_ahead_is_not_of_the_future() -> None:
+    """Its readback would never be over."""
+    driver, put = refilled()
+    rescuing = driver.loop.jobs.rescuing
+    now = max(rescue.since for rescue in rescuing._rescues.values()) - 3600.0
+    assert rescuing.load(now) == [] and rescuing._rescues.keys() == put.keys()
+    assert {rescue.since for rescue in rescuing._rescues.values()} == {now}
+
+
 def removed_by_others(driver: Hurt) -> str:
     """A PG whose data is still being copied, and of which the upmap was removed."""
     driver.run_until(lambda: bool(upmaps(driver)))
