@@ -19,6 +19,8 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
+#: Messages of orders contain one of these; most entries contain none, and are not parsed.
+_ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer')
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
 #: Settings whose values are followed: the option of the balancer, and a prefix for the mode of a
@@ -55,28 +57,23 @@ class FlagOrders:
 
     def _note(self, entries: Iterable[Mapping[str, object]],
               heard: Callable[[float], float]) -> None:
-        """Note when each flag was last set by others than mgrs, and when it was last cleared.
-        `heard`: converts the time of an entry."""
+        """Note when each flag was last set by others than mgrs, when it was last cleared, and the
+        values of settings that others than mgrs have ordered. `heard`: converts the time of an
+        entry."""
         for entry in entries:
-            self._note_value(entry, heard)
-            order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
-            when = None if order is None else _seconds(str(entry.get('stamp')))
-            # Whoever clears a flag, mgrs included, ends the orders to set it.
-            if order is None or when is None or order.sets and order.entity.startswith(_MGR):
+            sent = _sent(entry)
+            if sent is None:
                 continue
+            when, is_of_mgr = heard(sent.when), sent.entity.startswith(_MGR)
+            order, value = _order(sent.command), _value(sent.command)
             with self._lock:
-                times = self._set if order.sets else self._cleared
-                times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
-
-    def _note_value(self, entry: Mapping[str, object], heard: Callable[[float], float]) -> None:
-        """Note the value of a setting that others than mgrs have ordered."""
-        value = _value(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
-        when = None if value is None else _seconds(str(entry.get('stamp')))
-        if value is None or when is None or value.entity.startswith(_MGR):
-            return
-        with self._lock:
-            if heard(when) >= self._values.get(value.setting, ('', 0.0))[1]:
-                self._values[value.setting] = value.value, heard(when)
+                # Whoever clears a flag, mgrs included, ends the orders to set it.
+                if order is not None and not (order.sets and is_of_mgr):
+                    times = self._set if order.sets else self._cleared
+                    times[order.flag] = max(when, times.get(order.flag, 0.0))
+                if value is not None and not is_of_mgr \
+                        and when >= self._values.get(value.setting, ('', 0.0))[1]:
+                    self._values[value.setting] = value.value, when
 
     def values(self) -> Mapping[str, Tuple[str, float]]:
         """Setting -> the value that others have ordered last, and when, in seconds since the
@@ -100,48 +97,55 @@ class FlagOrders:
                 if when > max(self._cleared.get(flag, 0.0), since.get(flag, 0.0) - SHOWN_SECONDS))
 
 
-class _Order(NamedTuple):
+class _Sent(NamedTuple):
+    """A command that a mon or the mgr has received."""
     entity: str
+    command: Mapping[str, object]
+    when: float
+
+
+def _sent(entry: Mapping[str, object]) -> Optional[_Sent]:
+    """The command in an entry of the log, if it may be an order; None: it is none."""
+    message = str(entry.get('message'))
+    match = _COMMAND.search(message) if entry.get('channel') == 'audit' \
+        and any(word in message for word in _ORDERS) else None
+    when = None if match is None else _seconds(str(entry.get('stamp')))
+    if match is None or when is None:
+        return None
+    try:
+        return _Sent(match['entity'], json.loads(match['command']), when)
+    except ValueError:
+        return None
+
+
+class _Order(NamedTuple):
     flag: str
     #: It sets the flag, or clears it.
     sets: bool
 
 
-def _order(message: str) -> Optional[_Order]:
-    """The order in a message of the audit log; None: it is another command."""
-    match = _COMMAND.search(message) if '"osd set"' in message or '"osd unset"' in message else None
-    if match is None:
+def _order(command: Mapping[str, object]) -> Optional[_Order]:
+    """The flag that a command sets or clears; None: it is another command."""
+    prefix = command.get('prefix')
+    if prefix not in ('osd set', 'osd unset') or 'key' not in command:
         return None
-    try:
-        command = json.loads(match['command'])
-        return _Order(match['entity'], str(command['key']), command['prefix'] == 'osd set')
-    except (LookupError, ValueError):
-        return None
+    return _Order(str(command['key']), prefix == 'osd set')
 
 
 class _Value(NamedTuple):
-    entity: str
     setting: str
     value: str
 
 
-def _value(message: str) -> Optional[_Value]:
-    """The order of a setting's value in a message of the audit log; None: it is another command."""
-    match = _COMMAND.search(message) if 'pg_autoscale_mode' in message \
-        or 'balancer' in message else None
-    if match is None:
-        return None
-    try:
-        command = json.loads(match['command'])
-        prefix = command['prefix']
-        if prefix == 'osd pool set' and command['var'] == 'pg_autoscale_mode':
-            return _Value(match['entity'], AUTOSCALE_OF_POOL + str(command['pool']),
-                          str(command['val']))
-    except (LookupError, TypeError, ValueError):
-        return None
-    if prefix not in ('balancer on', 'balancer off'):
-        return None
-    return _Value(match['entity'], BALANCER_OPTION, 'true' if prefix == 'balancer on' else 'false')
+def _value(command: Mapping[str, object]) -> Optional[_Value]:
+    """The setting that a command orders; None: it is another command."""
+    prefix = command.get('prefix')
+    if prefix in ('balancer on', 'balancer off'):
+        return _Value(BALANCER_OPTION, 'true' if prefix == 'balancer on' else 'false')
+    if prefix == 'osd pool set' and command.get('var') == 'pg_autoscale_mode' \
+            and 'pool' in command and 'val' in command:
+        return _Value(AUTOSCALE_OF_POOL + str(command['pool']), str(command['val']))
+    return None
 
 
 def _seconds(stamp: str) -> Optional[float]:
