@@ -72,6 +72,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 def _without_ordered(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
     """The holds without what others have ordered to be as perfguard has put it: the command changes
     nothing then, but it holds at the end. Also returns texts on these settings."""
+    if not settings.ordered_values:
+        return holds, ()  # else this would look at each pool in every turn
     notices: List[str] = []
     texts = {BALANCER: (BALANCER, 'the balancer')}
     for pool in settings.osdmap.pools.values():
