@@ -40,11 +40,11 @@ OPS_SECONDS = 10.0
 #: the OSDs above which this mgr is considered to be the reason instead: it is cut off or too busy.
 SILENT_PERIODS = 3.0
 MOST_SILENT_SHARE = 1 / 2
+#: An OSD reports it even if mgr_stats_threshold leaves out the latency counters.
+OP_COUNTER = 'osd.op'
 #: Why it is not known which OSDs hang.
 NO_COUNTERS = ('no OSD reports latency counters (op_r_latency) to this mgr, so perfguard cannot '
                'judge OSDs: mgr_stats_threshold must be at most 5, and OSDs must reach this mgr')
-#: An OSD reports it even if mgr_stats_threshold leaves out the latency counters.
-OP_COUNTER = 'osd.op'
 MGR_CUT_OFF = ('%d of %d OSDs have not reported to this mgr for %.0f s or more: the likely reason '
                'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')
 #: Health checks whose texts contain the load by client and by object.

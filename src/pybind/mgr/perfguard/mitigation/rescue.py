@@ -171,7 +171,7 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
     out, present = osdmap.out, osdmap.entry(pg.pgid)
-    new_up, substitutes = place.up, dict[int, int]()
+    new_up, substitutes = place.up, {}
     for osd in pg.full:
         substitute = _substitute(osd, new_up, place.acting, pool, facts, room, busy, out)
         if substitute is None:

@@ -104,14 +104,14 @@ def test_of_a_needless_pin_the_rest_is_noted(entry: UpmapEntry,
 
 @pytest.mark.parametrize('times, cluster, expected', [
     (1, MOVING, ''), (2, MOVING, 'unpinnable'), (3, MOVING, 'unpinnable'),
-    (2, {**MOVING, 'evacuation': {PG: (1,)}}, 'let go')])
+    (2, {**MOVING, 'evacuation': {PG: (1,)}}, 'let_go')])
 def test_a_pin_that_the_mons_do_not_keep(times: int, cluster: Dict[str, Any],
                                          expected: str) -> None:
     after = confirmed(replace(PIN, goal=OTHERS), times, campaign={'let_go': frozenset({'1.7'})},
                       **cluster)
     state = after.campaign.pinning
     assert state.unpinnable == ({PG: DROPPED_BY_MON} if expected == 'unpinnable' else {})
-    assert state.let_go == ({PG, '1.7'} if expected == 'let go' else {'1.7'})
+    assert state.let_go == ({PG, '1.7'} if expected == 'let_go' else {'1.7'})
     assert after.actions == ((SetEntry(PG, OTHERS, NO_ENTRY),) if expected else AGAIN)
     assert after.unpins == ({PG} if expected else frozenset())
     assert state.sent == ({} if expected else {PG: Sent(NOW, 2)})
@@ -340,16 +340,16 @@ LEAVING: Dict[str, Any] = {'up': {PG: (3, 4, 2)}, 'evacuation': {PG: (0,)}}
     ({}, LEAVING, 'pinned'), ({}, {**LEAVING, 'up': {PG: THERE}}, ''),
     ({}, {**LEAVING, 'evacuation': {PG: HERE}}, ''), ({}, {**LEAVING, 'without': [PG]}, ''),
     ({}, {**LEAVING, 'without': ['pool 1'], 'temp': [PG]}, ''),
-    ({'let_go': frozenset({PG})}, LEAVING, 'let go'),
+    ({'let_go': frozenset({PG})}, LEAVING, 'let_go'),
     ({'let_go': frozenset({PG})}, {**LEAVING, 'crush_version': 1}, 'pinned'),
-    ({}, {**LEAVING, 'acting': {PG: (0, 1, 1)}}, 'let go'),
+    ({}, {**LEAVING, 'acting': {PG: (0, 1, 1)}}, 'let_go'),
     ({}, {**LEAVING, **with_options(pin_batch=1), 'signals': PEERING['signals']}, 'later'),
     ({}, {**LEAVING, 'acting': {PG: (0, 1, NO_OSD)}, 'up': {PG: (3, 1, 2)}}, '')])
 def test_the_other_shards_of_a_pg_that_leaves_an_osd(
         changes: Dict[str, Any], cluster: Dict[str, Any], expected: str) -> None:
     after = pin_remapped(draft_of(pinning_of(**changes, sent_at=NOW), **STILL, **cluster))
     assert bool(after.new_pins) == bool(after.actions) == (expected == 'pinned')
-    assert after.campaign.pinning.let_go == ({PG} if expected == 'let go' else frozenset())
+    assert after.campaign.pinning.let_go == ({PG} if expected == 'let_go' else frozenset())
     assert after.to_pin == (expected == 'later') and not after.campaign.pinning.unpinnable
     if expected == 'pinned':
         assert after.new_pins[PG].entry == UpmapEntry(((3, 1),))
