@@ -170,10 +170,10 @@ class Shards(ShardLevel):
         if new_rule:
             self._obey(raws, crush, osds)
             shards_by_osd = Counter(osd for members in self.here for osd in members)
-        self.free = [number for number, pg in enumerate(pgs)
-                     if pg.free and self._may_move(number, raws[number])]
+        self.free = [pg_number for pg_number, pg in enumerate(pgs)
+                     if pg.free and self._may_move(pg_number, raws[pg_number])]
         free = frozenset(self.free)
-        self.raw = [raw if number in free else () for number, raw in enumerate(raws)]
+        self.raw = [raw if pg_number in free else () for pg_number, raw in enumerate(raws)]
         self.count = {osd: shards_by_osd[osd] for osd in (*self.weights, *shards_by_osd)
                       if osd != NO_OSD}
         #: By take: OSD -> ideal number of shards.
@@ -193,8 +193,8 @@ class Shards(ShardLevel):
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self.pool.size
-        to_check = {number for number, members in enumerate(self.origin)
-                    if self.pgs[number].free and len(members) == len(raws[number]) == size
+        to_check = {pg_number for pg_number, members in enumerate(self.origin)
+                    if self.pgs[pg_number].free and len(members) == len(raws[pg_number]) == size
                     # The mons keep an upmap with which a local group of an LRC is in several
                     # buckets, so GroupedSets checks all PGs of such a pool.
                     and (self.pool.local_groups and self.takes[0].groups
@@ -220,14 +220,14 @@ class Shards(ShardLevel):
             return osds
         return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
 
-    def _may_move(self, number: int, raw: Sequence[int]) -> bool:
+    def _may_move(self, pg_number: int, raw: Sequence[int]) -> bool:
         """Whether a PG may be balanced: its set and that of CRUSH (`raw`) are complete, each shard
         is in its take, and the earlier rule allows where `_obey` has put it."""
-        members = self.here[number]
+        members = self.here[pg_number]
         return (len(members) == len(raw) == self.pool.size == len(self.fences)
                 and all([osd in fence for osd, fence in zip(members, self.fences)])
-                and (tuple(members) == self.origin[number]
-                     or self.obeys_earlier(number, range(self.pool.size), members)))
+                and (tuple(members) == self.origin[pg_number]
+                     or self.obeys_earlier(pg_number, range(self.pool.size), members)))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
         """How many shards, and how many PGs with a shard, each take holds."""
@@ -253,30 +253,30 @@ class Shards(ShardLevel):
             self.wide = for_bucket(self.wide, within=self.deviation)
         self.filled = self.wide.filled(self.count, self.limits)
 
-    def legal(self, number: int, place: int, osd: int) -> bool:
-        return super().legal(number, place, osd) and all(
-            self._has_room(group, number, place, osd) for group in self._uneven[place]) \
-            and self.obeys_earlier(number, [place], [osd])
+    def legal(self, pg_number: int, place: int, osd: int) -> bool:
+        return super().legal(pg_number, place, osd) and all(
+            self._has_room(group, pg_number, place, osd) for group in self._uneven[place]) \
+            and self.obeys_earlier(pg_number, [place], [osd])
 
     @property
     def two_rules(self) -> bool:
         return self._earlier is not None
 
-    def obeys_earlier(self, number: int, places: Collection[int], osds: Sequence[int]) -> bool:
+    def obeys_earlier(self, pg_number: int, places: Collection[int], osds: Sequence[int]) -> bool:
         """Whether the rule from before allows these OSDs at these places of a PG as well."""
         if self._earlier is None:
             return True
-        members = [osd for place, osd in enumerate(self.here[number]) if place not in places]
+        members = [osd for place, osd in enumerate(self.here[pg_number]) if place not in places]
         for osd in osds:
             if not self._earlier.beside(members)(osd):
                 return False
             members.append(osd)
         return True
 
-    def _has_room(self, group: Group, number: int, place: int, osd: int) -> bool:
+    def _has_room(self, group: Group, pg_number: int, place: int, osd: int) -> bool:
         """Whether the bucket of an OSD may have one more shard of a PG, if that comes from this
         place."""
-        buckets = [group.bucket_of.get(member) for member in self.here[number]]
+        buckets = [group.bucket_of.get(member) for member in self.here[pg_number]]
         origin, bucket = buckets.pop(place), group.bucket_of[osd]
         return bucket == origin or (buckets.count(bucket) < group.shards
                                     and (bucket in buckets or origin not in buckets))
@@ -295,8 +295,8 @@ class Shards(ShardLevel):
         self.refused = self.refused or not within
         return within
 
-    def move(self, number: int, place: int, osd: int) -> None:
-        members, origin = self.here[number], self.origin[number][place]
+    def move(self, pg_number: int, place: int, osd: int) -> None:
+        members, origin = self.here[pg_number], self.origin[pg_number][place]
         self.moved += (osd != origin) - (members[place] != origin)
         self.count[members[place]] -= 1
         self.count[osd] += 1
@@ -400,47 +400,47 @@ class _Groups(ShardLevel):
     def surplus(self, bucket: int) -> float:
         return self.count[bucket] - self.near.ideal[bucket]
 
-    def excess(self, number: int, place: int) -> float:
-        return sum(map(self._shards.surplus, self._members(number, place)))
+    def excess(self, pg_number: int, place: int) -> float:
+        return sum(map(self._shards.surplus, self._members(pg_number, place)))
 
-    def may_leave(self, number: int, place: int) -> bool:
+    def may_leave(self, pg_number: int, place: int) -> bool:
         count, high = self._shards.count, self._shards.near.high
-        return all(count[osd] > high[osd] for osd in self._members(number, place))
+        return all(count[osd] > high[osd] for osd in self._members(pg_number, place))
 
-    def _members(self, number: int, place: int) -> List[int]:
-        members = self._shards.here[number]
-        return [members[position] for position in self._positions[number][place]]
+    def _members(self, pg_number: int, place: int) -> List[int]:
+        members = self._shards.here[pg_number]
+        return [members[position] for position in self._positions[pg_number][place]]
 
     def affords(self, giver: int, moves: int = 1) -> bool:
         return (self._shards.within_budget(moves * self._group.shards)
                 or not self.weights.get(giver))
 
-    def legal(self, number: int, place: int, bucket: int) -> bool:
+    def legal(self, pg_number: int, place: int, bucket: int) -> bool:
         """Whether a group may move to a bucket. Shards of several takes must be in different
         buckets, so that no failure domain has two shards of the PG."""
-        return super().legal(number, place, bucket) and (
+        return super().legal(pg_number, place, bucket) and (
             len(self._shards.takes) == 1
-            or bucket not in map(self._group.bucket_of.get, self._shards.here[number])) and (
-                not self._shards.two_rules or self._obeys_earlier(number, place, bucket))
+            or bucket not in map(self._group.bucket_of.get, self._shards.here[pg_number])) and (
+                not self._shards.two_rules or self._obeys_earlier(pg_number, place, bucket))
 
-    def _obeys_earlier(self, number: int, place: int, bucket: int) -> bool:
-        positions = self._positions[number][place]
-        return self._shards.obeys_earlier(number, positions,
-                                          self._chosen(number, positions, bucket))
+    def _obeys_earlier(self, pg_number: int, place: int, bucket: int) -> bool:
+        positions = self._positions[pg_number][place]
+        return self._shards.obeys_earlier(pg_number, positions,
+                                          self._chosen(pg_number, positions, bucket))
 
-    def move(self, number: int, place: int, bucket: int) -> None:
-        positions = self._positions[number][place]
-        for position, osd in zip(positions, self._chosen(number, positions, bucket)):
-            self._shards.move(number, position, osd)
-        self.count[self.here[number][place]] -= 1
+    def move(self, pg_number: int, place: int, bucket: int) -> None:
+        positions = self._positions[pg_number][place]
+        for position, osd in zip(positions, self._chosen(pg_number, positions, bucket)):
+            self._shards.move(pg_number, position, osd)
+        self.count[self.here[pg_number][place]] -= 1
         self.count[bucket] += 1
-        self.here[number][place] = bucket
+        self.here[pg_number][place] = bucket
 
-    def _chosen(self, number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
+    def _chosen(self, pg_number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
         """The OSDs of a bucket for a group: those that have its data, completed with the emptiest.
         Else those of CRUSH, if each has fewer shards than its upper target. Else the emptiest."""
         shards, bucket_of = self._shards, self._group.bucket_of
-        returning = self._osds_with_data(number, positions, bucket)
+        returning = self._osds_with_data(pg_number, positions, bucket)
         if returning:
             used = set(map(shards.domain.get, returning.values()))
             others = self._emptiest([osd for osd in self._osds[bucket]
@@ -449,7 +449,7 @@ class _Groups(ShardLevel):
             if len(returning) + len(others) == len(positions):
                 return [returning[position] if position in returning else others.pop()
                         for position in positions]
-        raw = shards.raw[number]
+        raw = shards.raw[pg_number]
         if self.by_place:
             raw = [raw[position] for position in positions]
         raw = [osd for osd in raw if bucket_of.get(osd) == bucket][:len(positions)]
@@ -458,31 +458,32 @@ class _Groups(ShardLevel):
             return raw
         return self._emptiest(self._osds[bucket], self._choices_below, len(positions))
 
-    def _osds_with_data(self, number: int, positions: Sequence[int], bucket: int) -> Dict[int, int]:
+    def _osds_with_data(self, pg_number: int, positions: Sequence[int],
+                        bucket: int) -> Dict[int, int]:
         """Position -> OSD of a bucket that has the data of the shard there, one in each failure
         domain. Only for the last choice of a rule: the OSDs may be too many for one bucket of a
         choice below."""
         shards = self._shards
         by_domain: Dict[int, Tuple[int, int]] = {}
         for position in positions if not self._choices_below else ():
-            osd = shards.origin[number][position]
+            osd = shards.origin[pg_number][position]
             if self._group.bucket_of.get(osd) == bucket and shards.weights[osd]:
                 by_domain.setdefault(shards.domain[osd], (position, osd))
         return dict(by_domain.values())
 
-    def returns(self, number: int) -> Iterator[Tuple[int, int]]:
+    def returns(self, pg_number: int) -> Iterator[Tuple[int, int]]:
         """(place, bucket) to which a group may move so that no further shard of the PG is elsewhere
         than its data. The rule may not allow all of them."""
         shards, bucket_of = self._shards, self._group.bucket_of
-        members, origin = shards.here[number], shards.origin[number]
-        for place, positions in enumerate(self._positions[number]):
+        members, origin = shards.here[pg_number], shards.origin[pg_number]
+        for place, positions in enumerate(self._positions[pg_number]):
             moved = [position for position in positions if members[position] != origin[position]]
             buckets = {bucket_of.get(origin[position]) for position in moved}
             for bucket in sorted(bucket for bucket in buckets if bucket is not None):
                 # At least as many shards return to their data as leave it.
-                if self.weights[bucket] and bucket not in self.here[number] \
+                if self.weights[bucket] and bucket not in self.here[pg_number] \
                         and len(positions) - len(moved) <= len(
-                            self._osds_with_data(number, positions, bucket)):
+                            self._osds_with_data(pg_number, positions, bucket)):
                     yield place, bucket
 
     def _emptiest(self, osds: Sequence[int], below: Sequence[Group], number: int) -> List[int]:
@@ -519,18 +520,18 @@ class _Exchange:
         self._ways: Dict[int, Dict[int, Set[Tuple[int, int]]]] = {}
         #: PG -> the sets in `_ways` that contain its groups, and the place of each.
         self._noted: Dict[int, List[Tuple[Set[Tuple[int, int]], int]]] = {}
-        for number in groups.free:
-            self._note(number)
+        for pg_number in groups.free:
+            self._note(pg_number)
 
-    def _note(self, number: int) -> None:
+    def _note(self, pg_number: int) -> None:
         """Note where the groups of a PG may move now, in place of where they could before."""
-        for movable, place in self._noted.pop(number, ()):
-            movable.discard((number, place))
-        for place, bucket in self._groups.returns(number):
-            ways_from = self._ways.setdefault(self._groups.here[number][place], {})
+        for movable, place in self._noted.pop(pg_number, ()):
+            movable.discard((pg_number, place))
+        for place, bucket in self._groups.returns(pg_number):
+            ways_from = self._ways.setdefault(self._groups.here[pg_number][place], {})
             movable = ways_from.setdefault(bucket, set())
-            movable.add((number, place))
-            self._noted.setdefault(number, []).append((movable, place))
+            movable.add((pg_number, place))
+            self._noted.setdefault(pg_number, []).append((movable, place))
 
     def even_out(self) -> None:
         """Bring the buckets with too many groups, and those with too few, closer to their share."""
@@ -551,27 +552,27 @@ class _Exchange:
         none is left, since there may be another way.
         """
         moves: List[Tuple[int, int, int]] = []
-        way = self._way(givers, takers)
+        way = self._shortest_way(givers, takers)
         for giver, taker in zip(way, way[1:]):
             groups = self._ways[giver][taker]
-            moving_pgs = {number for number, _, _ in moves}
-            for number, place in sorted(groups):
-                if number in moving_pgs:
+            moving_pgs = {pg_number for pg_number, _, _ in moves}
+            for pg_number, place in sorted(groups):
+                if pg_number in moving_pgs:
                     continue
-                if self._groups.legal(number, place, taker):
-                    moves.append((number, place, taker))
+                if self._groups.legal(pg_number, place, taker):
+                    moves.append((pg_number, place, taker))
                     break
-                groups.discard((number, place))
+                groups.discard((pg_number, place))
             else:
                 # What is left are groups of PGs that an earlier step moves: the same way would be
                 # found again.
                 return not groups
-        for number, place, taker in moves:
-            self._groups.move(number, place, taker)
-            self._note(number)
+        for pg_number, place, taker in moves:
+            self._groups.move(pg_number, place, taker)
+            self._note(pg_number)
         return bool(moves)
 
-    def _way(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> List[int]:
+    def _shortest_way(self, givers: AbstractSet[int], takers: AbstractSet[int]) -> List[int]:
         """The shortest way from a giver to a taker, as buckets; empty: there is none."""
         way_to = {bucket: [bucket] for bucket in sorted(givers)}
         queue = list(way_to)
@@ -636,10 +637,10 @@ class LawfulSets:
         for members in pgs:
             for osd in members:
                 self._count(osd, 1)
-        staying_by_pg = {number: self._staying(pgs[number]) for number in sorted(broken)}
-        return [self._completed(members, raws[number], staying_by_pg[number])
-                if number in staying_by_pg else members
-                for number, members in enumerate(pgs)]
+        staying_by_pg = {pg_number: self._staying(pgs[pg_number]) for pg_number in sorted(broken)}
+        return [self._completed(members, raws[pg_number], staying_by_pg[pg_number])
+                if pg_number in staying_by_pg else members
+                for pg_number, members in enumerate(pgs)]
 
     def _count(self, osd: int, change: int) -> None:
         if osd in self._shards:

@@ -49,7 +49,7 @@ class ShardLevel(ABC):
     # ---- What differs between OSDs and buckets
 
     @abstractmethod
-    def move(self, number: int, place: int, item: int) -> None:
+    def move(self, pg_number: int, place: int, item: int) -> None:
         """Put what is at a place of a PG on another item."""
 
     @abstractmethod
@@ -60,11 +60,11 @@ class ShardLevel(ABC):
     def affords(self, giver: int, moves: int = 1) -> bool:
         """Whether so many more may move for the balance, the first of them from this item."""
 
-    def excess(self, number: int, place: int) -> float:
+    def excess(self, pg_number: int, place: int) -> float:
         """The surplus of the OSDs of a group. Single shards are moved by that of their OSD."""
         return 0.0
 
-    def may_leave(self, number: int, place: int) -> bool:
+    def may_leave(self, pg_number: int, place: int) -> bool:
         """Whether no OSD of a group would lack it: nothing is moved in return to follow CRUSH."""
         return True
 
@@ -108,10 +108,10 @@ class ShardLevel(ABC):
     def fences_of(self, item: int) -> Set[int]:
         return {fences[item] for fences in self.fences if item in fences}
 
-    def legal(self, number: int, place: int, item: int) -> bool:
+    def legal(self, pg_number: int, place: int, item: int) -> bool:
         """Whether a shard may move to an item that has none of its PG: it must not leave its fence,
         nor enter a failure domain with another shard."""
-        members, domain, fence = self.here[number], self.domain, self.fences[place]
+        members, domain, fence = self.here[pg_number], self.domain, self.fences[place]
         if fence.get(item) != fence[members[place]]:
             return False
         new_domain = domain[item]
@@ -129,18 +129,19 @@ class ShardLevel(ABC):
         count, takers = self.count, set(self.takers(ceiling))
         if not takers:
             return
-        for number in self.free:
-            for place, item in self._wishes(number):
-                giver = self.here[number][place]
+        for pg_number in self.free:
+            for place, item in self._moves_to_raw(pg_number):
+                giver = self.here[pg_number][place]
                 if (item in takers and count[item] < ceiling[item] and count[giver] > floor[giver]
                         and not (keep_first and place == 0) and self.affords(giver)
-                        and item not in self.here[number] and self.legal(number, place, item)
-                        and self.may_leave(number, place)):
-                    self.move(number, place, item)
+                        and item not in self.here[pg_number] and self.legal(pg_number, place, item)
+                        and self.may_leave(pg_number, place)):
+                    self.move(pg_number, place, item)
 
-    def _wishes(self, number: int) -> Iterator[Tuple[int, int]]:
-        """(place, item) that bring a PG closer to its raw set."""
-        members, raw = self.here[number], self.raw[number]
+    def _moves_to_raw(self, pg_number: int) -> Iterator[Tuple[int, int]]:
+        """Moves that bring a PG closer to its raw set, each as (place of the shard, new item); some
+        of them may be illegal."""
+        members, raw = self.here[pg_number], self.raw[pg_number]
         if self.by_place:
             for place, (old, new) in enumerate(zip(members, raw)):
                 if old != new:
@@ -175,37 +176,37 @@ class ShardLevel(ABC):
         that may leave it; their ranks may be outdated. Returns False if none can move."""
         while shards:
             ranked = heappop(shards)
-            number, place = ranked[-2:]
-            if self.here[number][place] != giver:
+            pg_number, place = ranked[-2:]
+            if self.here[pg_number][place] != giver:
                 continue
-            ranked_now = self._ranked(number, place)
+            ranked_now = self._ranked(pg_number, place)
             if ranked_now > ranked:
                 heappush(shards, ranked_now)
                 continue
-            taker = takers.take(number, place)
+            taker = takers.take(pg_number, place)
             if taker is not None:
-                self.move(number, place, taker)
+                self.move(pg_number, place, taker)
                 return True
         return False
 
     def _shards_of(self, items: Iterable[int]) -> Dict[int, List[_Ranked]]:
         """The shards of some items, as heaps."""
         heaps: Dict[int, List[_Ranked]] = {item: [] for item in items}
-        for number in self.free:
-            for place, item in enumerate(self.here[number]):
+        for pg_number in self.free:
+            for place, item in enumerate(self.here[pg_number]):
                 if item in heaps:
-                    heaps[item].append(self._ranked(number, place))
+                    heaps[item].append(self._ranked(pg_number, place))
         for heap in heaps.values():
             heapify(heap)
         return heaps
 
-    def _ranked(self, number: int, place: int) -> _Ranked:
+    def _ranked(self, pg_number: int, place: int) -> _Ranked:
         """First what moves anyway, then what is not primary; of these, groups whose OSDs hold most,
         and shards that CRUSH does not place there."""
-        item = self.here[number][place]
-        stays = item == self.origin[number][place]
-        return (2 * stays + (place == 0), -self.excess(number, place), item in self.raw[number],
-                number, place)
+        item = self.here[pg_number][place]
+        stays = item == self.origin[pg_number][place]
+        return (2 * stays + (place == 0), -self.excess(pg_number, place),
+                item in self.raw[pg_number], pg_number, place)
 
     # ---- Chains of two moves
 
@@ -246,12 +247,12 @@ class ShardLevel(ABC):
         domains = {fence: {self.domain[item] for item in items} for fence, items in takers.items()}
         pgs_by_domain: Dict[int, List[int]] = {
             domain: [] for members in domains.values() for domain in members}
-        for number in self.free:
-            members = self.here[number]
+        for pg_number in self.free:
+            members = self.here[pg_number]
             used_domains = [self.domain[item] for item in members]
             for fence in {fences[item] for fences, item in zip(self.fences, members)}:
                 for domain in domains.get(fence, set()).difference(used_domains):
-                    pgs_by_domain[domain].append(number)
+                    pgs_by_domain[domain].append(pg_number)
         return pgs_by_domain
 
     def _shards_by_domain(self, giver: int, shards: Sequence[_Ranked],
@@ -261,10 +262,10 @@ class ShardLevel(ABC):
         domains = {fence: {self.domain[item] for item in items_by_fence.get(fence, ())}
                    for fence in self.fences_of(giver)}
         shards_by_domain: Dict[int, List[_Shard]] = {}
-        for *_, number, place in sorted(shards, reverse=True):
-            used_domains = [self.domain[item] for item in self.here[number] if item != giver]
+        for *_, pg_number, place in sorted(shards, reverse=True):
+            used_domains = [self.domain[item] for item in self.here[pg_number] if item != giver]
             for domain in domains[self.fences[place][giver]].difference(used_domains):
-                shards_by_domain.setdefault(domain, []).append((number, place))
+                shards_by_domain.setdefault(domain, []).append((pg_number, place))
         return shards_by_domain
 
     def _chain(self, giver: int, taker: int, shards_to: Mapping[int, List[_Shard]],
@@ -293,11 +294,11 @@ class ShardLevel(ABC):
     def _shard_for(self, middle: int, giver: int, shards_to: Mapping[int, List[_Shard]],
                    onward_pg: int) -> Optional[_Shard]:
         """The best shard of `giver` that may move to `middle`, not of the PG `onward_pg`."""
-        for number, place in reversed(shards_to.get(self.domain[middle], ())):
+        for pg_number, place in reversed(shards_to.get(self.domain[middle], ())):
             self._checks_left -= 1
-            if (self.here[number][place] == giver and number != onward_pg
-                    and self.legal(number, place, middle)):
-                return number, place
+            if (self.here[pg_number][place] == giver and pg_number != onward_pg
+                    and self.legal(pg_number, place, middle)):
+                return pg_number, place
         return None
 
 
@@ -327,10 +328,10 @@ class _Takers:
     def __bool__(self) -> bool:
         return bool(self._domains)
 
-    def take(self, number: int, place: int) -> Optional[int]:
+    def take(self, pg_number: int, place: int) -> Optional[int]:
         """The item that lacks most and may have this shard; None if there is none."""
         level = self._level
-        fence = level.fences[place][level.here[number][place]]
+        fence = level.fences[place][level.here[pg_number][place]]
         domains = self._domains.get(fence)
         if domains is None:
             return None
@@ -342,7 +343,7 @@ class _Takers:
             # Those that are in another fence as well, by which they were filled.
             while members and level.count[members[0][1]] >= self._ceiling[members[0][1]]:
                 heappop(members)
-            if members and level.legal(number, place, members[0][1]):
+            if members and level.legal(pg_number, place, members[0][1]):
                 taker = self._taken(members)
             if members:
                 passed.append((members[0][0], domain))

@@ -23,7 +23,7 @@ class Pin:
     #: False: the present entry already does this.
     changed: bool
     #: Why shards of the PG are not pinned; '': all of them are.
-    left: str = ''
+    unpinned_reason: str = ''
 
 
 class UnpinnableCode(str, enum.Enum):
@@ -377,7 +377,7 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      out: Optional[FrozenSet[int]] = None,
                      leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
     """The pin of plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that
-    can stay, with the reason why it is not all of them (Pin.left).
+    can stay, with the reason why it is not all of them (Pin.unpinned_reason).
 
     `entry`: the upmap that the PG has; `out`: out_osds(osds), for callers with many PGs;
     `leaving`: further OSDs that shards must leave.
@@ -401,7 +401,7 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         if candidate != up and legal(candidate):
             new_entry = _entry_leading_to(candidate, pool, up, entry, osds, out_of_use)
             if new_entry is not None and new_entry != entry:
-                return Pin(new_entry, changed=True, left=whole.reason)
+                return Pin(new_entry, changed=True, unpinned_reason=whole.reason)
     return whole
 
 

@@ -47,7 +47,7 @@ def test_what_is_left_stays_in_place_and_the_mon_keeps_the_pin(
     if isinstance(pin, Unpinnable) or not pin.changed:
         event('nothing to do')
         return
-    event('part' if pin.left else 'all')
+    event('part' if pin.unpinned_reason else 'all')
     commit(mon, pin.entry)
     after = live(mon, mon.up(), erasure)
     if entry_of(mon.stored) != pin.entry:
@@ -57,7 +57,7 @@ def test_what_is_left_stays_in_place_and_the_mon_keeps_the_pin(
         assert not mon.legal(wanted) or wanted == mon.raw
         return
     assert in_place(after, acting, erasure) > held or after == acting
-    if not pin.left:
+    if not pin.unpinned_reason:
         assert set(after) - {NO_OSD} == set(acting) - {NO_OSD}
     # Nothing moves that would not have moved before.
     assert set(after) <= {*up, *acting}
@@ -83,7 +83,7 @@ def test_what_stays_of_an_erasure_coded_pg(up: OsdSet, acting: OsdSet, entry: Up
                                            wanted: UpmapEntry) -> None:
     pin = plan_partial_pin(pool(3, True), up, acting, entry, OSDS, None)
     assert isinstance(pin, Pin) and pin.entry == wanted and pin.changed
-    assert bool(pin.left) == (NO_OSD in acting or 8 in acting)
+    assert bool(pin.unpinned_reason) == (NO_OSD in acting or 8 in acting)
 
 
 @pytest.mark.parametrize('up, acting, entry, wanted', [
@@ -102,8 +102,8 @@ def test_no_shard_stays_on_an_osd_that_it_must_leave(erasure: bool) -> None:
     def pin(*leaving: int) -> Any:
         return plan_partial_pin(pool(3, erasure), (1, 2, 3), (5, 2, 4), UpmapEntry(), OSDS, None,
                                 leaving=leaving)
-    assert set(pin().entry.items) == {(1, 5), (3, 4)} and not pin().left
-    assert pin(5).entry.targets == (4,) and pin(5).left
+    assert set(pin().entry.items) == {(1, 5), (3, 4)} and not pin().unpinned_reason
+    assert pin(5).entry.targets == (4,) and pin(5).unpinned_reason
     assert isinstance(pin(4, 5), Unpinnable)
 
 
