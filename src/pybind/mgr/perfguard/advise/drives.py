@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.drive_health import WORN_PERCENT
 from ..text import bytes_text, listed, osds_text, plural
-from .report import Facts, Seen
+from .report import Facts, Symptom
 
 
 def without_smart(facts: Facts) -> Tuple[str, ...]:
@@ -19,7 +19,7 @@ def without_smart(facts: Facts) -> Tuple[str, ...]:
         % plural(unknown, 'OSD'),)
 
 
-def firmware_differs(facts: Facts) -> Optional[Seen]:
+def firmware_differs(facts: Facts) -> Optional[Symptom]:
     """Names the drives with another firmware than most of their model."""
     by_model: Dict[str, Dict[str, List[int]]] = {}
     ids: Dict[int, str] = {}
@@ -40,11 +40,11 @@ def firmware_differs(facts: Facts) -> Optional[Seen]:
     if not different:
         return None
     first = different[0]
-    return Seen('; '.join(texts), 'ceph device get-health-metrics %s; if osd.%d has the older '
-                'firmware: ceph perfguard probe run latency --osd %d; update this drive alone, '
-                'with the tool of the vendor, and probe again; ceph perfguard probe compare '
-                '<before> <after>; unless it is slower, update the other drives, one host at a '
-                'time' % (shlex.quote(ids[first]), first, first))
+    return Symptom('; '.join(texts), 'ceph device get-health-metrics %s; if osd.%d has the older '
+                   'firmware: ceph perfguard probe run latency --osd %d; update this drive alone, '
+                   'with the tool of the vendor, and probe again; ceph perfguard probe compare '
+                   '<before> <after>; unless it is slower, update the other drives, one host at a '
+                   'time' % (shlex.quote(ids[first]), first, first))
 
 
 def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
@@ -54,21 +54,21 @@ def _slowdown(facts: Facts, osds: Iterable[int]) -> str:
     return ', median slowdown %.1f' % median(slowdowns) if slowdowns else ''
 
 
-def write_caches(facts: Facts) -> Optional[Seen]:
+def write_caches(facts: Facts) -> Optional[Symptom]:
     """Drives under OSDs whose volatile write cache is on."""
     cached = [(osd, drive) for osd, drive in facts.main_drives() if drive.write_cache]
     if not cached:
         return None
     osd, drive = cached[0]
     host, _, name = osd.devices[0].rpartition(':')
-    return Seen('the volatile write cache of the drive is on: %s' % osds_text(
+    return Symptom('the volatile write cache of the drive is on: %s' % osds_text(
         osd.osd for osd, _ in cached),
         'ceph device get-health-metrics %s; on host %s: smartctl -s wcache,off /dev/%s; compare '
         'ceph perfguard probe run latency --osd %d before and after' % (
             shlex.quote(drive.device_id), host, name, osd.osd))
 
 
-def worn(facts: Facts) -> Optional[Seen]:
+def worn(facts: Facts) -> Optional[Symptom]:
     """Drives of OSDs of which WORN_PERCENT of the life is used."""
     osds_by_device = _osds_by_device(facts, slice(None))
     # Without drives of OSDs that are out, which were drained already.
@@ -79,7 +79,7 @@ def worn(facts: Facts) -> Optional[Seen]:
     if not wear:
         return None
     first = wear[0][1]
-    return Seen('drives near the end of their life: %s' % listed(
+    return Symptom('drives near the end of their life: %s' % listed(
         ['%s (%s), %d %% used' % (device, osds_text(osds_by_device[device]), -negative_wear)
          for negative_wear, device in wear]),
         'ceph device get-health-metrics %s; ceph perfguard replace %s' % (
@@ -110,26 +110,26 @@ def _shared(shared: Dict[str, List[int]]) -> str:
     return listed(['%s has %s' % (device, osds_text(osds)) for device, osds in shared.items()])
 
 
-def shared_drives(facts: Facts) -> Optional[Seen]:
+def shared_drives(facts: Facts) -> Optional[Symptom]:
     """Rotating drives that are the main device of several OSDs."""
     rotational = {osd.osd for osd in facts.inventory.osds if osd.rotational}
     shared = {device: osds for device, osds in _osds_by_device(facts, slice(1)).items()
               if len(rotational.intersection(osds)) > 1}
-    return Seen('rotating drives with several OSDs: ' + _shared(shared),
-                'ceph perfguard drain osd.%d, for all but one of them'
-                % next(iter(shared.values()))[1]) if shared else None
+    return Symptom('rotating drives with several OSDs: ' + _shared(shared),
+                   'ceph perfguard drain osd.%d, for all but one of them'
+                   % next(iter(shared.values()))[1]) if shared else None
 
 
-def shared_dbs(facts: Facts) -> Optional[Seen]:
+def shared_dbs(facts: Facts) -> Optional[Symptom]:
     """Devices with the DBs of too many OSDs: all devices of an OSD but the main one."""
     shared = {device: osds for device, osds in _osds_by_device(facts, slice(1, None)).items()
               if len(osds) > (DBS_PER_NVME if ':nvme' in device else DBS_PER_SSD)}
-    return Seen('devices with the DBs of many OSDs: ' + _shared(shared),
-                'add a device for DBs; ceph perfguard replace osd.%d, with its DB there'
-                % next(iter(shared.values()))[0]) if shared else None
+    return Symptom('devices with the DBs of many OSDs: ' + _shared(shared),
+                   'add a device for DBs; ceph perfguard replace osd.%d, with its DB there'
+                   % next(iter(shared.values()))[0]) if shared else None
 
 
-def small_dbs(facts: Facts) -> Optional[Seen]:
+def small_dbs(facts: Facts) -> Optional[Symptom]:
     """OSDs whose DB device is small for the size of their drive."""
     small = [(osd.osd, osd.db_bytes, osd.main_bytes) for osd in facts.inventory.osds
              if osd.db_bytes and osd.main_bytes
@@ -137,17 +137,17 @@ def small_dbs(facts: Facts) -> Optional[Seen]:
     if not small:
         return None
     first, db_bytes, main_bytes = small[0]
-    return Seen('the DB has less than %.0f %% of the size of the drive: %s; osd.%d: %s of %s' % (
+    return Symptom('the DB has less than %.0f %% of the size of the drive: %s; osd.%d: %s of %s' % (
         100 * LEAST_DB_SHARE, osds_text(osd for osd, _, _ in small), first,
         bytes_text(db_bytes), bytes_text(main_bytes)),
         'ceph tell osd.%d bluefs stats; ceph perfguard replace osd.%d, with a larger DB'
         % (first, first))
 
 
-def slow_rocksdb(facts: Facts) -> Optional[Seen]:
+def slow_rocksdb(facts: Facts) -> Optional[Symptom]:
     old = [osd for osd in facts.inventory.osds
            if osd.distro in ('debian', 'ubuntu') and _is_unoptimized(osd.version)]
-    return Seen('version %s on %s: %s' % (
+    return Symptom('version %s on %s: %s' % (
         old[0].version, old[0].distro, osds_text(osd.osd for osd in old)),
         'upgrade Ceph; ceph versions') if old else None
 

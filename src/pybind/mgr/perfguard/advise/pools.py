@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
 from ..text import bytes_text, listed, osds_text, plural
-from .report import Facts, Seen
+from .report import Facts, Symptom
 from .settings import GIB, entry_of, number, removal, value_of
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
@@ -48,14 +48,14 @@ def in_campaign(commands: str) -> str:
             'ceph perfguard campaign start' % commands)
 
 
-def old_compat(facts: Facts) -> Optional[Seen]:
+def old_compat(facts: Facts) -> Optional[Symptom]:
     release = facts.inventory.min_compat_client
-    return None if not release or release >= UPMAPS else Seen(
+    return None if not release or release >= UPMAPS else Symptom(
         'require_min_compat_client is %s' % release,
         'ceph osd set-require-min-compat-client %s' % UPMAPS)
 
 
-def pgs_per_osd(facts: Facts) -> Optional[Seen]:
+def pgs_per_osd(facts: Facts) -> Optional[Symptom]:
     """A device class whose OSDs have too few or too many PGs on average. Nearly empty clusters are
     left out."""
     osds = [osd for osd in facts.inventory.osds if osd.pgs is not None]
@@ -67,55 +67,55 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
     for name, counts in sorted(classes.items()):
         average = mean(counts)
         if not FEWEST_PGS_PER_OSD <= average <= MOST_PGS_PER_OSD:
-            return Seen('OSDs of device class %s have %d PGs on average (recommended: 100 to 200)'
-                        % (name or 'none', average), 'ceph osd pool autoscale-status; '
-                        'ceph perfguard pg_num <pool> <power of two>')
+            return Symptom('OSDs of device class %s have %d PGs on average (recommended: 100 to '
+                           '200)' % (name or 'none', average), 'ceph osd pool autoscale-status; '
+                           'ceph perfguard pg_num <pool> <power of two>')
     return None
 
 
-def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
+def small_io_on_erasure(facts: Facts) -> Optional[Symptom]:
     """Erasure-coded pools with small I/O, in releases without partial reads and writes."""
     if facts.inventory.require_osd_release >= EC_RELEASE:
         return None
     names = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO]
-    return Seen('erasure-coded pools with application rbd or cephfs: %s' % ', '.join(names),
-                'ceph osd pool create <pool> replicated, for data that is written in small pieces'
-                ) if names else None
+    return Symptom('erasure-coded pools with application rbd or cephfs: %s' % ', '.join(names),
+                   'ceph osd pool create <pool> replicated, for data that is written in small '
+                   'pieces') if names else None
 
 
-def erasure_reads(facts: Facts) -> Optional[Seen]:
+def erasure_reads(facts: Facts) -> Optional[Symptom]:
     """Erasure-coded pools with small I/O that lack allow_ec_optimizations."""
     if facts.inventory.require_osd_release < EC_RELEASE:
         return None
     names = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO
              and 'ec_optimizations' not in pool.flags]
-    return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(names),
-                'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(names[0])) \
+    return Symptom('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(names),
+                   'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(names[0])) \
         if names else None
 
 
-def single_parity(facts: Facts) -> Optional[Seen]:
+def single_parity(facts: Facts) -> Optional[Symptom]:
     names = [pool.name for pool in facts.inventory.pools if pool.erasure and pool.redundancy == 1]
-    return Seen('erasure-coded pools with m = 1: %s' % ', '.join(names),
-                'ceph osd erasure-code-profile set <profile> k=<k> m=2; ceph osd pool create '
-                '<pool> erasure <profile>, and move the data') if names else None
+    return Symptom('erasure-coded pools with m = 1: %s' % ', '.join(names),
+                   'ceph osd erasure-code-profile set <profile> k=<k> m=2; ceph osd pool create '
+                   '<pool> erasure <profile>, and move the data') if names else None
 
 
-def no_spare_domain(facts: Facts) -> Optional[Seen]:
+def no_spare_domain(facts: Facts) -> Optional[Symptom]:
     """Pools with just enough failure domains: after the loss of one, their PGs stay degraded."""
     tight = [(pool.name, domain, needed, number) for pool in facts.inventory.pools
              for domain, needed, number in [pool.domains] if 0 < number <= needed]
     if not tight:
         return None
-    return Seen('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
+    return Symptom('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
         name, needed, domain, number) for name, domain, needed, number in tight[:TIGHT_POOLS])
         + (', and %d more' % (len(tight) - TIGHT_POOLS) if len(tight) > TIGHT_POOLS else ''),
         'add a %s with OSDs (ceph perfguard expand)' % tight[0][1])
 
 
-def uneven_reads(facts: Facts) -> Optional[Seen]:
+def uneven_reads(facts: Facts) -> Optional[Symptom]:
     """A replicated pool of which an OSD serves many times its share of the reads. Only where no
     client is older than pg_upmap_primary: kernel clients do not know it."""
     if facts.inventory.min_compat_client < UPMAP_PRIMARIES:
@@ -126,12 +126,12 @@ def uneven_reads(facts: Facts) -> Optional[Seen]:
     if not scores:
         return None
     score, name = max(scores)
-    return Seen('an OSD serves %.1f times its share of the reads of pool %s' % (score, name),
-                'ceph osd getmap -o osdmap; osdmaptool osdmap --read commands --read-pool %s; '
-                'sh commands' % shlex.quote(name))
+    return Symptom('an OSD serves %.1f times its share of the reads of pool %s' % (score, name),
+                   'ceph osd getmap -o osdmap; osdmaptool osdmap --read commands --read-pool %s; '
+                   'sh commands' % shlex.quote(name))
 
 
-def busiest_pool(facts: Facts) -> Optional[Seen]:
+def busiest_pool(facts: Facts) -> Optional[Symptom]:
     """The pool that limits the cluster, among those that a probe has measured."""
     used = sorted(facts.measured.capacities, key=lambda row: -row.busiest)
     if not used or used[0].busiest < USED_CAPACITY:
@@ -151,34 +151,34 @@ def busiest_pool(facts: Facts) -> Optional[Seen]:
                  if sharing else '')] if classes else []),
              *('next is pool %s, %.0f %%' % (row.pool, 100 * row.busiest) for row in used[1:2]),
              *(['not measured: %s' % plural(unmeasured, 'pool')] if unmeasured else [])]
-    return Seen('; '.join(texts), 'ceph perfguard pools --capacity; %sadd OSDs of its device class '
-                '(ceph perfguard expand)' % (
-                    'ceph perfguard rule %s <rule of other OSDs>, or ' % shlex.quote(sharing[0])
-                    if sharing else ''))
+    return Symptom('; '.join(texts), 'ceph perfguard pools --capacity; %sadd OSDs of its device '
+                   'class (ceph perfguard expand)' % (
+                       'ceph perfguard rule %s <rule of other OSDs>, or ' % shlex.quote(sharing[0])
+                       if sharing else ''))
 
 
-def compression(facts: Facts) -> Optional[Seen]:
+def compression(facts: Facts) -> Optional[Symptom]:
     pools = [pool for pool in facts.inventory.pools
              if pool.compression in COMPRESSED and pool.applications & SMALL_IO]
-    return Seen('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
-                          for pool in pools),
-                'ceph osd pool set %s compression_mode none' % shlex.quote(pools[0].name)) \
+    return Symptom('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
+                             for pool in pools),
+                   'ceph osd pool set %s compression_mode none' % shlex.quote(pools[0].name)) \
         if pools else None
 
 
-def shared_clones(facts: Facts) -> Optional[Seen]:
+def shared_clones(facts: Facts) -> Optional[Symptom]:
     """Pools of which PGs that move may take much more space, since clones of objects share it
     now."""
     pools = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
-    return Seen('; '.join('pool %s may take up to %s more, %.0f %%' % (
+    return Symptom('; '.join('pool %s may take up to %s more, %.0f %%' % (
         pool.name, bytes_text(pool.shared_bytes),
         100 * pool.shared_bytes / max(pool.stored_bytes - pool.shared_bytes, 1)) for pool in pools),
         'rbd snap ls <image> and rbd snap rm <image>@<snapshot>, for snapshots that are no longer '
         'needed; otherwise leave room before PGs move') if pools else None
 
 
-def shared_osds(facts: Facts) -> Optional[Seen]:
+def shared_osds(facts: Facts) -> Optional[Symptom]:
     """A pool of block devices and one of files on the same OSDs."""
     images = [pool for pool in facts.inventory.pools if 'rbd' in pool.applications]
     files = [pool for pool in facts.inventory.pools
@@ -187,7 +187,7 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
         for file_pool in files:
             if image_pool.places & file_pool.places:
                 root, device_class = min(image_pool.places & file_pool.places)
-                return Seen(
+                return Symptom(
                     'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
                         image_pool.name, file_pool.name, device_class or 'none', root),
                     'ceph perfguard rule %s <rule of other OSDs>'
@@ -195,26 +195,26 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
     return None
 
 
-def upmap_primaries(facts: Facts) -> Optional[Seen]:
+def upmap_primaries(facts: Facts) -> Optional[Symptom]:
     """pg_upmap_primary entries while clients are connected that do not know them."""
     entries = facts.inventory.upmap_primaries
     old = {release: number for release, number in facts.inventory.clients.items()
            if release < UPMAP_PRIMARIES}
     if not entries or not old:
         return None
-    return Seen('pg_upmap_primary entries: %d; connections of clients older than %s: %s' % (
+    return Symptom('pg_upmap_primary entries: %d; connections of clients older than %s: %s' % (
         len(entries), UPMAP_PRIMARIES, ', '.join(
             '%d %s' % (number, release) for release, number in sorted(old.items()))),
         'ceph osd rm-pg-upmap-primary %s, and so on for each PG' % entries[0])
 
 
-def untrimmed_maps(facts: Facts) -> Optional[Seen]:
+def untrimmed_maps(facts: Facts) -> Optional[Symptom]:
     epochs = facts.untrimmed_epochs
     if epochs is None or epochs <= MOST_EPOCHS:
         return None
     # Also during a campaign, whose releases wait for the mons (max_untrimmed_osdmaps). A pause is
     # no fix: it sets norebalance, which keeps the PGs in flight unclean for a while.
-    return Seen('the mons keep %d OSDMap epochs (a clean cluster: about %d)' % (
+    return Symptom('the mons keep %d OSDMap epochs (a clean cluster: about %d)' % (
         epochs, KEPT_EPOCHS), 'ceph pg dump_stuck unclean')
 
 
@@ -228,19 +228,19 @@ def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, i
     return [(*place, hosts) for place, hosts in sorted(groups.items())]
 
 
-def nearly_full(facts: Facts) -> Optional[Seen]:
+def nearly_full(facts: Facts) -> Optional[Symptom]:
     """A device class below a root that is fuller than NEARLY_FULL."""
     for root, device_class, hosts in _hosts_by_place(facts):
         total_bytes = sum(total for total, _ in hosts.values())
         used_bytes = sum(used for _, used in hosts.values())
         if used_bytes > NEARLY_FULL * total_bytes > 0:
-            return Seen('device class %s below %s is %d %% full' % (
+            return Symptom('device class %s below %s is %d %% full' % (
                 device_class or 'none', root, 100 * used_bytes / total_bytes),
                 'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree')
     return None
 
 
-def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
+def fill_after_host_loss(facts: Facts) -> Optional[Symptom]:
     """A device class below a root with data that would not fit after the loss of its largest
     host."""
     limit = facts.inventory.nearfull_ratio
@@ -249,7 +249,7 @@ def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
         remaining = sum(total for total, _ in hosts.values()) - largest
         used = sum(used for _, used in hosts.values())
         if len(hosts) >= LEAST_HOSTS and remaining > 0 and used > limit * remaining:
-            return Seen(
+            return Symptom(
                 'without its largest host, device class %s below %s would be %d %% full '
                 '(nearfull: %d %%)' % (device_class or 'none', root, 100 * used / remaining,
                                        100 * limit),
@@ -283,35 +283,35 @@ SCRUBS = 'osd_max_scrubs'
 MOST_ASKED = 16
 
 
-def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Optional[Seen]:
+def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Optional[Symptom]:
     """The finding on drives whose model matches a pattern; `fix` takes the id of an OSD."""
     drives = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
     if not drives:
         return None
     models = Counter(osd.model for osd in drives)
     names = ', '.join('%s (%d)' % row for row in models.most_common(3))
-    return Seen('%s: %s; OSDs: %d, such as %s' % (
+    return Symptom('%s: %s; OSDs: %d, such as %s' % (
         subject, names, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
 
 
-def shingled(facts: Facts) -> Optional[Seen]:
+def shingled(facts: Facts) -> Optional[Symptom]:
     return _drives(facts, SHINGLED, 'drives with shingled recording (SMR)',
                    'ceph perfguard drain osd.%d, and replace the drive')
 
 
-def unprotected(facts: Facts) -> Optional[Seen]:
+def unprotected(facts: Facts) -> Optional[Symptom]:
     return _drives(facts, UNPROTECTED, 'drives without power-loss protection',
                    'ceph perfguard probe run latency --osd %d, and replace the drive if its '
                    'writes are slow')
 
 
-def mixed_class(facts: Facts) -> Optional[Seen]:
+def mixed_class(facts: Facts) -> Optional[Symptom]:
     """OSDs with rotating drives in a device class of flash drives."""
     mixed = [osd for osd in facts.inventory.osds
              if osd.device_class in FLASH and osd.rotational]
     if not mixed:
         return None
-    return Seen('device class %s contains rotating drives: %s' % (
+    return Symptom('device class %s contains rotating drives: %s' % (
         mixed[0].device_class, osds_text(osd.osd for osd in mixed)),
         'ceph perfguard probe run latency --osd %d; only if it is as slow as a disk, since RAID '
         'controllers report flash as rotating: ' % mixed[0].osd
@@ -319,34 +319,34 @@ def mixed_class(facts: Facts) -> Optional[Seen]:
                       'ceph osd crush set-device-class hdd osd.%d' % (mixed[0].osd, mixed[0].osd)))
 
 
-def old_allocation(facts: Facts) -> Optional[Seen]:
+def old_allocation(facts: Facts) -> Optional[Symptom]:
     osds = [osd.osd for osd in facts.inventory.osds
             if (osd.min_alloc_bytes or 0) >= OLD_ALLOC_BYTES]
-    return Seen('bluestore_min_alloc_size is 64 KiB or more: %s' % osds_text(osds),
-                'ceph perfguard drain osd.%d, then create the OSD again' % osds[0]) \
+    return Symptom('bluestore_min_alloc_size is 64 KiB or more: %s' % osds_text(osds),
+                   'ceph perfguard drain osd.%d, then create the OSD again' % osds[0]) \
         if osds else None
 
 
-def spillover(facts: Facts) -> Optional[Seen]:
+def spillover(facts: Facts) -> Optional[Symptom]:
     text = facts.health.get('BLUEFS_SPILLOVER')
-    return None if text is None else Seen(text, 'ceph health detail; ceph tell osd.<id> compact')
+    return None if text is None else Symptom(text, 'ceph health detail; ceph tell osd.<id> compact')
 
 
-def fragmentation(facts: Facts) -> Optional[Seen]:
+def fragmentation(facts: Facts) -> Optional[Symptom]:
     text = facts.health.get('BLUESTORE_FREE_FRAGMENTATION')
-    return None if text is None else Seen(
+    return None if text is None else Symptom(
         'the free space of BlueStore is fragmented: %s' % text,
         'ceph health detail; ceph perfguard drain osd.<id>, then create the OSD again')
 
 
-def slow_pings(facts: Facts) -> Optional[Seen]:
+def slow_pings(facts: Facts) -> Optional[Symptom]:
     summaries = [facts.health[code] for code in (
         'OSD_SLOW_PING_TIME_BACK', 'OSD_SLOW_PING_TIME_FRONT') if code in facts.health]
-    return Seen('; '.join(summaries), 'ceph health detail; ceph tell osd.<id> dump_osd_network') \
-        if summaries else None
+    return Symptom('; '.join(summaries),
+                   'ceph health detail; ceph tell osd.<id> dump_osd_network') if summaries else None
 
 
-def scrub_behind(facts: Facts) -> Optional[Seen]:
+def scrub_behind(facts: Facts) -> Optional[Symptom]:
     """PGs that were not scrubbed in time: scrubs are off on some OSDs, or too few may run."""
     summaries = [facts.health[code] for code in ('PG_NOT_DEEP_SCRUBBED', 'PG_NOT_SCRUBBED')
                  if code in facts.health]
@@ -357,14 +357,14 @@ def scrub_behind(facts: Facts) -> Optional[Seen]:
     stopped = [entry for osd, limit in zip(facts.inventory.osds, scrub_limits) if limit == 0.0
                for entry in [entry_of(facts, osd, SCRUBS)] if entry is not None]
     if stopped:
-        return Seen('%s; %s is 0 for %s' % ('; '.join(summaries), SCRUBS, stopped[0].who),
-                    'ceph perfguard held, which shows whether a campaign holds scrubs '
-                    '(hold_scrubs); otherwise ' + removal(stopped[:1]))
+        return Symptom('%s; %s is 0 for %s' % ('; '.join(summaries), SCRUBS, stopped[0].who),
+                       'ceph perfguard held, which shows whether a campaign holds scrubs '
+                       '(hold_scrubs); otherwise ' + removal(stopped[:1]))
     higher_limit = '<one more than now>'
     if scrub_limits and None not in scrub_limits:
         higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)
-    return Seen('; '.join(summaries), 'ceph config set osd %s %s; '
-                'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, higher_limit))
+    return Symptom('; '.join(summaries), 'ceph config set osd %s %s; '
+                   'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, higher_limit))
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:
@@ -379,7 +379,7 @@ def questions(osds: Iterable[OsdFacts]) -> Tuple[Question, ...]:
                  for option in (MOVES, PLACE))
 
 
-def moves_at_restart(facts: Facts) -> Optional[Seen]:
+def moves_at_restart(facts: Facts) -> Optional[Symptom]:
     """OSDs that CRUSH places under another host, and that would move under their own when they
     restart."""
     moving: Dict[int, OsdFacts] = {}
@@ -391,8 +391,8 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
     if not moving:
         return None
     first = moving[min(moving)]
-    return Seen('CRUSH places %s under a host other than its own, and %s is true: osd.%d is under '
-                '%s and runs on %s' % (
-                    osds_text(moving), MOVES, first.osd, first.host, first.hostname),
-                'ceph config set osd.%d crush_location "root=%s host=%s"' % (
-                    first.osd, first.root or 'default', first.host))
+    return Symptom('CRUSH places %s under a host other than its own, and %s is true: osd.%d is '
+                   'under %s and runs on %s' % (
+                       osds_text(moving), MOVES, first.osd, first.host, first.hostname),
+                   'ceph config set osd.%d crush_location "root=%s host=%s"' % (
+                       first.osd, first.root or 'default', first.host))

@@ -88,7 +88,7 @@ class Facts:
                 if osd.devices and osd.devices[0] in drives]
 
 
-class Seen(NamedTuple):
+class Symptom(NamedTuple):
     """A finding of a rule, and the command that fixes it."""
     seen: str
     fix: str
@@ -101,7 +101,7 @@ class Rule:
     #: Why it matters, with a figure where one is known.
     why: str
     source: str
-    look: Callable[[Facts], Optional[Seen]]
+    look: Callable[[Facts], Optional[Symptom]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import AbstractSet, Dict, Iterable, List, Optional, Sequence, Tuple
 from ..cluster.inventory import OsdFacts, in_force, precedence
 from ..cluster.types import ConfigEntry
 from ..text import bytes_text, listed, osds_text, pgs, plural
-from .report import Facts, Seen
+from .report import Facts, Symptom
 
 GIB = 1 << 30
 #: Debug options of level 6 and above log single operations.
@@ -101,21 +101,21 @@ def _entries(config_entries: List[ConfigEntry]) -> str:
                    for entry in config_entries], NAMED_VALUES)
 
 
-def _cleared(config_entries: List[ConfigEntry]) -> Optional[Seen]:
+def _cleared(config_entries: List[ConfigEntry]) -> Optional[Symptom]:
     """The finding that these entries should be removed."""
-    return Seen(_entries(config_entries), removal(config_entries[:NAMED_VALUES])) \
+    return Symptom(_entries(config_entries), removal(config_entries[:NAMED_VALUES])) \
         if config_entries else None
 
 
 # ---- the rules
 
-def debug_levels(facts: Facts) -> Optional[Seen]:
+def debug_levels(facts: Facts) -> Optional[Symptom]:
     return _cleared([entry for entry in facts.inventory.config or ()
                      if entry.name.startswith('debug_')
                      and (number(entry.value.split('/')[0]) or 0) > MOST_DEBUG])
 
 
-def memory_target(facts: Facts) -> Optional[Seen]:
+def memory_target(facts: Facts) -> Optional[Symptom]:
     """BlueStore OSDs whose osd_memory_target is below LEAST_MEMORY_TARGET."""
     small: List[Tuple[float, OsdFacts]] = []
     for osd in facts.inventory.osds:
@@ -125,7 +125,7 @@ def memory_target(facts: Facts) -> Optional[Seen]:
     if not small:
         return None
     lowest, least_osd = min(small, key=lambda row: (row[0], row[1].osd))
-    return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
+    return Symptom('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
         osds_text(osd.osd for _, osd in small), bytes_text(LEAST_MEMORY_TARGET),
         bytes_text(lowest), least_osd.osd), _without_room(facts, {osd.hostname for _, osd in small})
         or (_AUTOTUNED % least_osd.hostname if _is_autotuned(facts, least_osd) else
@@ -158,7 +158,7 @@ def _by_host(facts: Facts) -> Dict[str, Tuple[int, List[OsdFacts]]]:
     return hosts
 
 
-def memory_overcommitted(facts: Facts) -> Optional[Seen]:
+def memory_overcommitted(facts: Facts) -> Optional[Symptom]:
     """A host whose OSDs may use more memory in total than MEMORY_SHARE of what it has."""
     for host, (memory, osds) in sorted(_by_host(facts).items()):
         targets = sum(number(value_of(facts, osd, 'osd_memory_target')) or 0 for osd in osds)
@@ -172,18 +172,18 @@ def memory_overcommitted(facts: Facts) -> Optional[Seen]:
             fix = '%s %g' % (AUTOTUNE_RATIO, DEFAULT_AUTOTUNE_RATIO) if autotuned else \
                 'ceph config set osd/host:%s osd_memory_target %d' % (
                     osds[0].host, MEMORY_SHARE * memory / len(osds))
-            return Seen(
+            return Symptom(
                 'the memory targets of the %s of host %s add up to %s (memory %s)' % (
                     plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),
                 '; '.join(filter(None, (removal(of_single_osds), fix))))
     return None
 
 
-def cut_off(facts: Facts) -> Optional[Seen]:
+def cut_off(facts: Facts) -> Optional[Symptom]:
     low = [osd for osd in facts.inventory.osds
            if value_of(facts, osd, 'osd_op_queue') == WPQ
            and value_of(facts, osd, 'osd_op_queue_cut_off') == 'low']
-    return Seen('osd_op_queue_cut_off is low for %s, which %s with wpq' % (
+    return Symptom('osd_op_queue_cut_off is low for %s, which %s with wpq' % (
         osds_text(osd.osd for osd in low), 'schedules' if len(low) == 1 else 'schedule'),
         correction(facts, low[0], 'osd_op_queue_cut_off', 'high')) if low else None
 
@@ -193,11 +193,11 @@ def _mclock_osds(facts: Facts) -> List[OsdFacts]:
             if value_of(facts, osd, 'osd_op_queue') == MCLOCK]
 
 
-def power_saving(facts: Facts) -> Optional[Seen]:
+def power_saving(facts: Facts) -> Optional[Symptom]:
     """The newest probe of queue depths was slower with one operation at a time than with several:
     the mgr cannot read the CPU settings of other hosts."""
     slow = facts.measured.slow_alone
-    return None if slow is None else Seen(
+    return None if slow is None else Symptom(
         'one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all repetitions of '
         'probe %d' % (slow.alone_ms, slow.depth, slow.together_ms, slow.probe),
         'on the hosts of OSDs and on that of the probe, look at "cpupower idle-info" and "cpupower '
@@ -205,7 +205,7 @@ def power_saving(facts: Facts) -> Optional[Seen]:
         'idle-set -D 10"')
 
 
-def mclock_capacity(facts: Facts) -> Optional[Seen]:
+def mclock_capacity(facts: Facts) -> Optional[Symptom]:
     """An OSD whose capacity for mclock is implausible: outside the range of its kind of drive
     (rotational or not), or far from the median of that kind."""
     for rotational, (lowest, highest) in CAPACITIES.items():
@@ -224,7 +224,7 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
 
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
-                    middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
+                    middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Symptom:
     """The finding that the capacity of an OSD for mclock is wrong. `limits`: of plausible ones;
     `middle`: median of its peers; `probed`: the last probe of its store, which measures as OSDs do
     when they start, and its result. The fix sets a plausible value. If none is known, it is a
@@ -238,11 +238,11 @@ def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, flo
     fix = 'ceph config set osd.%d %s %d' % (osd, option, plausible) if plausible is not None else \
         'ceph perfguard probe run --store --osd %d' % osd if probed is None else \
         'ceph config rm osd.%d %s' % (osd, option)
-    return Seen('%s of osd.%d is %d (plausible: %d to %d%s)' % (
+    return Symptom('%s of osd.%d is %d (plausible: %d to %d%s)' % (
         option, osd, iops, *limits, notes), fix)
 
 
-def mclock_ignores(facts: Facts) -> Optional[Seen]:
+def mclock_ignores(facts: Facts) -> Optional[Symptom]:
     """Options that have no effect: they only apply to OSDs with mclock, which reset them or force
     them to 0."""
     mclock_osds = _mclock_osds(facts)
@@ -262,32 +262,32 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
                      and not (entry.name in LIMITS and applies_to_one_of(overriding, entry))])
 
 
-def secure_mode(facts: Facts) -> Optional[Seen]:
+def secure_mode(facts: Facts) -> Optional[Symptom]:
     modes = ('ms_cluster_mode', 'ms_service_mode', 'ms_client_mode')
     entries = [entry for entry in facts.inventory.config or () if entry.name in modes
                and entry.value.replace(',', ' ').split()[:1] == ['secure']]
     return _cleared(entries)
 
 
-def signatures(facts: Facts) -> Optional[Seen]:
+def signatures(facts: Facts) -> Optional[Symptom]:
     off = [entry for entry in facts.inventory.config or ()
            if entry.name == 'cephx_sign_messages' and entry.value.lower() in ('false', '0', 'no')]
     # Kernel clients that do not sign would be refused.
-    return Seen(_entries(off), 'mount kernel clients without nocephx_sign_messages first; '
-                + removal(off[:NAMED_VALUES])) if off else None
+    return Symptom(_entries(off), 'mount kernel clients without nocephx_sign_messages first; '
+                   + removal(off[:NAMED_VALUES])) if off else None
 
 
-def messenger_threads(facts: Facts) -> Optional[Seen]:
+def messenger_threads(facts: Facts) -> Optional[Symptom]:
     default = number(facts.inventory.defaults.get('ms_async_op_threads')) or 3
     return _cleared([entry for entry in entries(facts, 'ms_async_op_threads')
                      if (number(entry.value) or default) < default])
 
 
-def rocksdb_options(facts: Facts) -> Optional[Seen]:
+def rocksdb_options(facts: Facts) -> Optional[Symptom]:
     return _cleared(entries(facts, 'bluestore_rocksdb_options'))
 
 
-def balancer_off(facts: Facts) -> Optional[Seen]:
+def balancer_off(facts: Facts) -> Optional[Symptom]:
     """The finding that the balancer is off, or in another mode than upmap, while no campaign has
     stopped it."""
     options = facts.inventory.balancer
@@ -296,13 +296,14 @@ def balancer_off(facts: Facts) -> Optional[Seen]:
     off, mode = options.get('active', 'true') == 'false', options.get('mode', 'upmap')
     fix = BALANCE_FIRST + 'ceph balancer on'
     if not mode.startswith('upmap'):
-        return Seen('the mode of the balancer is %s%s' % (mode, ', and it is off' if off else ''),
-                    'ceph balancer off; ceph balancer mode upmap; ' + fix)
-    return Seen('the balancer is off', fix) if off else None
+        return Symptom('the mode of the balancer is %s%s'
+                       % (mode, ', and it is off' if off else ''),
+                       'ceph balancer off; ceph balancer mode upmap; ' + fix)
+    return Symptom('the balancer is off', fix) if off else None
 
 
-def balancer_deviation(facts: Facts) -> Optional[Seen]:
+def balancer_deviation(facts: Facts) -> Optional[Symptom]:
     deviation = number(facts.inventory.balancer.get('upmap_max_deviation'))
-    return None if deviation is None or deviation <= 1 else Seen(
+    return None if deviation is None or deviation <= 1 else Symptom(
         'upmap_max_deviation of the balancer is %s' % pgs(int(deviation)),
         BALANCE_FIRST + 'ceph config set mgr mgr/balancer/upmap_max_deviation 1')

@@ -6,13 +6,13 @@ from typing import Callable, Dict, Optional, Tuple
 import pytest
 
 from perfguard.advise import drives as rules
-from perfguard.advise.report import Facts, Measurements, Seen
+from perfguard.advise.report import Facts, Measurements, Symptom
 from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.inventory import OsdFacts
 
 from .test_rules import GIB, facts, osds, smart
 
-Look = Callable[[Facts], Optional[Seen]]
+Look = Callable[[Facts], Optional[Symptom]]
 
 
 def sharing(devices: Dict[int, Tuple[str, ...]], rotational: bool = True) -> Facts:
@@ -70,7 +70,7 @@ def drives(*rows: Tuple[str, str]) -> Facts:
     (rules.slow_rocksdb, facts(**osds(4, 6, distro='debian', version='18.2.2')),
      'version 18.2.2 on debian: osd.4, osd.6', 'upgrade Ceph; ceph versions')])
 def test_the_text_of_a_finding(look: Look, given: Facts, seen: str, fix: str) -> None:
-    assert look(given) == Seen(seen, fix)
+    assert look(given) == Symptom(seen, fix)
 
 
 def test_a_drive_of_several_osds_is_replaced_with_all_of_them() -> None:
@@ -79,7 +79,7 @@ def test_a_drive_of_several_osds_is_replaced_with_all_of_them() -> None:
     given = replace(worn, inventory=replace(
         worn.inventory, osds=(*worn.inventory.osds, replace(first, osd=12))))
     found = rules.worn(given)
-    assert found == Seen(
+    assert found == Symptom(
         'drives near the end of their life: h2:sd5 (osd.5, osd.12), 96 % used',
         'ceph device get-health-metrics INTEL_SSDSC2KB960G8_S5; ceph perfguard replace osd.5 '
         'osd.12')

@@ -6,12 +6,12 @@ from typing import Callable, Dict, Optional, Tuple
 import pytest
 
 from perfguard.advise import pools as rules
-from perfguard.advise.report import Facts, Measurements, Seen, UsedCapacity
+from perfguard.advise.report import Facts, Measurements, Symptom, UsedCapacity
 from perfguard.cluster.inventory import OsdFacts, PoolFacts
 
 from .test_rules import DISKS, FILES, GIB, GOOD, OSDS, SSDS, config, facts, osds, pools
 
-Look = Callable[[Facts], Optional[Seen]]
+Look = Callable[[Facts], Optional[Symptom]]
 RBD = frozenset({'rbd'})
 #: Size of an OSD.
 OSD_BYTES = 1000 * GIB
@@ -128,7 +128,7 @@ DF = 'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree'
      'true: osd.3 is under h1 and runs on other',
      'ceph config set osd.3 crush_location "root=default host=h1"')])
 def test_the_text_of_a_finding(look: Look, given: Facts, seen: str, fix: str) -> None:
-    assert look(given) == Seen(seen, fix)
+    assert look(given) == Symptom(seen, fix)
 
 
 def test_the_drives_of_three_models_are_named() -> None:
@@ -146,7 +146,7 @@ def test_the_drives_of_three_models_are_named() -> None:
     (50, None), (49, 49), (400, None), (401, 401), (0, 0)])
 def test_the_pgs_of_an_osd_at_their_limits(pgs: int, average: Optional[int]) -> None:
     found = rules.pgs_per_osd(facts(**osds(*range(12), pgs=pgs)))
-    assert found == (None if average is None else Seen(
+    assert found == (None if average is None else Symptom(
         'OSDs of device class ssd have %d PGs on average (recommended: 100 to 200)' % average,
         'ceph osd pool autoscale-status; ceph perfguard pg_num <pool> <power of two>'))
 
@@ -198,7 +198,7 @@ def test_the_pool_that_limits_the_cluster_at_its_limit() -> None:
         ('rbd', 0.8), ('logs', 0.4), ('old', 0.75), pools=(
             PoolFacts(1, 'rbd', places=frozenset({('default', ''), ('flash', 'nvme')})),
             PoolFacts(2, 'logs', places=DISKS))))
-    assert found == Seen(
+    assert found == Symptom(
         'pool rbd used 80 % of the operations that it serves at p99 2.5 ms, in the busiest hour of '
         'seven days (probe 7); its OSDs have device class none, nvme; next is pool old, 75 %',
         'ceph perfguard pools --capacity; add OSDs of its device class (ceph perfguard expand)')
@@ -208,7 +208,7 @@ def test_pools_that_share_the_osds_of_the_busiest_are_named() -> None:
     others = tuple(PoolFacts(number, 'p%d' % number, places=SSDS) for number in range(10, 16))
     found = rules.busiest_pool(capacities(('rbd', 0.9), pools=(
         PoolFacts(1, 'rbd', places=SSDS), PoolFacts(2, 'cold', places=DISKS), *others)))
-    assert found == Seen(
+    assert found == Symptom(
         'pool rbd used 90 % of the operations that it serves at p99 2.5 ms, in the busiest hour of '
         'seven days (probe 7); its OSDs have device class ssd and serve p10, p11, p12, p13, p14 '
         'and 1 more as well; not measured: 7 pools',

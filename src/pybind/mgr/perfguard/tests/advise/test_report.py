@@ -4,12 +4,13 @@ from typing import Optional, Tuple
 
 import pytest
 
-from perfguard.advise.report import (Advice, Facts, Finding, Rule, Seen, Severity, plain, to_json)
+from perfguard.advise.report import (Advice, Facts, Finding, Rule, Severity, Symptom, plain,
+                                     to_json)
 
 from ..fakes.zones import in_zone
 
 
-def nothing(facts: Facts) -> Optional[Seen]:
+def nothing(facts: Facts) -> Optional[Symptom]:
     return None
 
 

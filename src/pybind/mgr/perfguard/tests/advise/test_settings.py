@@ -7,12 +7,12 @@ from typing import Callable, Dict, Optional, Tuple
 import pytest
 
 from perfguard.advise import settings as rules
-from perfguard.advise.report import Facts, Measurements, Seen, SlowAlone
+from perfguard.advise.report import Facts, Measurements, Symptom, SlowAlone
 from perfguard.cluster.types import ConfigEntry
 
 from .test_rules import GIB, GOOD, OSDS, SANE, SSD, WPQ, balancer, config, facts, osds
 
-Look = Callable[[Facts], Optional[Seen]]
+Look = Callable[[Facts], Optional[Symptom]]
 OVERRIDE = 'osd_mclock_override_recovery_settings'
 LIMIT = config('osd_max_backfills', '8')
 HDD = 'osd_mclock_max_capacity_iops_hdd'
@@ -121,7 +121,7 @@ def capacities(*rows: float, rotational: Optional[bool] = False, **probed: Tuple
      'upmap_max_deviation of the balancer is 5 PGs',
      BALANCE + 'ceph config set mgr mgr/balancer/upmap_max_deviation 1')])
 def test_the_text_of_a_finding(look: Look, given: Facts, seen: str, fix: str) -> None:
-    assert look(given) == Seen(seen, fix)
+    assert look(given) == Symptom(seen, fix)
 
 
 @pytest.mark.parametrize('look, given, is_reported', [
