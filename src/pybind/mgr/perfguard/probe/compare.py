@@ -15,7 +15,7 @@ from ..cluster.types import OsdPlace
 from ..errors import InvalidValue
 from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
 from ..watch.slowness import OP_SPREAD
-from .records import RunRecord, differences
+from .records import RunRecord, differing_conditions
 from .stats import (Difference, Generators, Key, Measured, Repetition, difference, holm, label,
                     mann_whitney_p, measured, rate_text, resamples)
 from .types import AGAIN, ALONE, TOGETHER
@@ -251,7 +251,7 @@ def _notes(a: RunRecord, b: RunRecord, measured_a: Measured, measured_b: Measure
     measured."""
     if a.id == b.id and measured_a == measured_b:
         return ['probe %d is compared with itself' % a.id]
-    notes = ['the conditions differ: %s' % text for text in differences(a, b)]
+    notes = ['the conditions differ: %s' % text for text in differing_conditions(a, b)]
     fewest_repetitions = min(min(len(measured_a[key]), len(measured_b[key])) for key in common)
     if fewest_repetitions < ENOUGH_REPETITIONS:
         notes.append('the result is uncertain: %s the variation, which is assumed to be %.0f %%; '

@@ -205,8 +205,9 @@ def _counts(entry: ConfigEntry) -> bool:
             and (entry.name in _WITH_EFFECT or not entry.name.startswith(_WITHOUT_EFFECT)))
 
 
-def differences(a: RunRecord, b: RunRecord) -> List[str]:
-    """The differences of two runs as texts; empty: they are comparable, as far as known."""
+def differing_conditions(a: RunRecord, b: RunRecord) -> List[str]:
+    """The conditions, such as options and drives, in which two runs differ, as texts; empty: they
+    are comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
     both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
     # An option that is missing is not set if the options were read; otherwise it is unknown.

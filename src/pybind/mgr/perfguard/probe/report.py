@@ -16,7 +16,7 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
                            last_measured)
 from .fio_json import fio_json
 from .headroom import Headroom, ProbedCurve, headroom, headroom_json
-from .records import ABORTED, CANCELLED, FAILED, POOL_PGS, RunRecord, differences
+from .records import ABORTED, CANCELLED, FAILED, POOL_PGS, RunRecord, differing_conditions
 from .schedules import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
@@ -202,7 +202,7 @@ class Probed:
         baseline = next((known for known in self.records if known.id == baseline_id), None)
         if baseline is None or baseline.id >= record.id:
             return []  # only later runs are compared with it
-        conditions = '; '.join(differences(baseline, record))
+        conditions = '; '.join(differing_conditions(baseline, record))
         return ['not compared with baseline %d: %s. "probe baseline %d" makes this probe the '
                 'baseline' % (baseline.id, conditions, record.id)] if conditions else []
 

@@ -481,15 +481,15 @@ ORPHAN_SECONDS = 12.0
 class SweepPart(NamedTuple):
     """The result of one sweep."""
     removed: int
-    left: int
+    remaining: int
     #: Where the next sweep continues, and the end.
     cursor: int
     total: int
 
     @property
     def ends_pass(self) -> bool:
-        """Every name was tried, and no object is left."""
-        return not self.left and self.cursor >= self.total
+        """Every name was tried, and no object remains."""
+        return not self.remaining and self.cursor >= self.total
 
 
 class Sweeps:

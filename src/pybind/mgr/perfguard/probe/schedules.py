@@ -20,7 +20,7 @@ from ..window import DAY_MINUTES, Window, is_open, window
 from .compare import NothingInCommon, RunComparison, compare
 from .jobs import number_between
 from .orders import RunOrder, words_of_order
-from .records import RunHistory, RunRecord, differences
+from .records import RunHistory, RunRecord, differing_conditions
 from .stats import JobWords, job_words
 from .types import BadJob
 
@@ -205,9 +205,9 @@ class ProbeSettings:
 
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
-    """What is slower than in the baseline, corrected for the number of lines compared; None:
-    nothing is, or they are not comparable."""
-    if baseline is None or differences(baseline, record):
+    """What `record` did significantly slower than its baseline, given how many results are
+    compared; None: nothing, or there is no baseline, or its conditions differ."""
+    if baseline is None or differing_conditions(baseline, record):
         return None
     try:
         comparison = compare(baseline, record)
@@ -215,10 +215,10 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
         return None
     if not comparison.slower:
         return None
-    return Regression(baseline.id, record.id, record.target.key, _lines(comparison))
+    return Regression(baseline.id, record.id, record.target.key, _slower_lines(comparison))
 
 
-def _lines(comparison: RunComparison) -> Tuple[str, ...]:
+def _slower_lines(comparison: RunComparison) -> Tuple[str, ...]:
     return tuple('%s: %s' % (line.label, line.why) for line in comparison.slower)
 
 
@@ -322,7 +322,7 @@ class StoredSettings:
         baseline = None if baseline_id is None else history.get(baseline_id)
         if baseline is None:
             return
-        conditions = differences(baseline, record)
+        conditions = differing_conditions(baseline, record)
         if conditions:
             # Not comparable: an earlier regression stays.
             self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'

@@ -20,7 +20,7 @@ from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.meeting import CannotJoin, Meeting, MeetingPlan
 from perfguard.probe.orders import ImportedRun, RunId
 from perfguard.probe.records import (ACTIVE_MGR, CLIENT, CLIENTS, MAX_IMPORTED, RunRecord,
-                                     differences, imported_record, imported_to_json)
+                                     differing_conditions, imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
 from perfguard.probe.worker.protocol import (RUN, STEP_WAITS, SWEEP, Failed, WorkerRequest,
                                              request_from_json)
@@ -281,7 +281,7 @@ def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: Prob
 
 def test_the_host_of_the_mgr_is_another_one() -> None:
     record = imported_record(json.dumps(measured()))
-    assert differences(replace(record, setting={}), record) == [
+    assert differing_conditions(replace(record, setting={}), record) == [
         'client: kvm7 (before: %s)' % ACTIVE_MGR]
 
 

@@ -11,7 +11,7 @@ from perfguard.codec import decode, encode
 from perfguard.probe.schedules import regression
 from perfguard.probe.compare import compare
 from perfguard.probe.orders import RunId, RunOrder
-from perfguard.probe.records import DONE, RunRecord, differences, setting_of
+from perfguard.probe.records import DONE, RunRecord, differing_conditions, setting_of
 from perfguard.probe.types import Job, Target
 
 from ..fakes import probe_runs
@@ -50,7 +50,7 @@ def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRe
 def test_slower_under_another_setting_is_no_regression(changes: Dict[str, Any],
                                                        told: str) -> None:
     fast, slow = record(1, 5000), record(2, 1500, **changes)
-    found = differences(fast, slow)
+    found = differing_conditions(fast, slow)
     assert len(found) == (1 if told else 0) and told in ''.join(found)
     assert (regression(fast, slow) is None) == bool(told)
     assert any('conditions differ' in note for note in compare(fast, slow).notes) == bool(told)
@@ -58,7 +58,7 @@ def test_slower_under_another_setting_is_no_regression(changes: Dict[str, Any],
 
 def test_many_differences_are_counted() -> None:
     many = {**SETTING, **{'option osd/osd_%d' % number: '1' for number in range(20)}}
-    found = differences(record(1, 5000), record(2, 5000, setting=many))
+    found = differing_conditions(record(1, 5000), record(2, 5000, setting=many))
     assert len(found) == 6 and found[-1] == 'and 15 more'
 
 
