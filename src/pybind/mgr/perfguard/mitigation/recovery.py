@@ -160,7 +160,7 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     stored: Dict[str, Dict[str, str]] = {'osd': {}, 'global': {}}
     for entry in entries:
         stored.setdefault(entry.who, {})[entry.name] = entry.value
-    values_of_others = copying.found(stored, values_before)
+    values_of_others = copying.values_of_others(stored, values_before)
     settings: List[Setting] = []
 
     def put(name: str, value: str) -> None:

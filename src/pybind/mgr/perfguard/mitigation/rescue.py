@@ -270,7 +270,7 @@ def dropped_by_mons(pgid: str, rescue: Rescue, observation: Observation) -> bool
         and sources.isdisjoint(mapped_away.union(place.up))
 
 
-def are_too_full(osds: Iterable[int], pgid: str, facts: RescueFacts) -> bool:
+def any_too_full(osds: Iterable[int], pgid: str, facts: RescueFacts) -> bool:
     """Whether some of these OSDs are too full for the PG."""
     osdmap = facts.observed.osdmap
     pool = osdmap.pools.get(pool_of(pgid))

@@ -16,7 +16,7 @@ from ..text import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, are_too_full, copies,
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, any_too_full, copies,
                      dropped_by_mons, left_of, may_return, ours, plan_rescues, questions, room_of,
                      stuck)
 
@@ -57,7 +57,7 @@ class Rescuing:
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
         #: PGs whose upmaps others have changed: when, and the OSDs that were too full.
-        self._left: Dict[str, Tuple[float, Tuple[int, ...]]] = {}
+        self._overruled: Dict[str, Tuple[float, Tuple[int, ...]]] = {}
         #: PGs of which a campaign holds the upmap: it restores it when it has released them.
         self._pinned: AbstractSet[str] = frozenset()
         #: PG and command that failed the last time -> its error, so that each failure is reported
@@ -80,7 +80,7 @@ class Rescuing:
     def load(self, now: float) -> List[str]:
         """Returns what cannot be read."""
         self._rescues, self._sent_at, self._refused, self._last_checked = {}, {}, {}, ''
-        self._failures, self._left = {}, {}
+        self._failures, self._overruled = {}, {}
         self._rescues, errors = self._store.load(RESCUES_DOCUMENT, Dict[str, Rescue], {})
         self._rescues = no_later_than(Dict[str, Rescue], self._rescues, now)
         return ['the upmaps of rescued PGs (%s)' % error for error in errors]
@@ -108,16 +108,16 @@ class Rescuing:
             return
         toofull = observation.signals.counts.backfill_toofull > 0
         self._toofull_since = (self._toofull_since or observation.now) if toofull else None
-        if not observation.osdmap.osds or not (self._rescues or self._left or toofull) \
+        if not observation.osdmap.osds or not (self._rescues or self._overruled or toofull) \
                 or not self._may_write():
             return
         facts = RescueFacts(observation, self._recent_space(observation.now), pinned,
                             self._rescues,
                             observation.orchestrating.removing.union(drained),
                             self._cluster.hard_pg_limit())
-        self._left = {pgid: (when, full) for pgid, (when, full) in self._left.items()
-                      if observation.now - when < MOST_REFUSED_SECONDS
-                      and are_too_full(full, pgid, facts)}
+        self._overruled = {pgid: (when, full) for pgid, (when, full) in self._overruled.items()
+                           if observation.now - when < MOST_REFUSED_SECONDS
+                           and any_too_full(full, pgid, facts)}
         acts = options.mitigation_mode == 'act'
         rescues = self._followed(facts, campaign, acts)
         facts = facts._replace(rescued=rescues)
@@ -239,7 +239,7 @@ class Rescuing:
         if pgid not in self._pinned:
             why = 'it was changed outside perfguard'
             if not dropped_by_mons(pgid, rescue, facts.observed):
-                self._left[pgid] = facts.observed.now, rescue.full
+                self._overruled[pgid] = facts.observed.now, rescue.full
                 why += ', which leaves the PG alone for a day, or until %s room' % _osds(
                     rescue.full, ' has', ' have')
         self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid, why))
@@ -259,9 +259,9 @@ class Rescuing:
         in_progress = sum(1 for pgid, rescue in rescues.items()
                           if not rescue.seen or pgid not in stuck_pgs and copies(pgid, facts))
         planned = plan_rescues(toofull, facts, AT_ONCE - in_progress) if toofull else {}
-        left = sum(pgid in facts.observed.osdmap.pg_temp for pgid in self._left)
-        self._remark(left, '%s changed outside perfguard' % (
-            'its upmap was' if left == 1 else 'their upmaps were'))
+        overruled = sum(pgid in facts.observed.osdmap.pg_temp for pgid in self._overruled)
+        self._remark(overruled, '%s changed outside perfguard' % (
+            'its upmap was' if overruled == 1 else 'their upmaps were'))
         if mode != 'act' and planned:
             self._remark(len(planned), 'mitigation_mode act would map them to OSDs with room')
             return {}
@@ -285,7 +285,7 @@ class Rescuing:
         """The PGs of this turn whose primaries answer that they wait for full OSDs."""
         now = facts.observed.now
         refused = {pgid for pgid, (when, pause) in self._refused.items() if now - when < pause}
-        candidates, last = stuck(facts, self._last_checked, refused | self._left.keys())
+        candidates, last = stuck(facts, self._last_checked, refused | self._overruled.keys())
         to_ask = questions(candidates)
         answers = self._cluster.inquire(to_ask) if to_ask else {}
         self._is_waiting = len(answers) < len(to_ask)

@@ -57,7 +57,7 @@ class Adoption:
     #: Pins to take over; `before` is the entry of the PG without its pin.
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: Entries that are left alone, with the reason.
-    left: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     #: Entries that are part of a balanced state.
     balancing: int = 0
     #: The movement of the releases.
@@ -70,9 +70,9 @@ class Adoption:
         text = 'no upmap keeps data away from the OSDs where CRUSH and the balance place it'
         if self.balancing:
             text += '; %s part of a balanced state' % are(self.balancing, 'upmap')
-        if self.left:
+        if self.left_out:
             text += '; %s, such as PG %s: %s' % (
-                plural(len(self.left), 'unclear case'), *min(self.left.items()))
+                plural(len(self.left_out), 'unclear case'), *min(self.left_out.items()))
         raise Refused(errno.ENOENT, text)
 
     def still_there(self, osdmap: OsdMap) -> 'Adoption':
@@ -86,7 +86,7 @@ class Adoption:
         return replace(self, pins=pins, moves=tuple(
             move for move in self.moves if move.pgid in pins))
 
-    def _taken(self) -> List[Document]:
+    def _rows_to_review(self) -> List[Document]:
         """Operators must review the entries first: an upmap that was set by hand may look like a
         pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
@@ -95,11 +95,11 @@ class Adoption:
 
     def as_json(self, campaign: Optional[int]) -> Json:
         """The answer of the command. `campaign`: the one that it has begun; None: none."""
-        left_out = sorted(self.left.items())
+        left_out = sorted(self.left_out.items())
         moves = movement_of(self.moves, 1, 1).as_json()  # its estimated time is not used
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
-                'taken': self._taken(),
+                'taken': self._rows_to_review(),
                 'balancing_pgs': self.balancing, 'left_out_pgs': len(left_out),
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left_out[:NAMED_PGS]]}
 
@@ -141,7 +141,7 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
     """
     pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
-    left: Dict[str, str] = {}
+    left_out: Dict[str, str] = {}
     balanced = 0
     for pool_id, pgids in _with_upmaps(osdmap, own_pgids).items():
         pool = osdmap.pools[pool_id]
@@ -154,8 +154,8 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
             elif judgement == BALANCED:
                 balanced += 1
             else:
-                left[pgid] = judgement
-    return Adoption(pins=pins, left=left, balancing=balanced)
+                left_out[pgid] = judgement
+    return Adoption(pins=pins, left_out=left_out, balancing=balanced)
 
 
 def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
@@ -353,7 +353,7 @@ class Imported:
     """The movement of an import."""
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: PG -> why its pairs cannot be applied.
-    left: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     moves: Tuple[Move, ...] = ()
     #: PGs whose pairs are in force already.
     in_force: int = 0
@@ -362,14 +362,14 @@ class Imported:
               options: Options) -> List[Risk]:
         """The risks that not everything moves, that OSDs get too full, and that the mons have to
         check too many upmaps. Raises Refused if nothing would move."""
-        if not self.pins and not self.left:
+        if not self.pins and not self.left_out:
             raise Refused(errno.ENOENT, 'nothing to import: the mappings of %s are in force'
                           % plural(self.in_force, 'PG'))
         if not self.pins:
             raise Refused(errno.ENOENT, 'nothing to import: no mapping can be carried out, %s'
-                          % self._left_text)
+                          % self._left_out_text)
         all_risks = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
-            plural(len(self.left), 'PG'), self._left_text))] if self.left else []
+            plural(len(self.left_out), 'PG'), self._left_out_text))] if self.left_out else []
         all_risks += _overfull(self.moves, space, observation.osdmap.nearfull_ratio)
         beyond = too_many(len(self.pins), options, observation.osdmap)
         if beyond:
@@ -378,8 +378,8 @@ class Imported:
         return all_risks
 
     @property
-    def _left_text(self) -> str:
-        pgid, reason = min(self.left.items())
+    def _left_out_text(self) -> str:
+        pgid, reason = min(self.left_out.items())
         return 'such as those of PG %s: %s' % (pgid, reason)
 
     def still_there(self, osdmap: OsdMap) -> 'Imported':
@@ -395,9 +395,9 @@ class Imported:
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,
-                'left_out_pgs': len(self.left),
+                'left_out_pgs': len(self.left_out),
                 'left_out': [{'pgid': pgid, 'reason': why}
-                             for pgid, why in sorted(self.left.items())[:NAMED_PGS]]}
+                             for pgid, why in sorted(self.left_out.items())[:NAMED_PGS]]}
 
 
 def _overfull(moves: Sequence[Move], space: Mapping[int, Space],

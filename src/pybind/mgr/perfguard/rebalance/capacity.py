@@ -13,7 +13,7 @@ from ..text import osds_text
 from .orders import DRAINED_WEIGHT
 
 
-class Stand(NamedTuple):
+class CrushAndSpace(NamedTuple):
     """The OSDs at one moment."""
     crush: CrushRules
     #: An OSD that is lost or out has 0 bytes, as in Ceph's own reports.
@@ -75,30 +75,32 @@ def unreported(osdmap: OsdMap, space: Mapping[int, Space], osds: AbstractSet[int
         if missing else ''
 
 
-def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:
-    """How full the OSDs are, and what pools can store, before and after a change. `osdmap`: the
-    pools and the full ratio, which are the same before and after."""
-    fills_before, fills_after = _fills(before), _fills(after)
-    no_osds = _fill({})
+def capacity_change(osdmap: OsdMap, before: CrushAndSpace, after: CrushAndSpace) -> CapacityChange:
+    """How full the OSDs of each device class are, and what pools can store, before and after a
+    change. `osdmap`: the pools and the full ratio, which are the same before and after."""
+    fills_before, fills_after = _fill_by_class(before), _fill_by_class(after)
+    no_osds = _fill_of({})
     rooms: Dict[int, List[Optional[RuleRoom]]] = {
-        rule: [rule_room(rule, stand, osdmap.full_ratio) for stand in (before, after)]
+        rule: [rule_room(rule, cluster, osdmap.full_ratio) for cluster in (before, after)]
         for rule in {pool.crush_rule for pool in osdmap.pools.values()}}
     return CapacityChange(
-        {name: (fills_before.get(name, no_osds), fills_after.get(name, no_osds))
-         for name in sorted(fills_before.keys() | fills_after.keys())},
-        tuple(_avail(pool, *rooms[pool.crush_rule]) for _, pool in sorted(osdmap.pools.items())))
+        {device_class: (fills_before.get(device_class, no_osds),
+                        fills_after.get(device_class, no_osds))
+         for device_class in sorted(fills_before.keys() | fills_after.keys())},
+        tuple(_pool_avail(pool, *rooms[pool.crush_rule])
+              for _, pool in sorted(osdmap.pools.items())))
 
 
-def _fills(stand: Stand) -> Dict[str, Fill]:
-    rows: Dict[str, Dict[int, Space]] = {}
-    for osd, weight in stand.crush.weights().items():
-        row = stand.space.get(osd)
+def _fill_by_class(cluster: CrushAndSpace) -> Dict[str, Fill]:
+    spaces_by_class: Dict[str, Dict[int, Space]] = {}
+    for osd, weight in cluster.crush.weights().items():
+        row = cluster.space.get(osd)
         if weight > DRAINED_WEIGHT and row is not None and row.total_bytes > 0:
-            rows.setdefault(stand.crush.class_of(osd), {})[osd] = row
-    return {name: _fill(spaces) for name, spaces in rows.items()}
+            spaces_by_class.setdefault(cluster.crush.class_of(osd), {})[osd] = row
+    return {device_class: _fill_of(spaces) for device_class, spaces in spaces_by_class.items()}
 
 
-def _fill(spaces: Mapping[int, Space]) -> Fill:
+def _fill_of(spaces: Mapping[int, Space]) -> Fill:
     """How full some OSDs are together, and the fullest of them."""
     total = sum(row.total_bytes for row in spaces.values())
     used = sum(row.used_bytes for row in spaces.values())
@@ -115,7 +117,7 @@ def _share(row: Space) -> float:
     return row.used_bytes / row.total_bytes
 
 
-def _avail(pool: Pool, before: Optional[RuleRoom], after: Optional[RuleRoom]) -> PoolAvail:
+def _pool_avail(pool: Pool, before: Optional[RuleRoom], after: Optional[RuleRoom]) -> PoolAvail:
     return PoolAvail(pool.name, before and _stored(pool, before), after and _stored(pool, after),
                      before and before.osd, after and after.osd)
 
@@ -124,18 +126,18 @@ def _stored(pool: Pool, room: RuleRoom) -> int:
     return max(0, int(room.raw_bytes * pool.data_shards / pool.size))
 
 
-def max_avail(pool: Pool, stand: Stand, full_ratio: float) -> Optional[Tuple[int, int]]:
+def max_avail(pool: Pool, cluster: CrushAndSpace, full_ratio: float) -> Optional[Tuple[int, int]]:
     """Bytes that clients can store in the pool until an OSD is full, and that OSD. None: not
     known."""
-    room = rule_room(pool.crush_rule, stand, full_ratio)
+    room = rule_room(pool.crush_rule, cluster, full_ratio)
     return room and (_stored(pool, room), room.osd)
 
 
-def rule_room(rule: int, stand: Stand, full_ratio: float) -> Optional[RuleRoom]:
+def rule_room(rule: int, cluster: CrushAndSpace, full_ratio: float) -> Optional[RuleRoom]:
     """What fits under a rule until an OSD is full, as PGMap::get_rule_avail computes it: each OSD
     gets data by its CRUSH weight, and OSDs that are out keep their share. None: not known."""
-    weights = {osd: stand.crush.weight_of(rule, osd) for osd in stand.space}
+    weights = {osd: cluster.crush.weight_of(rule, osd) for osd in cluster.space}
     total = sum(weights.values())
     rows = [RuleRoom((full_ratio * row.total_bytes - row.used_bytes) * total / weights[osd], osd)
-            for osd, row in stand.space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
+            for osd, row in cluster.space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
     return min(rows, default=None)

@@ -98,7 +98,7 @@ class Reading:
     comfortable: bool
 
 
-def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
+def after_reading(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
     """The pace after a new reading (None: there is none). Copying is slowed soon, and accelerated
     after a while."""
     if reading is None:
@@ -125,7 +125,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
     return copying
 
 
-def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
+def basis_for(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
     """What the options to borrow depend on, as text; '' if nothing is to be borrowed. `mode`:
     pace_copying."""
     recovering = copying.degraded and now - copying.degraded < RECOVERED_SECONDS
@@ -137,7 +137,7 @@ def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float)
     return ' '.join([mode, *sorted(schedulers), '%g' % copying.sleep_seconds])
 
 
-def follow(copying: Copying, now_basis: str) -> Copying:
+def with_basis(copying: Copying, now_basis: str) -> Copying:
     """The state with this basis. Giving the options back does not require the configuration
     database."""
     if now_basis == copying.basis:
@@ -146,17 +146,17 @@ def follow(copying: Copying, now_basis: str) -> Copying:
                    wanted=copying.wanted if now_basis else {})
 
 
-def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
-            set_by_others: Mapping[str, str]) -> Dict[str, str]:
+def options_to_borrow(copying: Copying, mode: str, schedulers: AbstractSet[str],
+                      set_by_others: Mapping[str, str]) -> Dict[str, str]:
     """Option -> value that the section `osd` must have.
 
     `set_by_others`: values that others have set for all OSDs; only the mode ON replaces some of
     them. No drive copies faster than without perfguard.
     """
     values: Dict[str, str] = {}
-    if WPQ in schedulers and number(set_by_others.get(SLEEP, '0')) == 0.0:
+    if WPQ in schedulers and number_or_zero(set_by_others.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
-            seconds = number(set_by_others[name]) if name in set_by_others else default
+            seconds = number_or_zero(set_by_others[name]) if name in set_by_others else default
             if (mode == ON or name not in set_by_others) and seconds < copying.sleep_seconds:
                 values[name] = '%g' % copying.sleep_seconds
     profile = set_by_others.get(PROFILE)
@@ -166,15 +166,15 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     return values
 
 
-def number(value: str) -> float:
+def number_or_zero(value: str) -> float:
     try:
         return float(value)
     except ValueError:
         return 0.0
 
 
-def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[str]]
-          ) -> Dict[str, str]:
+def values_of_others(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[str]]
+                     ) -> Dict[str, str]:
     """Values that others have set for all OSDs. `stored`: the configuration database by section and
     option. `held`: borrowed options, with the value found in the section `osd`."""
     others_values = {name: value for name, value in stored.get('osd', {}).items()
@@ -183,13 +183,13 @@ def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[s
             **{name: value for name, value in held.items() if value is not None}}
 
 
-def in_force(copying: Copying) -> str:
+def slowed_text(copying: Copying) -> str:
     """Text on the borrowed options."""
     return 'copying is slowed: %s, unless a ceph.conf or an entry for one OSD differs' % ', '.join(
         '%s of the OSDs is %s' % option for option in sorted(copying.wanted.items()))
 
 
-def text(mode: str) -> str:
+def preview_text(mode: str) -> str:
     """Text for previews on what `pace_copying` does to the OSDs."""
     if mode == OFF:
         return 'the pace of recovery remains unchanged (pace_copying is off)'

@@ -100,7 +100,7 @@ class CrushOrders:
         before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest
         # Names of rules do not affect placement.
         is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
-        return '' if is_same else differences(before, now)
+        return '' if is_same else changed_crush_parts(before, now)
 
     def facts(self, observation: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
@@ -298,7 +298,7 @@ class CrushOrders:
                           'the number, "pg_num <pool> <number>"' % pool)
         return pool, str(recommended[pool])
 
-    def behind(self, observation: Observation) -> bool:
+    def mgr_is_behind_mons(self, observation: Observation) -> bool:
         """Whether the CRUSH map of this mgr is known to be older than that of the mons."""
         try:
             return self._cluster.crush_map()[1] > observation.crush_version
@@ -599,8 +599,8 @@ class Added(NamedTuple):
     undone: bool = False
 
 
-def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """The names whose numbers differ, OSDs by id."""
+def changed_crush_parts(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """Text: the names of OSDs, buckets and rules that differ between two digests of CRUSH."""
     names = sorted((name for name in before.keys() | now.keys()
                     if before.get(name) != now.get(name)), key=_by_number)
     return listed(names, NAMED_PARTS) or 'tunables or weight sets'

@@ -94,7 +94,7 @@ def join(draft: Draft) -> Draft:
         return report_left_out(draft, change, remaining).set(change=remaining)
     if change.stage is ChangeStage.WANTED:
         return _next_burst(draft, change)
-    if overdue(draft.campaign, draft.seen, draft.options):
+    if change_is_overdue(draft.campaign, draft.seen, draft.options):
         return _send_again_or_give_up(draft, change)
     return draft.set(change=change.accepted(draft.seen)).because(
         Code.CRUSH_SENT, change.awaited(draft.seen))
@@ -664,12 +664,12 @@ def settle_change(draft: Draft) -> Draft:
     if not change.stands_still(draft.seen):
         stopped, actions = change.stop(draft.seen)
         return draft.send(*actions).set(change=stopped)
-    if overdue(draft.campaign, draft.seen, draft.options):
+    if change_is_overdue(draft.campaign, draft.seen, draft.options):
         return _take_back_burst(draft, change)
     return draft
 
 
-def overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
+def change_is_overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
     """Whether the commands of the pending change should have taken effect by now, but the OSDMap
     does not show it. A change that the mons have accepted is never overdue: ceph-mgr still carries
     it out (as with pg_num).

@@ -17,7 +17,7 @@ from ..observation import Observation
 from ..options import Options
 from ..text import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
-from ..watch.stop_conditions import Stop, spread
+from ..watch.stop_conditions import Stop, split_by_scope
 from .bill import BillTurn
 from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
@@ -577,7 +577,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     """What prevents releases now: for all PGs, or only for those on some OSDs and pools.
     `degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
-    general_stops, partial_stops = spread(all_stops(draft), burdened_osds(draft))
+    general_stops, partial_stops = split_by_scope(all_stops(draft), burdened_osds(draft))
     mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:

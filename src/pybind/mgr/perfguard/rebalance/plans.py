@@ -21,7 +21,7 @@ from ..text import listed, pgs, plural
 from ..watch.stop_conditions import UNHEALTHY
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
-from .crush_orders import differences
+from .crush_orders import changed_crush_parts
 from .orders import Order
 from .preview import Preview
 from .queued import QueuedOrder, Retry, WaitingOrder
@@ -117,7 +117,7 @@ def changed(before: PlanGround, now: PlanGround) -> List[str]:
     if before.crush_version != now.crush_version and (
             before.identity != now.identity or before.crush != now.crush):
         texts.append('CRUSH (version %d, now %d): %s' % (
-            before.crush_version, now.crush_version, differences(before.crush, now.crush)))
+            before.crush_version, now.crush_version, changed_crush_parts(before.crush, now.crush)))
     return texts + _changed_rows(before.osds, now.osds, str) + _changed_rows(
         before.pools, now.pools, lambda pool: 'pool %s' % (
             before.pools.get(pool) or now.pools[pool])['name'])

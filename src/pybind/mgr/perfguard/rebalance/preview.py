@@ -20,7 +20,7 @@ from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import AnyChange, Campaign, Origin
-from .capacity import CapacityChange, Stand, compared, unreported
+from .capacity import CapacityChange, CrushAndSpace, capacity_change, unreported
 from .change import Details, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
@@ -230,7 +230,7 @@ def _borrowed(observation: Observation, options: Options) -> List[Tuple[str, str
 def costs(observation: Observation, options: Options) -> Document:
     """Costs of releases for the mons and the OSDs, according to the options."""
     return {'fast_peering': peering_forecast(observation.osdmap, options.fast_peering),
-            'copying': {'text': copying.text(options.pace_copying)}}
+            'copying': {'text': copying.preview_text(options.pace_copying)}}
 
 
 # ---- The effects of an order
@@ -309,8 +309,9 @@ class Preview:
         on_osds = effects(self.moves, facts, observation, options, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
-            capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
-                                Stand(self.outlook.crush, on_osds.space))
+            capacity = capacity_change(observation.osdmap,
+                                       CrushAndSpace(facts.crush, facts.space),
+                                       CrushAndSpace(self.outlook.crush, on_osds.space))
         warning = unreported(observation.osdmap, facts.space, observation.osdmap.osds.keys())
         return replace(self, effects=on_osds, capacity=capacity,
                        warnings=(*self.warnings, warning) if warning else self.warnings)

@@ -17,7 +17,7 @@ from ..watch.stop_conditions import (LASTING, OwnPg, Stop, is_muted, is_waived,
                                      osds_with_slow_ops, stop_conditions)
 from .campaign import GoalsMark
 from .change import Led
-from .copying import in_force
+from .copying import slowed_text
 from .draft import Draft
 from .epochs import epoch_of, peering_text
 from .flights import note_ahead
@@ -103,7 +103,8 @@ def all_stops(draft: Draft) -> List[Stop]:
     for stop in (*stops_of(draft), *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)):
         if stop.reason.code == Code.SLOW_OPS and stop.osds is not None:
             stop = replace(stop, osds=stop.osds | _awaited_targets(draft, failing))
-        stops.append(replace(stop, left=failing) if stop.reason.code in _OF_FAILING_OSDS else stop)
+        stops.append(replace(stop, failing=failing) if stop.reason.code in _OF_FAILING_OSDS
+                     else stop)
     return stops
 
 
@@ -225,7 +226,7 @@ def concerns(stop: Stop, move: Move) -> bool:
     if stop.reason.code == Code.SAME_DRIVE:
         # PGs may leave such an OSD.
         return not move.known or stop.concerns(move.targets, ())
-    if not stop.left.isdisjoint(move.sources):
+    if not stop.failing.isdisjoint(move.sources):
         # The sooner the PG leaves this OSD, the better. Its primaries, targets of others among
         # them, report slow operations while they wait for it.
         return stop.reason.code != Code.SLOW_OPS \
@@ -442,7 +443,7 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
             Code.BACKFILL_TOOFULL, '%s degraded, with targets that are too full for backfill; '
             'releases do not wait for their recovery, since they make room' % pgs_are(toofull))
     if campaign.copying.wanted:
-        draft = draft.because(Code.PACED, in_force(campaign.copying))
+        draft = draft.because(Code.PACED, slowed_text(campaign.copying))
     return draft.report(*[
         Reason(Code.COMMAND_FAILED, 'the mons did not accept %s; the campaign continues without it'
                % option_text(name)) for name in sorted(campaign.holds.refused)])

@@ -283,28 +283,28 @@ SHOWN_POOLS = 20
 
 def capacity(data: Json) -> List[str]:
     """The space and the PGs of the OSDs of each class, and the room of pools, before and after."""
-    compared = data.get('capacity')
-    if compared is None:
+    change = data.get('capacity')
+    if change is None:
         return []
     classes = [(row['class'] or '-', *map(_before_and_after, (
-        [stand['osds'] for stand in stands],
-        [_percent(stand['fill']) for stand in stands],
-        [_percent(stand['fullest_fill']) for stand in stands],
-        ['-' if stand['pgs_mean'] is None else '%(pgs_min)d/%(pgs_mean).1f/%(pgs_max)d' % stand
-         for stand in stands])))
-        for row in compared['classes'] for stands in [(row['before'], row['after'])]]
+        [fill['osds'] for fill in fills],
+        [_percent(fill['fill']) for fill in fills],
+        [_percent(fill['fullest_fill']) for fill in fills],
+        ['-' if fill['pgs_mean'] is None else '%(pgs_min)d/%(pgs_mean).1f/%(pgs_max)d' % fill
+         for fill in fills])))
+        for row in change['classes'] for fills in [(row['before'], row['after'])]]
     pools = [(row['pool'], *map(_before_and_after, (
         ['-' if row[key] is None else bytes_text(row[key])
          for key in ('max_avail_before', 'max_avail_after')],
         ['-' if row[key] is None else 'osd.%d' % row[key]
          for key in ('limited_by_before', 'limited_by_after')])))
-        for row in compared['pools'][:SHOWN_POOLS]]
+        for row in change['pools'][:SHOWN_POOLS]]
     columns = ('class', 'OSDs', 'fill', 'fullest OSD', 'PGs per OSD (min/mean/max)')
     lines = ['', table(columns, classes, left=columns), '',
              table(('pool', 'MAX AVAIL', 'limited by'), pools,
                    left=('pool', 'MAX AVAIL', 'limited by'))]
-    if len(compared['pools']) > SHOWN_POOLS:
-        lines.append('... and ' + plural(len(compared['pools']) - SHOWN_POOLS, 'more pool'))
+    if len(change['pools']) > SHOWN_POOLS:
+        lines.append('... and ' + plural(len(change['pools']) - SHOWN_POOLS, 'more pool'))
     return lines
 
 

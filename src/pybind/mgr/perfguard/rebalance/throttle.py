@@ -391,41 +391,43 @@ def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
     that the campaign has not released, so copying is not slowed.
     """
     campaign, observation, mode = draft.campaign, draft.seen, draft.options.pace_copying
-    present = copying.decide(campaign.copying, _reading(pace_before, campaign.pace), draft.now)
-    if not present.changed:
+    pacing = copying.after_reading(campaign.copying, _reading(pace_before, campaign.pace),
+                                   draft.now)
+    if not pacing.changed:
         # Before the first reading: nothing is borrowed for clients that are idle.
-        present = replace(present, idle=observation.clients.all_idle)
+        pacing = replace(pacing, idle=observation.clients.all_idle)
     if degraded:
-        present = replace(present, degraded=draft.now)
-    present = copying.follow(
-        present, copying.basis(present, mode, observation.schedulers, draft.now))
-    present = _with_wanted(draft, present)
-    draft = draft.set(copying=present)
-    if present.wanted == campaign.copying.wanted:
+        pacing = replace(pacing, degraded=draft.now)
+    pacing = copying.with_basis(
+        pacing, copying.basis_for(pacing, mode, observation.schedulers, draft.now))
+    pacing = _with_options_to_borrow(draft, pacing)
+    draft = draft.set(copying=pacing)
+    if pacing.wanted == campaign.copying.wanted:
         return draft
-    if present.wanted:
-        text = copying.in_force(present)
+    if pacing.wanted:
+        text = copying.slowed_text(pacing)
     else:
-        text = 'the copying speed is as set outside perfguard' if present.basis \
+        text = 'the copying speed is as set outside perfguard' if pacing.basis \
             else 'copying continues at full speed'
     return draft.event('throttle', text, campaign.pace.why)
 
 
-def _with_wanted(draft: Draft, present: copying.Copying) -> copying.Copying:
-    """`present` with the options to borrow (`wanted`), computed again from the configuration
+def _with_options_to_borrow(draft: Draft, pacing: copying.Copying) -> copying.Copying:
+    """`pacing` with the options to borrow (`wanted`), computed again from the configuration
     database if that is due, or if some are not borrowed: others may have set these since. Options
     that others have changed during the campaign, or that another part of perfguard has borrowed,
     are left out."""
     holds, observation = draft.campaign.holds, draft.seen
     values_before = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
                      if name.startswith(OSD_OPTION)}
-    stored, values = observation.settings.stored, present.wanted
+    stored, values = observation.settings.stored, pacing.wanted
     all_borrowed = values.keys() <= values_before.keys()
-    if stored is not None and (present.due or not all_borrowed):
-        values = copying.resolve(present, draft.options.pace_copying, present.schedulers,
-                                 copying.found(stored, values_before))
-        present = replace(present, due=False)
-    return replace(present, wanted={
+    if stored is not None and (pacing.due or not all_borrowed):
+        values = copying.options_to_borrow(
+            pacing, draft.options.pace_copying, pacing.schedulers,
+            copying.values_of_others(stored, values_before))
+        pacing = replace(pacing, due=False)
+    return replace(pacing, wanted={
         name: value for name, value in values.items() if name not in observation.settings.taken
         and OSD_OPTION + name not in holds.given_up})
 

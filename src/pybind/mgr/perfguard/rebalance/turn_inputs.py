@@ -20,7 +20,7 @@ from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
 from .epochs import pin_limit
 from .join_plan import for_same_mons, renewed
-from .joining import overdue, wants_outlook
+from .joining import change_is_overdue, wants_outlook
 from .release_moves import ReleaseMoves
 from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
 
@@ -75,7 +75,8 @@ class TurnInputs:
         """`observation` with the further inputs that the phase of the campaign needs."""
         observation = self._with_schedulers(campaign, self._with_outlook(campaign, observation),
                                             options)
-        if overdue(campaign, observation, options) and self._orders.behind(observation):
+        if change_is_overdue(campaign, observation, options) \
+                and self._orders.mgr_is_behind_mons(observation):
             # No change counts as lost while the mons have a newer CRUSH map than this mgr.
             return replace(observation, unanswered_at=observation.now)
         return observation

@@ -27,7 +27,7 @@ from ..observation import Observation
 from ..text import listed, osds_text
 from ..upmap.pins import after_commit
 from ..upmap.semantics import apply_entry
-from .capacity import CapacityChange, Stand, compared, unreported
+from .capacity import CapacityChange, CrushAndSpace, capacity_change, unreported
 from .orders import (DRAINED_WEIGHT, TIB, TINY_WEIGHT, Order, OrderFacts, named_osds, weight_of,
                      words)
 from .preview import EARLIER_CAMPAIGNS, eta_of
@@ -169,7 +169,7 @@ class PgLoss(NamedTuple):
     """What a loss means for one PG."""
     #: Its shards, or copies, that are lost, and that remain and are up.
     lost: int
-    left: int
+    serving: int
     #: OSDs that get a shard, with one for each lost shard first, and that give one up.
     targets: OsdSet
     freed: OsdSet
@@ -291,8 +291,8 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
         eta=eta_of(sums.recovered_bytes, facts.rates) if facts.rates else None,
         pools=tuple(_pool_loss(osdmap.pools[pool_id], losses)
                     for pool_id, losses in sorted(sums.losses_by_pool.items())),
-        capacity=compared(osdmap, Stand(observation.crush, before),
-                          Stand(observation.crush, after)),
+        capacity=capacity_change(osdmap, CrushAndSpace(observation.crush, before),
+                                 CrushAndSpace(observation.crush, after)),
         nearfull=_osds_above(osdmap.nearfull_ratio, after),
         full=_osds_above(osdmap.full_ratio, after),
         warnings=tuple(_warnings(lost, observation, facts.space)))
@@ -328,10 +328,10 @@ def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: Fr
 
 
 def _pool_loss(pool: Pool, losses: Sequence[PgLoss]) -> PoolLoss:
-    left = [loss.left for loss in losses if loss.lost]
-    return PoolLoss(pool.name, pool.min_size, len(left),
-                    sum(number < pool.min_size for number in left),
-                    sum(number < pool.data_shards for number in left),
+    serving_shards = [loss.serving for loss in losses if loss.lost]
+    return PoolLoss(pool.name, pool.min_size, len(serving_shards),
+                    sum(number < pool.min_size for number in serving_shards),
+                    sum(number < pool.data_shards for number in serving_shards),
                     sum(not loss.placed for loss in losses))
 
 

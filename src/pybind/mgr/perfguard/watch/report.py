@@ -130,7 +130,7 @@ class LaggyStatus:
     #: Suspected causes, the most likely first.
     suspects: Tuple[Suspect, ...] = ()
     #: The last time for which PGs were laggy, which may last.
-    last: Optional[LaggyEpisode] = None
+    last_episode: Optional[LaggyEpisode] = None
 
 
 def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
@@ -224,7 +224,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace, slow_share: 
 def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:
     counts = context.signals.counts
     return LaggyStatus(counts.laggy, counts.wait, watch.laggy.since or None, watch.laggy.pgs.all(),
-                       tuple(watch.laggy.suspects), watch.laggy.last)
+                       tuple(watch.laggy.suspects), watch.laggy.last_episode)
 
 
 # ---- JSON
@@ -264,8 +264,8 @@ def laggy_json(state: LaggyStatus) -> Json:
         'pgs': [{'pgid': pg.pgid, 'acting': list(pg.acting), 'since': round(pg.since, 3),
                  'primary': pg.primary} for pg in state.pgs],
         'suspects': [suspect._asdict() for suspect in state.suspects],
-        'last': None if state.last is None else {
-            **state.last._asdict(), 'text': state.last.text()}}
+        'last': None if state.last_episode is None else {
+            **state.last_episode._asdict(), 'text': state.last_episode.text()}}
 
 
 def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 0) -> Json:
@@ -634,7 +634,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
         after = '%s: %s' % (after, unjudged[problem.subject])
-    last = watch.laggy.last
+    last = watch.laggy.last_episode
     if problem.check == LAGGY and last is not None:
         after = '%s; at %s, %s' % (after, time_text(last.time), last.text())
     pools = context.osdmap.pools

@@ -91,7 +91,7 @@ class LaggyState:
     #: OSD -> how busy it was, and when that was read.
     pressures: Dict[int, Tuple[float, Pressure]] = field(default_factory=dict)
     #: The last time for which the alarm was raised.
-    last: Optional[LaggyEpisode] = None
+    last_episode: Optional[LaggyEpisode] = None
 
     @property
     def raised(self) -> bool:
@@ -396,9 +396,9 @@ class WatchState:
                                 raise_after=0.0, clear_after=CLEAR_PERIODS * context.period)
         self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, self._is_reported),
                                   raise_after=WAIT_SECONDS, clear_after=0.0)
-        last = self.laggy.last
+        last = self.laggy.last_episode
         if last is not None and not last.until and not self.laggy.raised:
-            self.laggy.last = last._replace(until=context.now)
+            self.laggy.last_episode = last._replace(until=context.now)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
             self.laggy.suspects = ()
@@ -416,8 +416,8 @@ class WatchState:
             self.ping_ms, {osd: pressure for osd, (read, pressure) in self.laggy.pressures.items()
                            if context.now - read <= PRESSURE_AGE_SECONDS}))
         if self.laggy.raised:
-            self.laggy.last = noted(last, self.laggy.since, context.now,
-                                    next(iter(self.laggy.suspects), None))
+            self.laggy.last_episode = noted(last, self.laggy.since, context.now,
+                                            next(iter(self.laggy.suspects), None))
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:
@@ -539,14 +539,15 @@ class WatchState:
 
     def stored(self, reported: Tuple[Reported, ...]) -> StoredWatch:
         return StoredWatch(self.slow.stored(), self.laggy.since if self.laggy.raised else None,
-                           self.laggy.last, tuple(self.pools.slow()), reported, self.release)
+                           self.laggy.last_episode, tuple(self.pools.slow()), reported,
+                           self.release)
 
     def load(self, stored: StoredWatch, now: float) -> None:
         """Take over the state of an earlier mgr."""
         self.slow.load(stored.slow, now)
         if stored.laggy_since is not None:
             self.laggy.alarm = Alarm(True, stored.laggy_since)
-        self.laggy.last = stored.laggy_last
+        self.laggy.last_episode = stored.laggy_last
         self.release = stored.release
         self.pools.load_alarms(stored.latency)
 

@@ -70,7 +70,7 @@ class Stop:
     osds: Optional[FrozenSet[int]] = None
     pools: FrozenSet[int] = frozenset()
     #: OSDs to be emptied that may explain it: of PGs that leave them, only the targets count.
-    left: FrozenSet[int] = frozenset()
+    failing: FrozenSet[int] = frozenset()
 
     @property
     def everywhere(self) -> bool:
@@ -212,14 +212,15 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
     return [Stop(Reason(Code.OSD_DOWN, 'OSDs down but in: %s' % osds_text(down)), down)]
 
 
-def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
-    """Stops that concern everything, and all others.
+def split_by_scope(stops: Sequence[Stop],
+                   in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
+    """Stops that concern everything, and all others. `in_flight`: the OSDs of PGs in flight.
 
     If more than CROWD_PART of the OSDs of PGs in flight report slow operations, all movement may be
     the cause. Fewer may be slow on their own, and movement elsewhere does not burden them. Nor is
     movement the cause while a drained OSD fails: all OSDs that share PGs with it wait for it.
     """
     wide = [stop for stop in stops if stop.osds is None or (
-        stop.reason.code == Code.SLOW_OPS and not stop.left
+        stop.reason.code == Code.SLOW_OPS and not stop.failing
         and len(stop.osds & in_flight) > CROWD_PART * len(in_flight))]
     return wide, [stop for stop in stops if stop not in wide]

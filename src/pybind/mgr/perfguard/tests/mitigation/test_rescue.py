@@ -230,7 +230,7 @@ def test_rescues_without_another_osd_keep_no_others_waiting() -> None:
     driver.cluster.fullness = {osd: 'backfillfull' for osd in range(9) if osd not in free}
     # The first four have to remain as they are.
     for pgid in put:
-        driver.loop.jobs.rescuing._left[pgid] = driver.cluster.now, (FULL,)
+        driver.loop.jobs.rescuing._overruled[pgid] = driver.cluster.now, (FULL,)
     driver.run(10)
     assert upmaps(driver).keys() == put.keys() | others
 

@@ -54,7 +54,7 @@ def test_upmaps_that_keep_shards_from_a_new_osd_become_pins() -> None:
     found = judged(a_map())
     assert found.pins == {pgid: PinRecord(NOTHING, UpmapEntry(items))
                           for pgid, items in PINNED.items()}
-    assert found.left == {} and found.balancing == 0
+    assert found.left_out == {} and found.balancing == 0
     # Those of perfguard, and of pools that are gone, are none of others.
     assert judged(a_map({**PINNED, '9.1': ((3, 0),)}), own=['1.1']).pins.keys() == {'1.0', '1.2'}
 
@@ -67,10 +67,10 @@ def test_an_osd_that_cannot_take_what_it_lacks(fields: Any, left: Optional[str])
     found = judged(a_map(**fields))
     assert found.pins == {}
     if left is not None:
-        assert found.left == dict.fromkeys(PINNED, left)
+        assert found.left_out == dict.fromkeys(PINNED, left)
     else:
         # Its share is smaller: with half of the weight it lacks one PG.
-        assert set(found.left.values()) == {'osd.3 lacks PGs, but is reweighted'}
+        assert set(found.left_out.values()) == {'osd.3 lacks PGs, but is reweighted'}
 
 
 @pytest.mark.parametrize('balancing, unbalanced, pins, balanced, left', [
@@ -82,13 +82,13 @@ def test_an_osd_that_cannot_take_what_it_lacks(fields: Any, left: Optional[str])
 def test_upmaps_of_a_pool_that_is_balanced_or_not_covered(
         balancing: Balancing, unbalanced: bool, pins: int, balanced: int, left: int) -> None:
     found = judged(a_map(), balancing=balancing, unbalanced=unbalanced)
-    assert (len(found.pins), found.balancing, len(found.left)) == (pins, balanced, left)
-    assert set(found.left.values()) <= {NOT_COVERED}
+    assert (len(found.pins), found.balancing, len(found.left_out)) == (pins, balanced, left)
+    assert set(found.left_out.values()) <= {NOT_COVERED}
 
 
 def test_a_pool_under_an_unknown_rule() -> None:
     found = judged(a_map(pools=[replace(POOL, crush_rule=7)]))
-    assert found.left == dict.fromkeys(PINNED, NOT_MODELLED)
+    assert found.left_out == dict.fromkeys(PINNED, NOT_MODELLED)
 
 
 @pytest.mark.parametrize('items, ups, fields, left', [
@@ -102,9 +102,9 @@ def test_upmaps_that_are_no_pins(items: Any, ups: Any, fields: Any, left: str) -
     found = judged(a_map(items, **fields), {**UPS, **ups})
     assert found.pins == {}
     if left == BALANCED:
-        assert found.balancing == 1 and found.left == {}
+        assert found.balancing == 1 and found.left_out == {}
     else:
-        text, = found.left.values()
+        text, = found.left_out.values()
         assert left in text and found.balancing == 0
 
 
@@ -234,7 +234,7 @@ PIN = PinRecord(NOTHING, UpmapEntry(((3, 0),)))
 
 @pytest.mark.parametrize('adoption, text', [
     (Adoption(), ''), (Adoption(balancing=1), '; 1 upmap is part of a balanced state'),
-    (Adoption(balancing=2, left={'1.2': 'b', '1.1': 'a'}), '; 2 upmaps are part of a balanced '
+    (Adoption(balancing=2, left_out={'1.2': 'b', '1.1': 'a'}), '; 2 upmaps are part of a balanced '
      'state; 2 unclear cases, such as PG 1.1: a')])
 def test_nothing_to_adopt(adoption: Adoption, text: str) -> None:
     with pytest.raises(Refused) as refused:
@@ -351,7 +351,7 @@ def test_an_import() -> None:
     found = imported(observe(a_map()), pool_up, {
         '1.6': [(2, 3)], '1.5': [(2, 3)], '1.0': [(3, 0)], '9.1': [(1, 2)], '1.9': [(1, 2)]})
     assert calls == [1] and found.in_force == 1
-    assert found.left == {'9.1': 'the PG does not exist', '1.9': 'the PG does not exist'}
+    assert found.left_out == {'9.1': 'the PG does not exist', '1.9': 'the PG does not exist'}
     assert found.pins == {
         pgid: PinRecord(NOTHING, NOTHING, goal=UpmapEntry(((2, 3),))) for pgid in ('1.6', '1.5')}
     assert [(move.pgid, move.sources, move.targets, move.bytes) for move in found.moves] == [
@@ -362,7 +362,7 @@ def test_an_import() -> None:
                          {'pgid': pgid, 'reason': 'the PG does not exist'}
                          for pgid in ('1.9', '9.1')]}
     assert imported(observe(a_map(), 0), pool_up, {'1.6': [(2, 3)]}).moves[0].bytes == 0
-    many = replace(found, left={'1.%02x' % number: 'w' for number in range(NAMED_PGS + 1)})
+    many = replace(found, left_out={'1.%02x' % number: 'w' for number in range(NAMED_PGS + 1)})
     assert len(many.as_json(None)['left_out']) == NAMED_PGS
 
 
@@ -371,8 +371,8 @@ SPACE = {3: Space(1000, 700)}
 
 @pytest.mark.parametrize('found, errno_, text', [
     (Imported(in_force=2), errno.ENOENT, 'nothing to import: the mappings of 2 PGs are in force'),
-    (Imported(left={'1.2': 'b', '1.1': 'a'}), errno.ENOENT, 'nothing to import: no mapping can be '
-     'carried out, such as those of PG 1.1: a')])
+    (Imported(left_out={'1.2': 'b', '1.1': 'a'}), errno.ENOENT,
+     'nothing to import: no mapping can be carried out, such as those of PG 1.1: a')])
 def test_nothing_to_import(found: Imported, errno_: int, text: str) -> None:
     with pytest.raises(Refused) as refused:
         found.risks(observe(a_map()), SPACE, OPTIONS)
@@ -382,7 +382,7 @@ def test_nothing_to_import(found: Imported, errno_: int, text: str) -> None:
 def test_the_risks_of_an_import() -> None:
     found = Imported({'1.0': PIN}, moves=(MOVE,))
     assert found.risks(observe(a_map()), SPACE, OPTIONS) == []
-    left = replace(found, left={'1.1': 'a'})
+    left = replace(found, left_out={'1.1': 'a'})
     codes = [risk.code for risk in left.risks(observe(a_map()), {3: Space(1000, 751)}, OPTIONS)]
     assert codes == ['LEFT_OUT', 'TARGET_FULL']
     most = replace(OPTIONS, max_pins=1)

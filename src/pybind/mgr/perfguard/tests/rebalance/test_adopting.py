@@ -83,7 +83,7 @@ def test_what_a_script_has_pinned_is_taken_over() -> None:
     cluster, pinned, _ = expanded()
     adoption = found(cluster)
     assert len(pinned) > 40 and sorted(adoption.pins) == pinned
-    assert not adoption.left and not adoption.balancing
+    assert not adoption.left_out and not adoption.balancing
     for pgid, pin in adoption.pins.items():
         assert pin.before == UpmapEntry() and pin.entry == cluster.entries()[pgid]
 
@@ -131,7 +131,8 @@ def test_upmaps_of_the_balancer_are_no_pins() -> None:
     mixed = [pgid for pgid, pin in adoption.pins.items() if pin.before.items]
     for pgid in mixed:
         assert set(adoption.pins[pgid].before.items) < set(adoption.pins[pgid].entry.items)
-    assert adoption.balancing + len(adoption.left) == len(cluster.entries()) - len(adoption.pins)
+    assert adoption.balancing + len(adoption.left_out) \
+        == len(cluster.entries()) - len(adoption.pins)
 
 
 def test_a_balanced_cluster_has_nothing_to_adopt() -> None:
@@ -154,7 +155,7 @@ def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
         balancing: Balancing) -> None:
     cluster, pinned, _ = expanded()
     adoption = found(cluster, balancing)
-    assert not adoption.pins and adoption.left == dict.fromkeys(pinned, NOT_COVERED)
+    assert not adoption.pins and adoption.left_out == dict.fromkeys(pinned, NOT_COVERED)
     assert sorted(found(cluster, balancing, unbalanced=True).pins) == pinned
     cluster.balancer = balancing
     driver = Driver(cluster, OPTIONS)
@@ -217,8 +218,8 @@ def test_own_pins_and_vectors_are_left() -> None:
     cluster.pg[hidden].mon.put_vector(list(cluster.pg[hidden].data))
     cluster.pg[hidden].mon.next_epoch()
     adoption = found(cluster, known=frozenset({own}))
-    assert own not in adoption.pins and own not in adoption.left
-    assert adoption.left == {hidden: VECTOR}
+    assert own not in adoption.pins and own not in adoption.left_out
+    assert adoption.left_out == {hidden: VECTOR}
     assert sorted(adoption.pins) == pinned[2:]
 
 
@@ -232,7 +233,7 @@ def test_a_vector_is_a_pin_where_the_tools_show_what_it_hides() -> None:
     view = cluster.map_view()
     adoption = adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, STRICT,
                          raws={pinned[0]: tuple(raw)})
-    assert sorted(adoption.pins) == pinned and not adoption.left
+    assert sorted(adoption.pins) == pinned and not adoption.left_out
     assert adoption.pins[pinned[0]] == PinRecord(
         UpmapEntry(), UpmapEntry(vector=tuple(vector)), tuple(raw))
 
@@ -247,9 +248,9 @@ def test_an_osd_that_cannot_take_its_share_is_no_reason_to_adopt(change: Dict[st
     osds[8] = replace(osds[8], **change)
     adoption = adoptable(replace(view.osdmap, osds=osds), cluster.crush(view.crush_version),
                          view.pool_up, STRICT)
-    assert adoption.left and all(word in why for why in adoption.left.values())
-    assert all('osd.8' in why for why in adoption.left.values())
-    assert set(adoption.left) | set(adoption.pins) == set(pinned)
+    assert adoption.left_out and all(word in why for why in adoption.left_out.values())
+    assert all('osd.8' in why for why in adoption.left_out.values())
+    assert set(adoption.left_out) | set(adoption.pins) == set(pinned)
 
 
 # ---- as a campaign

@@ -9,7 +9,8 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdMap, Pool, Space
 from perfguard.rebalance import tables
-from perfguard.rebalance.capacity import Fill, PoolAvail, Stand, compared, max_avail
+from perfguard.rebalance.capacity import (CrushAndSpace, Fill, PoolAvail, capacity_change,
+                                          max_avail)
 from perfguard.rebalance.orders import DRAINED_WEIGHT
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import ToyMon, ToyOsd
@@ -71,7 +72,7 @@ def crush_of(weights: Dict[int, float]) -> CrushRules:
 
 def test_max_avail_is_what_fills_the_first_osd() -> None:
     """Data is added by weight until an OSD is full: found by trying."""
-    stand = Stand(crush_of({0: 1.0, 1: 2.0, 2: 1.0}), {
+    stand = CrushAndSpace(crush_of({0: 1.0, 1: 2.0, 2: 1.0}), {
         0: Space(1000, 500), 1: Space(2000, 400), 2: Space(0, 0)})
     room = max_avail(replace(REP, size=2), stand, 0.95)
     assert room is not None and room[1] == 0
@@ -91,8 +92,8 @@ def test_osds_without_weight_or_size_do_not_count() -> None:
     """Drained OSDs before a change of weights are new ones after it."""
     osdmap = OsdMap(1, frozenset(), {1: REP}, {}, {}, {}, {})
     space = {0: Space(1000, 500, 9), 1: Space(1000, 100, 3), 2: Space(0, 0, None)}
-    found = compared(osdmap, Stand(crush_of({0: 1.0, 1: 0.0001, 2: 1.0}), space),
-                     Stand(crush_of({0: 1.0, 1: 1.0, 2: 1.0}), space))
+    found = capacity_change(osdmap, CrushAndSpace(crush_of({0: 1.0, 1: 0.0001, 2: 1.0}), space),
+                            CrushAndSpace(crush_of({0: 1.0, 1: 1.0, 2: 1.0}), space))
     before, after = found.classes['']
     assert (before.osds, before.fill, before.fullest, before.pgs_mean) == (1, 0.5, 0, 9.0)
     assert (after.osds, after.fill, after.fullest, after.fullest_fill) == (2, 0.3, 0, 0.5)
@@ -101,18 +102,18 @@ def test_osds_without_weight_or_size_do_not_count() -> None:
 
 def test_each_device_class_and_pool_is_compared() -> None:
     """OSD 2 of class hdd and the only one of class ssd are drained."""
-    def stand(*weights: float) -> Stand:
+    def stand(*weights: float) -> CrushAndSpace:
         dump = ToyMon({osd: ToyOsd(osd, weight) for osd, weight in enumerate(weights)},
                       3, ()).crush_dump()
         dump['devices'] = [{'id': osd, 'name': 'osd.%d' % osd, 'class': 'ssd' if osd == 3 else
                             'hdd'} for osd in range(4)]
-        return Stand(CrushRules.from_dump(dump), {
+        return CrushAndSpace(CrushRules.from_dump(dump), {
             0: Space(3000, 900, 7), 1: Space(3000, 1000, 4), 2: Space(3000, 1000, 5),
             3: Space(7000, 1000)})
 
     pools = {2: replace(REP, id=2, name='ec', erasure=True, size=6, data_shards=4), 1: REP}
-    change = compared(OsdMap(1, frozenset(), pools, {}, {}, {}, {}),
-                      stand(0.5, 0.5, 0.5, 0.5), stand(0.5, 0.5, DRAINED_WEIGHT, 0.0))
+    change = capacity_change(OsdMap(1, frozenset(), pools, {}, {}, {}, {}),
+                             stand(0.5, 0.5, 0.5, 0.5), stand(0.5, 0.5, DRAINED_WEIGHT, 0.0))
     assert change.classes == {
         'hdd': (Fill(3, 9000, 2900, 0.3222, 1, 0.3333, 4, 5.3, 7),
                 Fill(2, 6000, 1900, 0.3167, 1, 0.3333, 4, 5.5, 7)),
@@ -125,8 +126,9 @@ def test_each_device_class_and_pool_is_compared() -> None:
 
 def test_nothing_is_known_of_osds_that_have_not_reported() -> None:
     osdmap = OsdMap(1, frozenset(), {1: REP}, {}, {}, {}, {})
-    stand = Stand(crush_of({0: 1.0}), {})
-    found = compared(osdmap, stand, Stand(crush_of({0: 1.0}), {0: Space(1000, 0, None)}))
+    stand = CrushAndSpace(crush_of({0: 1.0}), {})
+    after_report = CrushAndSpace(crush_of({0: 1.0}), {0: Space(1000, 0, None)})
+    found = capacity_change(osdmap, stand, after_report)
     before, after = found.classes['']
     assert before.osds == 0 and before.fill is before.fullest is before.pgs_mean is None
     assert after.osds == 1 and after.fill == 0.0 and after.pgs_max is None

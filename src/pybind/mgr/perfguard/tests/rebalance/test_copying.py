@@ -7,8 +7,9 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap
 from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, RECOVERED_SECONDS,
-                                         SLOWER_SECONDS, STEPS, Copying, Reading, basis, decide,
-                                         follow, found, resolve, some_osds, text)
+                                         SLOWER_SECONDS, STEPS, Copying, Reading, after_reading,
+                                         basis_for, options_to_borrow, preview_text, some_osds,
+                                         values_of_others, with_basis)
 
 IDLE = Reading(idle=True, lowered=False, comfortable=False)
 LOWERED = Reading(idle=False, lowered=True, comfortable=False)
@@ -22,7 +23,7 @@ SSD, HYBRID, HDD = ('osd_recovery_sleep_' + kind for kind in ('ssd', 'hybrid', '
 def steps(readings: Sequence[Optional[Reading]], every: float, step: int = FIRST_STEP) -> List[int]:
     copying, taken = Copying(step=step, changed=1.0), []
     for number, reading in enumerate(readings):
-        copying = decide(copying, reading, 1.0 + every * (number + 1))
+        copying = after_reading(copying, reading, 1.0 + every * (number + 1))
         taken.append(copying.step)
     return taken
 
@@ -40,18 +41,18 @@ def test_the_step_stays_in_between_and_without_a_reading() -> None:
 
 
 def test_the_first_step_has_its_time() -> None:
-    first = decide(Copying(), COMFORTABLE, 5000.0)
+    first = after_reading(Copying(), COMFORTABLE, 5000.0)
     assert first.step == FIRST_STEP
-    assert decide(first, COMFORTABLE, 5000.0 + FASTER_SECONDS - 1).step == FIRST_STEP
-    assert decide(first, COMFORTABLE, 5000.0 + FASTER_SECONDS).step == FIRST_STEP - 1
+    assert after_reading(first, COMFORTABLE, 5000.0 + FASTER_SECONDS - 1).step == FIRST_STEP
+    assert after_reading(first, COMFORTABLE, 5000.0 + FASTER_SECONDS).step == FIRST_STEP - 1
 
 
 def test_full_speed_without_clients() -> None:
-    idle = decide(Copying(), IDLE, 100.0)
-    assert not basis(idle, 'auto', WPQ, 100.0)
+    idle = after_reading(Copying(), IDLE, 100.0)
+    assert not basis_for(idle, 'auto', WPQ, 100.0)
     # They may be back, and feel what is in flight.
-    back = decide(idle, BETWEEN, 105.0)
-    assert back.step == FIRST_STEP and basis(back, 'auto', WPQ, 105.0)
+    back = after_reading(idle, BETWEEN, 105.0)
+    assert back.step == FIRST_STEP and basis_for(back, 'auto', WPQ, 105.0)
 
 
 @pytest.mark.parametrize('slow, fast', [(LOWERED, COMFORTABLE), (BETWEEN, IDLE), (LOWERED, IDLE)])
@@ -61,8 +62,8 @@ def test_a_day_in_which_latency_swings_has_few_changes(slow: Reading, fast: Read
     copying, before, changes = Copying(), '', 0
     for number in range(86400 // 5):
         now = 1000.0 + 5.0 * number
-        copying = decide(copying, fast if now // swing_seconds % 2 else slow, now)
-        in_force = basis(copying, 'auto', WPQ, now)
+        copying = after_reading(copying, fast if now // swing_seconds % 2 else slow, now)
+        in_force = basis_for(copying, 'auto', WPQ, now)
         changes += in_force != before
         before = in_force
     assert 10 < changes < 70
@@ -75,26 +76,26 @@ def test_changes_to_a_faster_pace_return_with_time() -> None:
 
 def test_nothing_is_borrowed_without_a_reason() -> None:
     copying = Copying(degraded=1000.0)
-    assert basis(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS)
-    assert not basis(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS - 1)
-    assert not basis(Copying(), 'off', WPQ, 0.0)
-    assert not basis(Copying(step=0), 'auto', WPQ, 0.0)
+    assert basis_for(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS)
+    assert not basis_for(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS - 1)
+    assert not basis_for(Copying(), 'off', WPQ, 0.0)
+    assert not basis_for(Copying(step=0), 'auto', WPQ, 0.0)
 
 
 def test_an_unknown_scheduler_changes_nothing() -> None:
-    assert not basis(Copying(), 'auto', frozenset(), 0.0)
+    assert not basis_for(Copying(), 'auto', frozenset(), 0.0)
     # As after a failover, before the OSDs have answered.
-    assert basis(Copying(basis='auto wpq 0.025'), 'auto', frozenset(), 0.0) == 'auto wpq 0.025'
+    assert basis_for(Copying(basis='auto wpq 0.025'), 'auto', frozenset(), 0.0) == 'auto wpq 0.025'
 
 
 def test_the_options_are_worked_out_anew_with_each_step_and_given_back_at_once() -> None:
-    paced = follow(Copying(), 'auto wpq 0.025')
+    paced = with_basis(Copying(), 'auto wpq 0.025')
     assert paced.due and paced.basis
     done = replace(paced, due=False, wanted={SSD: '0.025'})
-    assert follow(done, 'auto wpq 0.025') is done
-    slower = follow(done, 'auto wpq 0.05')
+    assert with_basis(done, 'auto wpq 0.025') is done
+    slower = with_basis(done, 'auto wpq 0.05')
     assert slower.due and slower.wanted == done.wanted
-    back = follow(done, '')
+    back = with_basis(done, '')
     assert not back.due and not back.wanted and not back.basis
 
 
@@ -113,7 +114,7 @@ def test_the_options_are_worked_out_anew_with_each_step_and_given_back_at_once()
     (4, {'osd_recovery_sleep': '0.000000'}, 'auto', {SSD: '0.1', HYBRID: '0.1'}),
     (4, {'osd_recovery_sleep': 'none'}, 'auto', {SSD: '0.1', HYBRID: '0.1'})])
 def test_sleeps(step: int, there: Dict[str, str], mode: str, expected: Dict[str, str]) -> None:
-    assert resolve(Copying(step=step), mode, WPQ, there) == expected
+    assert options_to_borrow(Copying(step=step), mode, WPQ, there) == expected
 
 
 @pytest.mark.parametrize('there, mode, expected', [
@@ -122,8 +123,8 @@ def test_sleeps(step: int, there: Dict[str, str], mode: str, expected: Dict[str,
     ('custom', 'on', None), ('high_client_ops', 'on', None)])
 def test_the_profile_of_mclock(there: Optional[str], mode: str, expected: Optional[str]) -> None:
     profile = {} if there is None else {PROFILE: there}
-    assert resolve(Copying(), mode, MCLOCK, profile).get(PROFILE) == expected
-    assert PROFILE not in resolve(Copying(), mode, WPQ, profile)
+    assert options_to_borrow(Copying(), mode, MCLOCK, profile).get(PROFILE) == expected
+    assert PROFILE not in options_to_borrow(Copying(), mode, WPQ, profile)
 
 
 def test_the_schedulers_are_known_after_a_failover() -> None:
@@ -145,7 +146,7 @@ def test_a_degraded_pg_requires_no_write_at_once() -> None:
            'osd_recovery_sleep* is set to a higher value, and OSDs with mclock use the profile '
            'high_client_ops')])
 def test_the_text_of_previews(mode: str, expected: str) -> None:
-    assert text(mode) == expected
+    assert preview_text(mode) == expected
 
 
 @pytest.mark.parametrize('number, asked', [
@@ -170,7 +171,7 @@ def test_an_osd_of_each_version_is_asked_for_its_scheduler(versions: Mapping[int
 
 
 def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:
-    assert resolve(Copying(), 'auto', WPQ | MCLOCK, {}).keys() == {SSD, PROFILE}
+    assert options_to_borrow(Copying(), 'auto', WPQ | MCLOCK, {}).keys() == {SSD, PROFILE}
 
 
 @pytest.mark.parametrize('held, expected', [
@@ -179,4 +180,4 @@ def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:
 def test_what_others_have_set(held: Mapping[str, Optional[str]],
                               expected: Mapping[str, str]) -> None:
     stored = {'osd': {SSD: '0.05', HDD: '0.2'}, 'global': {HDD: '1'}, 'osd.1': {HYBRID: '1'}}
-    assert found(stored, held) == expected
+    assert values_of_others(stored, held) == expected

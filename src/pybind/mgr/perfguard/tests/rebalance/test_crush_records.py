@@ -15,7 +15,7 @@ from perfguard.observation import Observation, Settings
 from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign, Rollback
 from perfguard.rebalance.crush_orders import (
     ADDED, CRUSH_BASE, CRUSH_BEFORE, CRUSH_MAP, DRAINED, NAMED_PARTS, Added, CrushOrders, Drained,
-    _changing, _computed, _refuse_upmaps_max, differences)
+    _changing, _computed, _refuse_upmaps_max, changed_crush_parts)
 from perfguard.rebalance.orders import DRAINED_WEIGHT, Order
 from perfguard.rebalance.preview import Preview
 from perfguard.rebalance.types import Phase
@@ -89,9 +89,9 @@ def seen(weights: Mapping[int, float] = WEIGHTS, version: int = 5,
 @pytest.mark.parametrize('version, behind', [(4, True), (5, False), (6, False)])
 def test_whether_this_mgr_has_an_older_map(version: int, behind: bool) -> None:
     orders = Orders()
-    assert orders.behind(seen(version=version)) is behind
+    assert orders.mgr_is_behind_mons(seen(version=version)) is behind
     orders.cluster.crush_map_ = OSError('no answer')
-    assert orders.behind(seen(version=version)) is True
+    assert orders.mgr_is_behind_mons(seen(version=version)) is True
 
 
 def test_the_map_from_before_a_campaign() -> None:
@@ -163,9 +163,9 @@ def test_a_new_map_that_is_not_stored() -> None:
     ({'b': 1, 'osd.10': 1, 'osd.9': 1, 'a': 1, 'c': 5}, {'c': 5}, 'osd.9, osd.10, a, b')])
 def test_the_names_that_differ(before: Mapping[str, int], now: Mapping[str, int],
                                text: str) -> None:
-    assert differences(before, now) == text
+    assert changed_crush_parts(before, now) == text
     many = {'osd.%d' % osd: 1 for osd in range(NAMED_PARTS + 2)}
-    assert differences({}, many).endswith('osd.%d and 2 more' % (NAMED_PARTS - 1))
+    assert changed_crush_parts({}, many).endswith('osd.%d and 2 more' % (NAMED_PARTS - 1))
 
 
 def test_results_of_tools() -> None:

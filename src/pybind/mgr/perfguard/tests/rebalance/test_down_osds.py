@@ -170,7 +170,7 @@ def test_a_pg_whose_upmap_leads_to_a_drained_osd_that_is_down_is_named() -> None
     cluster.take_down(0)
     there = {pgid for pgid in pinned if any(target == 0 for _, target in
                                             cluster.entries()[pgid].items)}
-    left = found(cluster).left
+    left = found(cluster).left_out
     assert there and {left.get(pgid) for pgid in there} == {LACKING}
 
 

@@ -69,7 +69,7 @@ def test_only_shards_on_drained_osds_move_although_groups_have_changed_places(
     """No pair of a raw OSD that is missing and one that is there instead exists."""
     adoption = grouped.adopted()
     assert len(grouped.raws) > 8 and adoption.pins.keys() == grouped.raws.keys()
-    assert not adoption.left and not adoption.balancing
+    assert not adoption.left_out and not adoption.balancing
     for before, after in released(grouped, adoption).values():
         assert DRAINED not in after and differing(before, after) == 1
 
@@ -78,16 +78,17 @@ def test_no_other_osd_of_the_host_may_take_its_place(grouped: Grouped) -> None:
     """Then the PG moves to where CRUSH places it, unless an OSD there cannot take it either."""
     full = grouped.adopted(_0=Osd(0, True, 1.0, fullness='nearfull'),
                            _1=Osd(1, True, 1.0, fullness='nearfull'))
-    assert not full.pins and set(full.left.values()) == {NO_OTHER}
-    assert full.left.keys() == grouped.raws.keys()
+    assert not full.pins and set(full.left_out.values()) == {NO_OTHER}
+    assert full.left_out.keys() == grouped.raws.keys()
     # Their vectors are such that osd.2 is in the place of osd.0 or osd.1.
     one = grouped.adopted(_1=Osd(1, True, 1.0, fullness='nearfull'))
-    assert one.pins and one.left and one.pins.keys() | one.left.keys() == grouped.raws.keys()
+    assert one.pins and one.left_out
+    assert one.pins.keys() | one.left_out.keys() == grouped.raws.keys()
 
 
 def test_what_is_not_known_is_named(grouped: Grouped) -> None:
     adoption = grouped._replace(raws={}).adopted()
-    assert not adoption.pins and set(adoption.left.values()) == {VECTOR}
+    assert not adoption.pins and set(adoption.left_out.values()) == {VECTOR}
 
 
 def test_a_pair_onto_a_drained_osd_beside_others(grouped: Grouped) -> None:
@@ -98,4 +99,4 @@ def test_a_pair_onto_a_drained_osd_beside_others(grouped: Grouped) -> None:
         ups={**grouped.ups, **grouped.raws, pgid: apply_entry(raw, entry, ())}, raws={})
     assert found.adopted().pins.keys() == {pgid}
     full = found.adopted(_0=Osd(0, True, 1.0, fullness='nearfull'))
-    assert full.left.keys() == {pgid} and 'nearfull' in full.left[pgid]
+    assert full.left_out.keys() == {pgid} and 'nearfull' in full.left_out[pgid]

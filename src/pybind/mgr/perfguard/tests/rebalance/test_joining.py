@@ -17,7 +17,7 @@ from perfguard.rebalance import campaign as campaigns
 from perfguard.rebalance.campaign import AnyChange
 from perfguard.rebalance.campaign_orders import COMPUTED_SECONDS
 from perfguard.rebalance.change import ChangeStage, Planned
-from perfguard.rebalance.crush_orders import differences
+from perfguard.rebalance.crush_orders import changed_crush_parts
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.join_plan import PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.orders import Order
@@ -651,10 +651,10 @@ def test_a_digest_names_what_differs() -> None:
     other['buckets'][3]['items'][0]['weight'] = 7
     other['rules'][0]['steps'][1]['num'] = 2
     two = CrushRules.from_dump(other)
-    assert differences(one.digest, one.digest) == 'tunables or weight sets'
-    assert differences(one.digest, two.digest) == 'osd.0, bucket h1, rule rule0'
+    assert changed_crush_parts(one.digest, one.digest) == 'tunables or weight sets'
+    assert changed_crush_parts(one.digest, two.digest) == 'osd.0, bucket h1, rule rule0'
     many = {'osd.%d' % osd: 1 for osd in range(30)}
-    assert differences({}, many).endswith('osd.8, osd.9 and 20 more')
+    assert changed_crush_parts({}, many).endswith('osd.8, osd.9 and 20 more')
 
 
 def test_a_crush_map_in_the_way_of_which_something_stands() -> None:

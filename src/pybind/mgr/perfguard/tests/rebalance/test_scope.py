@@ -450,16 +450,16 @@ FAILING = frozenset({3})
 
 
 @pytest.mark.parametrize('code', ['SLOW_OPS', 'SLOW_POOL', 'OSD_LATENCY'])
-@pytest.mark.parametrize('move, osds, left, stopped', [
+@pytest.mark.parametrize('move, osds, failing, stopped', [
     # From osd.3 to osd.8, led by osd.1.
     (Move('1.0', (3,), (8,), 1, 1), {3}, FAILING, False),
     (Move('1.0', (3,), (8,), 1, 1), {1}, FAILING, False),
     (Move('1.0', (3,), (8,), 1, 1), {3}, frozenset(), True),
     (Move('1.0', (2,), (3,), 1, 1), {3}, FAILING, True),
     (Move('1.0', (2,), (8,), 1, 1), {1}, FAILING, True)])
-def test_pgs_may_leave_a_failing_osd(code: str, move: Move, osds: Set[int], left: FrozenSet[int],
+def test_pgs_may_leave_a_failing_osd(code: str, move: Move, osds: Set[int], failing: FrozenSet[int],
                                      stopped: bool) -> None:
-    assert concerns(Stop(Reason(code, 'x'), frozenset(osds), left=left), move) == stopped
+    assert concerns(Stop(Reason(code, 'x'), frozenset(osds), failing=failing), move) == stopped
 
 
 @pytest.mark.parametrize('code, stopped', [
@@ -467,7 +467,7 @@ def test_pgs_may_leave_a_failing_osd(code: str, move: Move, osds: Set[int], left
 def test_what_stops_a_pg_whose_target_is_slow_as_well(code: str, stopped: bool) -> None:
     """The target leads other PGs of the failing OSD, so its operations wait as well."""
     move = Move('1.0', (3,), (8,), 1, 1)
-    assert concerns(Stop(Reason(code, 'x'), frozenset({8}), left=FAILING), move) == stopped
+    assert concerns(Stop(Reason(code, 'x'), frozenset({8}), failing=FAILING), move) == stopped
 
 
 @pytest.mark.parametrize('drained, reporting, slow, failing', [

@@ -64,7 +64,7 @@ class CrushOrdersFake:
     def overtaken(self, observation: Observation, change: Change) -> str:
         return self.by_others
 
-    def behind(self, observation: Observation) -> bool:
+    def mgr_is_behind_mons(self, observation: Observation) -> bool:
         return self.is_behind
 
 

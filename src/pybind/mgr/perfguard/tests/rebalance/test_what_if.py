@@ -323,7 +323,7 @@ def test_an_osd_that_is_down_does_not_serve() -> None:
     osdmap = replace(osdmap, osds={**osdmap.osds, 2: Osd(2, False, 1.0)})
     found = pg_loss('1.0', FuturePg((0, 2, 4), (6, 2, 4)), REP, frozenset({0}), frozenset({0}),
                     crush, osdmap)
-    assert found.left == 1 and found.placed
+    assert found.serving == 1 and found.placed
 
 
 # ---- The sums of a loss, to the digit

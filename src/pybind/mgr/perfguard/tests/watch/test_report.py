@@ -1283,7 +1283,7 @@ def test_the_event_of_a_problem_that_ends(check: str, subject: str, what: str, w
     known = Known()
     known.chronic.unjudged = {3: 'it is idle'}
     known.accepted = [(1, 'writes', 7.249), (9, 'reads', 1.0)]
-    known.laggy.last = LaggyEpisode(NOW - 30.0, NOW, 3, LOAD, 'busy', NOW - 5.0)
+    known.laggy.last_episode = LaggyEpisode(NOW - 30.0, NOW, 3, LOAD, 'busy', NOW - 5.0)
     announcer = Announcer()
     announcer.load([Reported(check, subject, NOW - 30.4), Reported('OTHER', 'x', NOW)])
     assert announcer.events(known.watch, in_context()) == [

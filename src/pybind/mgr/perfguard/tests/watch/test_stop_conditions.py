@@ -9,7 +9,7 @@ from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.errors import Reason
 from perfguard.text import pgs_are
 from perfguard.watch.stop_conditions import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
-                                             OwnPg, Stop, Touched, is_waived, spread,
+                                             OwnPg, Stop, Touched, is_waived, split_by_scope,
                                              stop_conditions, unhealthy)
 
 FINE = Signals(PgCounts(total=100, active_clean=90, remapped=10, backfilling=5, backfill_wait=5),
@@ -133,7 +133,7 @@ def test_slow_operations_of_a_crowd_of_the_osds_in_flight_concern_everything(
         slow: Set[int], in_flight: Set[int], everything: bool) -> None:
     """PGs in flight may be the cause."""
     stop = Stop(Reason('SLOW_OPS', 'x'), frozenset(slow))
-    assert spread([stop], in_flight) == (([stop], []) if everything else ([], [stop]))
+    assert split_by_scope([stop], in_flight) == (([stop], []) if everything else ([], [stop]))
 
 
 def test_slow_operations_are_said_once() -> None:
