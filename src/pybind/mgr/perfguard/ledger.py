@@ -118,18 +118,18 @@ class HoldStep(NamedTuple):
     theirs: bool = False
 
 
-LEFT = HoldStep(None, theirs=True)
+CHANGED_BY_OTHERS = HoldStep(None, theirs=True)
 
 
 def hold(held: Held, value: Optional[str]) -> HoldStep:
-    """One step towards the value that is put, or LEFT if others have changed it. `value`: what the
-    cluster shows."""
+    """One step towards the value that is put, or CHANGED_BY_OTHERS. `value`: what the cluster
+    shows."""
     if same_value(value, held.put):
         return HoldStep(Held(held.found, held.put, seen=True))
     # The value that was found is not a change by others until the cluster has shown ours.
     if same_value(value, held.found) and (held.returning or not held.seen):
         return HoldStep(replace(held, seen=False, returning=False), send=True)
-    return HoldStep(held, send=True) if held.is_ours(value) else LEFT
+    return HoldStep(held, send=True) if held.is_ours(value) else CHANGED_BY_OTHERS
 
 
 def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
@@ -138,7 +138,7 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
         return hold(held, value)
     changed_by_others = held.seen and not held.returning and not same_value(value, held.put)
     if changed_by_others:
-        return LEFT
+        return CHANGED_BY_OTHERS
     earlier = tuple(value_put for value_put in (*held.earlier, held.put)
                     if not same_value(value_put, put))
     return hold(Held(held.found, put, earlier=earlier), value)
@@ -156,4 +156,4 @@ def give_back(held: Held, value: Optional[str]) -> HoldStep:
         # Our value was never seen and may still arrive, so the command is sent in any case. In two
         # turns, since a crash may occur between the journal and the first command.
         return HoldStep(replace(held, seen=held.returning, returning=True), send=True)
-    return LEFT
+    return CHANGED_BY_OTHERS

@@ -22,7 +22,7 @@ from ..options import DEFAULTS
 from ..rebalance.campaign import NO_CAMPAIGN
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
-from ..rebalance.epochs import too_many
+from ..rebalance.epochs import why_too_many_pins
 from ..rebalance.moves import Caps, Move, Movement, movement_of
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
@@ -255,7 +255,7 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
 def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap,
                       advice: str = '') -> None:
     """Raise BadInput for more pins than the mons should check in each epoch."""
-    why = too_many(pins, DEFAULTS, osdmap)
+    why = why_too_many_pins(pins, DEFAULTS, osdmap)
     risks = [Risk(Code.PIN_LIMIT, why + advice, errno.E2BIG)] if why else []
     refuse(risks, accepted(args.accept), command='')
 

@@ -32,7 +32,7 @@ from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, merge_reason, pla
 from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, raw_from_up,
                                with_down_osds)
 from ..text import are, bytes_text, plural
-from .epochs import too_many
+from .epochs import why_too_many_pins
 from .moves import Move, move_between, movement_of, release_move
 from .risks import Risk
 from .types import TINY_WEIGHT, PinRecord
@@ -371,7 +371,7 @@ class Imported:
         all_risks = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
             plural(len(self.left_out), 'PG'), self._left_out_text))] if self.left_out else []
         all_risks += _overfull(self.moves, space, observation.osdmap.nearfull_ratio)
-        beyond = too_many(len(self.pins), options, observation.osdmap)
+        beyond = why_too_many_pins(len(self.pins), options, observation.osdmap)
         if beyond:
             all_risks.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
                                   errno.E2BIG))

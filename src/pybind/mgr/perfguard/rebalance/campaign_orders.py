@@ -17,7 +17,7 @@ from .adopting import Adoption, Imported, adopted, imported, parsed
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
-from .epochs import too_many
+from .epochs import why_too_many_pins
 from .orders import EARLIER_MAP, LOSE, Order
 from .plans import PlanGround, SavedPlan, ground_of
 from .preview import Preview, costs
@@ -257,7 +257,7 @@ class CampaignOrders:
 
     def _accepting_pins(self, campaign: Campaign, pins: int, observation: Observation) -> Campaign:
         """The campaign of an order that was not refused for its number of pins."""
-        if not too_many(pins, self._options(), observation.osdmap):
+        if not why_too_many_pins(pins, self._options(), observation.osdmap):
             return campaign
         return replace(campaign, orders=campaign.orders.accepting(Code.PIN_LIMIT))
 

@@ -26,7 +26,7 @@ from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .draft import Draft
-from .epochs import too_many
+from .epochs import why_too_many_pins
 from .executor import Outcome, execute
 from .holds import gives_back, needs_stored_options, without_refused
 from .orders import AWAIT, Order
@@ -226,7 +226,8 @@ class RebalanceController:
         """Raise Refused if more PGs are remapped than the campaign may pin: those without a pin
         would move with the first release."""
         pins = len(osdmap.pg_temp.keys() | self.pins.keys())
-        why = too_many(pins, self.overridden(self._context.options()), osdmap, len(self.pins))
+        why = why_too_many_pins(pins, self.overridden(self._context.options()), osdmap,
+                                len(self.pins))
         if why:
             refuse([Risk(Code.PIN_LIMIT, why + ': revert the CRUSH change and make it in several '
                          'steps', errno.E2BIG)], request.accept, 'ceph perfguard campaign pin')

@@ -164,7 +164,7 @@ def pin_limit(options: Options, osdmap: OsdMap, own_pins: int = 0) -> int:
                / epoch._replace(upmaps=1).upmap_seconds)
 
 
-def too_many(pins: int, options: Options, osdmap: OsdMap, own_pins: int = 0) -> str:
+def why_too_many_pins(pins: int, options: Options, osdmap: OsdMap, own_pins: int = 0) -> str:
     """Why a campaign must not keep so many PGs pinned; '' if it may."""
     limit = pin_limit(options, osdmap, own_pins)
     if pins <= limit:

@@ -16,7 +16,7 @@ from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
 from .draft import Draft
-from .epochs import pin_limit, too_many
+from .epochs import pin_limit, why_too_many_pins
 from .holds import NOREBALANCE, gives_way
 from .types import RELEASING_PHASES, Phase, PinRecord, Sent, SetEntry
 
@@ -221,7 +221,7 @@ def pin_remapped(draft: Draft) -> Draft:
     if later and plan.limited:
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
-                                  pgs_are(draft.pin_count), pgs_are(later), too_many(
+                                  pgs_are(draft.pin_count), pgs_are(later), why_too_many_pins(
                                       draft.pin_count + len(decisions) + later, draft.options,
                                       draft.seen.osdmap, draft.pin_count)))
     if crush_version != draft.campaign.pinning.refused_crush:

@@ -22,7 +22,7 @@ from . import copying
 from .campaign import AnyChange, Campaign, Origin
 from .capacity import CapacityChange, CrushAndSpace, capacity_change, unreported
 from .change import Details, Planned
-from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
+from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, why_too_many_pins
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
 from .join_plan import (NO_BASES, entries_with, is_given_up, mean_bytes, moved_by_weights,
@@ -435,7 +435,7 @@ class Preview:
 
     def _pins_risk(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """The risk of more pins than the mons should check, unless they come in tranches."""
-        why = '' if self.in_tranches(order, observation) else too_many(
+        why = '' if self.in_tranches(order, observation) else why_too_many_pins(
             self.most_pins, options, observation.osdmap)
         return [Risk(Code.PIN_LIMIT, '%s: %s' % (why, _FEWER_PINS.get(
             order.verb, 'change fewer OSDs at a time')), errno.E2BIG)] if why else []

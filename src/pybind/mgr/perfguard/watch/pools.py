@@ -181,7 +181,7 @@ class _Pool:
         # Points without operations would displace those with operations.
         return bool(sums[READS] or sums[WRITES]) and self.quiet.add(now, seconds, sums)
 
-    def take_length(self, baseline_seconds: float) -> None:
+    def set_point_length(self, baseline_seconds: float) -> None:
         self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
         self.settled.point_seconds = STEP_POINT_SHARE * baseline_seconds
 
@@ -220,7 +220,8 @@ class _Pool:
                                       if any(point.sums[number] for number in missing)),
                                      PROVISIONAL_READINGS)
 
-    def take_limit(self, now: float, kind: str, usual_ms: float, settings: PoolSettings) -> float:
+    def set_alarm_limit(self, now: float, kind: str, usual_ms: float,
+                        settings: PoolSettings) -> float:
         """Set the limit of the alarm at this hour. Returns the limit at hours without an accepted
         level. Both in ms."""
         level = self.levels[kind]
@@ -228,7 +229,7 @@ class _Pool:
         self.alarm_ms[kind] = max(base_limit_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
         return base_limit_ms
 
-    def steps(self, pool_id: int) -> List[Step]:
+    def take_steps(self, pool_id: int) -> List[Step]:
         """The steps at the end of what is known; what was before them is forgotten."""
         points = self.settled.points()
         steps = [step for step in (step_of(pool_id, kind, points, number, total)
@@ -242,7 +243,7 @@ class _Pool:
         return steps
 
     @property
-    def normal(self) -> bool:
+    def may_learn(self) -> bool:
         """Whether readings may become part of the baseline: not while latency is high."""
         return not any(alarm.since for alarm in self.alarms.values())
 
@@ -262,7 +263,7 @@ class PoolWatch:
     def __init__(self) -> None:
         self._pools: Dict[int, _Pool] = {}
         #: What `latency` has returned since the pool last changed: several parts of a turn ask.
-        self._performances: Dict[int, PoolPerformance] = {}
+        self._computed_latencies: Dict[int, PoolPerformance] = {}
         #: Pools whose baseline has grown since it was stored, in order.
         self._unsaved: Dict[int, None] = {}
         self._baseline_seconds = 0.0
@@ -280,24 +281,24 @@ class PoolWatch:
         a probe of this module affects clients: they are not judged until the last minute is without
         it. `settled`: no operation waits for PGs that move, or for a probe.
         """
-        self._forget_others(pools, settings)
+        self._forget_removed(pools, settings)
         self.steps = []
         for pool_id in pools:
             pool = self._pool(pool_id, settings)
-            of_pool = ops.get(pool_id, _NO_OPS)
-            sums = of_pool.columns
+            pool_ops = ops.get(pool_id, _NO_OPS)
+            sums = pool_ops.columns
             if pool_id in probed:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
-            if pool.load.add(now, seconds, Rates(of_pool.reads, of_pool.writes,
-                                                 of_pool.read_bytes, of_pool.write_bytes)):
+            if pool.load.add(now, seconds, Rates(pool_ops.reads, pool_ops.writes,
+                                                 pool_ops.read_bytes, pool_ops.write_bytes)):
                 self._unsaved[pool_id] = None
             pool.recent = recent(pool.history.detailed, now, seconds)
             if settled and pool.settled.add(now, seconds, sums):
-                self.steps += pool.steps(pool_id)
-            if self._judge(now, seconds, pool, quiet, settings):
+                self.steps += pool.take_steps(pool_id)
+            if self._update_alarms(now, seconds, pool, quiet, settings):
                 self._unsaved[pool_id] = None
-            if not quiet or not pool.normal:
+            if not quiet or not pool.may_learn:
                 pool.skip_disturbed(now, seconds, sums)
             elif pool.observe(now, seconds, sums):
                 pool.learn()
@@ -305,23 +306,23 @@ class PoolWatch:
 
     def _pool(self, pool_id: int, settings: PoolSettings) -> _Pool:
         """The pool, which is about to change."""
-        self._performances.pop(pool_id, None)
+        self._computed_latencies.pop(pool_id, None)
         if pool_id not in self._pools:
             self._pools[pool_id] = _Pool(settings.baseline_seconds)
         return self._pools[pool_id]
 
-    def _forget_others(self, pools: Collection[int], settings: PoolSettings) -> None:
+    def _forget_removed(self, pools: Collection[int], settings: PoolSettings) -> None:
         """Forget removed pools, and take over a new length of baselines."""
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
-            self._performances.pop(pool_id, None)
+            self._computed_latencies.pop(pool_id, None)
         if settings.baseline_seconds != self._baseline_seconds:
             self._baseline_seconds = settings.baseline_seconds
             for pool in self._pools.values():
-                pool.take_length(settings.baseline_seconds)
+                pool.set_point_length(settings.baseline_seconds)
 
-    def _judge(self, now: float, seconds: float, pool: _Pool, quiet: bool,
-               settings: PoolSettings) -> bool:
+    def _update_alarms(self, now: float, seconds: float, pool: _Pool, quiet: bool,
+                       settings: PoolSettings) -> bool:
         """Raise and clear the alarms of a pool. Returns whether what must be stored has changed."""
         changed = False
         probed = now - pool.probed < WINDOW_SECONDS
@@ -336,7 +337,7 @@ class PoolWatch:
                 is_slow = False
             else:
                 changed |= level.review(now, baseline_ms, settings.alarm_factor)
-                base_limit_ms = pool.take_limit(now, kind, baseline_ms, settings)
+                base_limit_ms = pool.set_alarm_limit(now, kind, baseline_ms, settings)
                 high_ms = ms if ms is not None and ms > base_limit_ms else None
                 is_slow = high_ms is not None and high_ms > pool.alarm_ms[kind]
                 # What is high while PGs move or a problem exists is never accepted.
@@ -349,11 +350,11 @@ class PoolWatch:
 
     def latency(self, pool_id: int) -> PoolPerformance:
         """The present latency of a pool, with its baselines. Computed once for each reading."""
-        pool, performance = self._pools.get(pool_id), self._performances.get(pool_id)
+        pool, performance = self._pools.get(pool_id), self._computed_latencies.get(pool_id)
         if pool is None:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
         if performance is None:
-            performance = self._performances[pool_id] = PoolPerformance(
+            performance = self._computed_latencies[pool_id] = PoolPerformance(
                 pool_id, mean_flow(pool.recent, READS, READ_NS),
                 mean_flow(pool.recent, WRITES, WRITE_NS),
                 pool.baseline('reads'), pool.baseline('writes'),

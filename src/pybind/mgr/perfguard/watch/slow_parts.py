@@ -121,8 +121,8 @@ def crowded(slow: Iterable[int], judged: Iterable[int], places: Mapping[int, Osd
             if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))) for osd in osds}
 
 
-def too_many(slow: AbstractSet[int], judged: Iterable[int],
-             places: Mapping[int, OsdPlace]) -> Set[int]:
+def in_crowded_classes(slow: AbstractSet[int], judged: Iterable[int],
+                       places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with too many of them to report them one by one. Those of hosts,
     devices and racks that are slow as a whole do not count."""
     if len(slow) < 2:
@@ -136,12 +136,12 @@ def unnamed(slow: Mapping[int, float], judged: Iterable[int],
     """The slow OSDs of classes with too many of them to name each. Those that are PART_RATIO times
     as slow as most of them are left out, to be named, unless they are too many as well. `slow`:
     OSD -> slowdown."""
-    crowd = too_many(slow.keys(), judged, places)
+    crowd = in_crowded_classes(slow.keys(), judged, places)
     far: Set[int] = set()
     for osds in by_class(crowd, places).values():
         usual = median(sorted(slow[osd] for osd in osds))
         far |= {osd for osd in osds if slow[osd] >= PART_RATIO * usual}
-    return crowd - (far - too_many(far, judged, places))
+    return crowd - (far - in_crowded_classes(far, judged, places))
 
 
 def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],

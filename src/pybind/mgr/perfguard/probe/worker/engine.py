@@ -123,7 +123,7 @@ PYTHON_ENGINE = 'python'
 class Timing(NamedTuple):
     """time.monotonic_ns() of the first operation, of the start of the measurement, of its end."""
     begin_ns: int
-    measure_ns: int
+    measure_from_ns: int
     end_ns: int
 
 
@@ -144,6 +144,7 @@ class PythonStream:
         self.in_flight = 0
         #: Numbers of operations.
         self._sent = self._sent_after_ramp = 0
+        #: When it stopped sending operations, as Timing; None: it sends them.
         self._ended_ns: Optional[int] = None
         self.errors = self._corrupt = 0
         self.first_error = ''
@@ -169,7 +170,8 @@ class PythonStream:
     def result(self) -> StreamResult:
         """What the stream has measured so far."""
         with self._lock:
-            ended_ns = (self._ended_ns or 0) - self._timing.measure_ns
+            # Since the start of the measurement.
+            ended_ns = (self._ended_ns or 0) - self._timing.measure_from_ns
             nothing = StreamResult('')
             return StreamResult(
                 self._stream.name,
@@ -202,7 +204,7 @@ class PythonStream:
         if job.rate_iops and now_ns < self._due_ns():
             return None
         self._sent += 1
-        self._sent_after_ramp += now_ns >= self._timing.measure_ns
+        self._sent_after_ramp += now_ns >= self._timing.measure_from_ns
         self.in_flight += 1
         return self._offsets.next()
 
@@ -263,14 +265,14 @@ class PythonStream:
     def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str,
               is_intact: bool) -> None:
         """Count a completed operation, unless it began in the ramp, and send the next one."""
-        measure_ns = self._timing.measure_ns
+        measure_from_ns = self._timing.measure_from_ns
         with self._lock:
             self.in_flight -= 1
             self._corrupt += not is_intact
             if error:
                 self._note_error(error)
-            elif start_ns >= measure_ns:
-                tally.add(end_ns - start_ns, end_ns - measure_ns, self._job.bs)
+            elif start_ns >= measure_from_ns:
+                tally.add(end_ns - start_ns, end_ns - measure_from_ns, self._job.bs)
             operation = self._next_operation(time.monotonic_ns())
         if operation is not None:
             self._send(operation)

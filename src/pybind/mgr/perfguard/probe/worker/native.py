@@ -119,7 +119,7 @@ def _job(job: Job, objects: int, timing: Timing) -> _Job:
     """The job as core.c takes it: the share of reads from 0 to 2^32; `seconds` with those in which
     late answers are counted."""
     share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
-    seconds = -(-(timing.end_ns - timing.measure_ns) // SECOND_NS) + COUNTED_LATE_SECONDS
+    seconds = -(-(timing.end_ns - timing.measure_from_ns) // SECOND_NS) + COUNTED_LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
                 job.io_size, ERRORS_MAX, round(share * (1 << 32)), job.rw in RANDOM, seconds,
                 job.bs == job.object_bytes, *timing)
@@ -131,7 +131,7 @@ class _NativeStream:
     def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, timing: Timing,
                  seed: int) -> None:
         self._library, self._job, self._name = core.library, job, stream.name
-        self._measure_ns = timing.measure_ns
+        self._measure_from_ns = timing.measure_from_ns
         number = len(stream.objects)
         self._settings = _job(job, number, timing)
         self._names = (c_char_p * number)(*[name.encode() for name in stream.objects])
@@ -194,7 +194,7 @@ class _NativeStream:
         self._library.core_lock(self._stream)
         try:
             state, empty = self.counters, StreamResult('')
-            ended_ns = state.ended_ns - self._measure_ns
+            ended_ns = state.ended_ns - self._measure_from_ns
             return StreamResult(
                 self._name,
                 self._tally(is_read=True).direction(ended_ns) if self._job.reads else empty.read,

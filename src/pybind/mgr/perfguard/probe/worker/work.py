@@ -94,7 +94,7 @@ class Stepping:
         """Run the streams of a step until its time is over, and wait for their last operations.
         `measured` is called when the ramp is over."""
         self._streams.pace()
-        self._until(self._timing.measure_ns)
+        self._until(self._timing.measure_from_ns)
         before = used()
         measured()
         self._until(self._timing.end_ns)
@@ -383,8 +383,8 @@ def _core(request: WorkerRequest) -> Optional[Core]:
 
 def _timing(step: JobStep) -> Timing:
     now_ns = time.monotonic_ns()
-    measure_ns = now_ns + round(1e9 * step.job.ramp_time)
-    return Timing(now_ns, measure_ns, measure_ns + round(1e9 * step.job.runtime))
+    measure_from_ns = now_ns + round(1e9 * step.job.ramp_time)
+    return Timing(now_ns, measure_from_ns, measure_from_ns + round(1e9 * step.job.runtime))
 
 
 # ---- A worker's life: a request on standard input, lines of JSON on standard output

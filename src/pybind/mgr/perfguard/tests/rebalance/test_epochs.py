@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.epochs import (Epoch, epoch_of, fast_proposals, peering_forecast,
-                                        pin_limit, release_interval, too_many)
+                                        pin_limit, release_interval, why_too_many_pins)
 from perfguard.rebalance.types import Phase
 
 from ..fakes.campaigns import campaign_of
@@ -84,10 +84,10 @@ def test_the_limit_of_pins_by_what_upmaps_cost(upmaps: int, own_pins: int, limit
 
 def test_more_pins_than_the_limit_are_refused() -> None:
     osdmap = osdmap_of(1000, 100000, 10000)
-    assert too_many(25578, DEFAULTS, osdmap, 4000) == ''
-    assert too_many(25579, DEFAULTS, osdmap, 4000) == (
+    assert why_too_many_pins(25578, DEFAULTS, osdmap, 4000) == ''
+    assert why_too_many_pins(25579, DEFAULTS, osdmap, 4000) == (
         '25579 pins and 6000 other upmaps would take the mons about 0.3 s in each OSDMap epoch '
         '(limit 25578 pins, max_pins)')
-    assert too_many(40000, DEFAULTS, osdmap, 20000) == (
+    assert why_too_many_pins(40000, DEFAULTS, osdmap, 20000) == (
         '40000 pins and 0 other upmaps would take the mons about 0.38 s in each OSDMap epoch '
         '(limit 31578 pins, max_pins)')

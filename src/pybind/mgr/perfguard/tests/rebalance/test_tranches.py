@@ -15,7 +15,7 @@ from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import tables
 from perfguard.rebalance.change import Led
-from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, too_many
+from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, why_too_many_pins
 from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
@@ -58,8 +58,8 @@ def test_pins_may_use_what_other_upmaps_leave_but_always_some() -> None:
     assert pin_limit(DEFAULTS, osdmap_of(5000, 3000), own_pins=3000) == free
     assert pin_limit(DEFAULTS, osdmap_of(5000, 60000)) == pytest.approx(free / 6, abs=1)
     assert pin_limit(replace(DEFAULTS, max_pins=7), osdmap_of(5000, 60000)) == 7
-    assert too_many(free, DEFAULTS, osdmap_of(5000)) == ''
-    text = too_many(90000, DEFAULTS, osdmap_of(5000, 100))
+    assert why_too_many_pins(free, DEFAULTS, osdmap_of(5000)) == ''
+    text = why_too_many_pins(90000, DEFAULTS, osdmap_of(5000, 100))
     assert text.startswith('90000 pins and 100 other upmaps would take the mons about 3.9 s')
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.slow_parts import (SlowOne, SlowParts, crowded, shared_by, shared_parts,
-                                        too_many, unnamed, whole_parts)
+                                        in_crowded_classes, unnamed, whole_parts)
 from perfguard.watch.types import OsdVerdict, SharedPart, SlowPart, SlowShared
 
 #: Twelve hosts in four racks, with four OSDs each, of which two share the device of their DBs.
@@ -84,12 +84,12 @@ def test_more_than_a_quarter_of_a_class_is_a_crowd(
 
 
 def test_parts_that_are_slow_as_a_whole_are_no_crowd() -> None:
-    assert too_many(SCATTERED, PLACES, PLACES) == SCATTERED
-    assert too_many(SCATTERED - {2}, PLACES, PLACES) == set()
+    assert in_crowded_classes(SCATTERED, PLACES, PLACES) == SCATTERED
+    assert in_crowded_classes(SCATTERED - {2}, PLACES, PLACES) == set()
     # All of the first host.
-    assert too_many(SCATTERED | {1, 3}, PLACES, PLACES) == set()
-    assert too_many({0}, {0}, PLACES) == set()
-    assert too_many({0, 12}, {0, 12, 24, 36}, PLACES) == {0, 12}
+    assert in_crowded_classes(SCATTERED | {1, 3}, PLACES, PLACES) == set()
+    assert in_crowded_classes({0}, {0}, PLACES) == set()
+    assert in_crowded_classes({0, 12}, {0, 12, 24, 36}, PLACES) == {0, 12}
 
 
 @pytest.mark.parametrize('slowdowns, named', [
