@@ -50,7 +50,7 @@ class Ledger:
     """
     rows: Tuple[Row, ...] = ()
 
-    def taken(self, owner: Owner) -> FrozenSet[str]:
+    def borrowed_by_others(self, owner: Owner) -> FrozenSet[str]:
         """The flags and options that other parts than this one have borrowed."""
         return frozenset(row.name for row in self.rows if row.owner is not owner)
 

@@ -46,7 +46,7 @@ class Settings:
     ordered_values: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
     #: Flags and options that other parts of perfguard have borrowed: the cluster may not show them
     #: yet.
-    taken: FrozenSet[str] = frozenset()
+    borrowed_elsewhere: FrozenSet[str] = frozenset()
 
     @property
     def balancer_stored(self) -> Optional[str]:

@@ -13,7 +13,7 @@ from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List
 
 from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Spread, compiled,
                          emit_order, emit_violation, emitted, product, spread_of, steps_of,
-                         wanted, weight_reason, weights_below)
+                         chosen_number, weight_reason, weights_below)
 from .types import OsdSet
 
 #: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
@@ -139,7 +139,7 @@ class CrushRules:
             for level in emit.levels:
                 if level.spreads(part, pool_size):
                     continue
-                for place, count in level.used(part).items():
+                for place, count in level.items_by_place(part).items():
                     room = level.room(place, pool_size)
                     if count > room:
                         return '%d %s are in %s (rule %s allows %d)' % (
@@ -477,7 +477,7 @@ class CrushRules:
             if choice.leaf and first_osd != osd:
                 return 'osd.%d and osd.%d are both in %s %s' % (
                     first_osd, osd, choice.type_name, self._buckets[bucket].name)
-        limit = wanted(choice.num, pool_size)
+        limit = chosen_number(choice.num, pool_size)
         if not choice.leaf and len(osd_by_bucket) > limit:
             names = sorted(self._buckets[bucket].name for bucket in osd_by_bucket)
             return 'the OSDs are in %d buckets of type %s (%s), the rule allows %d' % (

@@ -89,7 +89,7 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
         later = _mapping(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
         changed = dict(_changed(osdmap, now, later))
         return Future(changed, _rules(tools, tools.path('crush')),
-                      others=dict(_others(changed, later, pools=None)))
+                      others=dict(_other_pgs(changed, later, pools=None)))
 
     return _with_tools(work, stopping)
 
@@ -270,7 +270,7 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
                if rule is None or pool_of(pgid) == rule.pool}
     pools = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
     return Future(changed, _rules(tools, crush_path), crush_map,
-                  dict(_others(changed, later, pools)) if whole else {})
+                  dict(_other_pgs(changed, later, pools)) if whole else {})
 
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -305,8 +305,8 @@ def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
             yield pgid, _parsed(line, pgid)
 
 
-def _others(known_pgs: Mapping[str, FuturePg], later: Path,
-            pools: Optional[AbstractSet[str]]) -> Iterator[Tuple[str, FuturePg]]:
+def _other_pgs(known_pgs: Mapping[str, FuturePg], later: Path,
+               pools: Optional[AbstractSet[str]]) -> Iterator[Tuple[str, FuturePg]]:
     """The other PGs of these pools; None: of all."""
     for line in _lines(later):
         pgid = line.split(None, 1)[0]

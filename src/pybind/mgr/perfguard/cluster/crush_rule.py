@@ -95,11 +95,11 @@ class Level:
         if self.retries:
             return True
         parents = [self.parent_of[osd] for osd in osds if osd in self.parent_of]
-        allowed = wanted(self.num, pool_size)
+        allowed = chosen_number(self.num, pool_size)
         return len(parents) <= allowed or all(
             parents.count(parent) <= allowed for parent in parents)
 
-    def used(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
+    def items_by_place(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
         """Number of items of a set below the buckets of both levels."""
         members: Dict[CrushPlace, Set[int]] = {}
         for osd in osds:
@@ -160,7 +160,7 @@ class CrushRule:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
         choose step with the buckets of all OSDs of a PG (the sum), also below several buckets or
         takes. Of a chooseleaf step, they only require at most one OSD in a bucket."""
-        return self.is_proven or all(choice.leaf or wanted(choice.num, pool_size) >= sum(
+        return self.is_proven or all(choice.leaf or chosen_number(choice.num, pool_size) >= sum(
             product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
             for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
             for choice in self.choices)
@@ -342,7 +342,7 @@ def spread_of(rule: CrushRule, pool_size: int) -> Spread:
     return Spread(domain, tuple(takes))
 
 
-def wanted(num: int, pool_size: int) -> int:
+def chosen_number(num: int, pool_size: int) -> int:
     """The number of a choose step, which is relative to the size of the pool if not positive."""
     return num if num > 0 else num + pool_size
 
@@ -351,7 +351,7 @@ def product(nums: Iterable[int], pool_size: int) -> int:
     """How many items choose steps with these numbers choose in all."""
     result = 1
     for num in nums:
-        result *= max(0, wanted(num, pool_size))
+        result *= max(0, chosen_number(num, pool_size))
     return result
 
 
@@ -367,7 +367,7 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
         min(_places(below, members, pool_size) if below else len(members),
             product(level.inner, pool_size)) for members in osds_by_bucket.values())))
     # A step of an MSR rule goes on to further buckets.
-    return sum(places if level.retries else places[:max(0, wanted(level.num, pool_size))])
+    return sum(places if level.retries else places[:max(0, chosen_number(level.num, pool_size))])
 
 
 def weight_reason(rule: CrushRule, osd: int) -> str:

@@ -50,8 +50,8 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
         if pool is None or place is None:
             continue
         is_free = decided is not None and pgid not in decided
-        left_osds = tuple([osd for osd in _left(pool, place, candidates) if osd in unusable
-                           or is_free and osd in full or pgid not in released
+        left_osds = tuple([osd for osd in _osds_that_lose_it(pool, place, candidates)
+                           if osd in unusable or is_free and osd in full or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
             left_by_pg[pgid] = left_osds
@@ -69,7 +69,7 @@ def too_full(osdmap: OsdMap, weights: Mapping[int, float]) -> FrozenSet[int]:
     return full | backfillfull if few else full
 
 
-def _left(pool: Pool, place: Placement, candidates: AbstractSet[int]) -> OsdSet:
+def _osds_that_lose_it(pool: Pool, place: Placement, candidates: AbstractSet[int]) -> OsdSet:
     """The candidates that the PG leaves for other OSDs. Where CRUSH finds too few OSDs, data stays
     where it is."""
     if pool.erasure:

@@ -67,7 +67,7 @@ class Paced:
         self._seconds = seconds
         self._next = 0.0
 
-    def due(self, now: float, urgent: bool = False) -> bool:
+    def is_due(self, now: float, urgent: bool = False) -> bool:
         return now >= self._next or urgent
 
     def done(self, now: float, cost_seconds: float = 0.0) -> None:
@@ -151,7 +151,7 @@ class Sensors:
 
     def count_clients(self, counting: bool) -> None:
         """Whether readings contain client operations."""
-        self._queries.rest(not counting)
+        self._queries.set_resting(not counting)
 
     def close(self) -> None:
         self._queries.close()
@@ -302,7 +302,7 @@ class Sensors:
         """The places of OSDs that are up, and of OSDs that were up and are still in: the watch
         forgets OSDs without a place, and what it knows must survive their restart."""
         before: Mapping[int, OsdPlace] = {}
-        if view.crush_version != self._places_crush_version or self._places_pace.due(now):
+        if view.crush_version != self._places_crush_version or self._places_pace.is_due(now):
             # All places are read again.
             before, self._places, self._software = self._places, {}, {}
             self._places_crush_version = view.crush_version
@@ -337,7 +337,7 @@ class Sensors:
                 whole.deep_scrubbing or whole.snaptrim or urgent):
             self._counted_summary = None
             return {}
-        if not self._counts_pace.due(now, urgent):
+        if not self._counts_pace.is_due(now, urgent):
             return None
         summary = self._summary.by_osd(period)
         if summary is self._counted_summary:
@@ -364,7 +364,7 @@ class Sensors:
                 for answer in self._asking.answers(OPS_TOPIC, unreadable_pgs)}
 
     def _epochs(self, now: float, alive: Sequence[int]) -> Optional[int]:
-        if alive and self._epochs_pace.due(now):
+        if alive and self._epochs_pace.is_due(now):
             self._asking.ask(STATUS, alive[:1], {'prefix': 'status'})
             self._epochs_pace.done(now)
         numbers = [answer.parsed for answer in self._asking.answers(STATUS, untrimmed_epochs)]
@@ -523,7 +523,7 @@ class PerfQueries:
         self._pgs_read_at = 0.0
         self._parts = _Parts()
 
-    def rest(self, resting: bool) -> None:
+    def set_resting(self, resting: bool) -> None:
         """Replace all queries by one that matches nothing, until this is called with False."""
         if resting == self._resting:
             return

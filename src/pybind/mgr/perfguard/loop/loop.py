@@ -182,7 +182,7 @@ class Loop:
         options = self._options()
         busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
-        rest_seconds, shortest_rest = self._rest(), self._rest(ORDERED_SHARE)
+        rest_seconds, shortest_rest = self._pause_seconds(), self._pause_seconds(ORDERED_SHARE)
         self._stopped.wait(shortest_rest)
         if not self.requests.waiting:
             self._ordered.wait(rest_seconds - shortest_rest)
@@ -194,7 +194,7 @@ class Loop:
         self._new_map.clear()
         self._wake.clear()
 
-    def _rest(self, share: float = BUSY_SHARE) -> float:
+    def _pause_seconds(self, share: float = BUSY_SHARE) -> float:
         """Seconds to leave to other modules: a turn holds the GIL, for long on a large cluster."""
         return max(REST_SECONDS, self._turn_seconds / share)
 
@@ -310,7 +310,7 @@ class Loop:
                    *self.requests.remarks, *self.clock.remarks(), *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
-            self.jobs, observation, options, self._turn_seconds, stale_after=self._rest()
+            self.jobs, observation, options, self._turn_seconds, stale_after=self._pause_seconds()
             + LATE_TURNS * max(options.loop_interval, options.campaign_interval),
             remarks=[text for text in remarks if text])
 
@@ -408,14 +408,15 @@ class Observing:
         require of it, and which settings others than the campaign have borrowed."""
         jobs = self._jobs
         jobs.mitigating.turn(observation, view, jobs.watching.watched, jobs.rebalance.campaign,
-                             options, taken=jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))
+                             options, borrowed_elsewhere=jobs.ledger(
+                                 observation.osdmap).borrowed_by_others(Owner.MITIGATION))
         # After the campaign, the CRUSH weights show what it has drained.
         drained = jobs.rebalance.campaign.drained if jobs.rebalance.active else ()
         jobs.rescuing.turn(observation, options, jobs.rebalance.pins.keys(),
                            campaign=jobs.rebalance.active, shutting_down=jobs.shutdown.ordered,
                            drained=drained)
-        settings = replace(observation.settings,
-                           taken=jobs.ledger(observation.osdmap).taken(Owner.CAMPAIGN))
+        settings = replace(observation.settings, borrowed_elsewhere=jobs.ledger(
+            observation.osdmap).borrowed_by_others(Owner.CAMPAIGN))
         return with_mitigation(replace(observation, settings=settings), jobs.mitigating.mitigated)
 
 

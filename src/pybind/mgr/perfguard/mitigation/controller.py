@@ -148,10 +148,10 @@ class Mitigating:
 
     def turn(self, observed: Observation, view: View, watched: Watched,
              campaign: Campaign, options: Options,
-             taken: FrozenSet[str] = frozenset()) -> None:
+             borrowed_elsewhere: FrozenSet[str] = frozenset()) -> None:
         """Decide which rungs to take or undo, store that, and send the commands.
 
-        `taken`: flags and options that other parts of perfguard have borrowed.
+        `borrowed_elsewhere`: flags and options that other parts of perfguard have borrowed.
         """
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
@@ -163,7 +163,7 @@ class Mitigating:
         slow_osds = {osd: why for osd, why in watched.slow_osds.items() if osd in unmuted}
         present_evidence = evidence(
             signals, watched.laggy_raised, watched.late, slow_osds,
-            self._unknown(now, signals, watched),
+            self._evidence_is_incomplete(now, signals, watched),
             untouched_pools(observed, {pool for _, pool in watched.late}),
             evacuating=len(observed.evacuation),
             waived=campaign.orders.acknowledged)
@@ -178,8 +178,9 @@ class Mitigating:
             self._pace, self._room = Pace(), ClientRoom()
         if osdmap.osds:
             ladder_view = self._ladder_view(observed, watched, campaign, policy)
-            self._carry_out(self._decided(now, present_evidence, view, policy,
-                                          replace(ladder_view, taken=taken)), observed)
+            ladder_view = replace(ladder_view, borrowed_elsewhere=borrowed_elsewhere)
+            self._carry_out(self._decided(now, present_evidence, view, policy, ladder_view),
+                            observed)
         else:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
@@ -208,7 +209,7 @@ class Mitigating:
                 self._act(decision.actions)
             self._check(observed)
 
-    def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
+    def _evidence_is_incomplete(self, now: float, signals: Signals, watched: Watched) -> bool:
         """Whether the absence of evidence means nothing: after a failover, until all PGs are
         reported (for a limited time: PGs whose OSDs are dead remain unreported), and while the
         watch fails, which then reports no slow OSD."""

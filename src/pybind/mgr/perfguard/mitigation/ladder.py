@@ -467,7 +467,7 @@ def _take_norebalance(draft: _Draft, why: str) -> _Draft:
     """Set norebalance, unless it would stop nothing, must not be set, or is set already."""
     ladder_view = draft.view
     if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
-            or NOREBALANCE in ladder_view.flags | ladder_view.taken):
+            or NOREBALANCE in ladder_view.flags | ladder_view.borrowed_elsewhere):
         return draft
     return draft.add(Rung.NOREBALANCE, why, settings=(
         Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set')),))
@@ -499,7 +499,8 @@ def _take_slow(draft: _Draft, why: str) -> _Draft:
         return draft
     if ladder_view.schedulers is None or ladder_view.config is None:
         return draft.need(Need.SCHEDULERS if ladder_view.schedulers is None else Need.CONFIG)
-    slow = recovery.slow_recovery(ladder_view.config, ladder_view.schedulers, ladder_view.taken)
+    slow = recovery.slow_recovery(ladder_view.config, ladder_view.schedulers,
+                                  ladder_view.borrowed_elsewhere)
     remarks = slow.remarks if slow.settings else \
         slow.remarks + ('recovery is already as slow as perfguard makes it',)
     return draft.add(Rung.SLOW, why, settings=slow.settings, note='; '.join(remarks))
@@ -611,8 +612,8 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
     ladder_view, policy, level = draft.view, draft.policy, draft.state.recovery.level
     assert ladder_view.config is not None and ladder_view.schedulers is not None
     options = recovery.fast_recovery(
-        ladder_view.config, ladder_view.schedulers, level, policy.backfills, ladder_view.taken,
-        () if step is None else step.settings, ladder_view.degraded_sleep)
+        ladder_view.config, ladder_view.schedulers, level, policy.backfills,
+        ladder_view.borrowed_elsewhere, () if step is None else step.settings, ladder_view.degraded_sleep)
     note = '; '.join(options.remarks)
     if step is None:
         if not options.settings:

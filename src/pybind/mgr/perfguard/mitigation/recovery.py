@@ -147,14 +147,14 @@ class RecoveryOptions:
 
 
 def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], level: int,
-                  bound: int, taken: AbstractSet[str] = frozenset(),
+                  bound: int, borrowed_elsewhere: AbstractSet[str] = frozenset(),
                   held: Sequence[Setting] = (), degraded_sleep: str = SLEEP) -> RecoveryOptions:
     """The options to set so that recovery is accelerated: each `level` doubles the backfills per
     OSD, and halves the sleeps.
 
-    `bound`: highest osd_max_backfills. `taken`: options that the campaign has borrowed; they are
-    left to it. `held`: what is borrowed now, with the values from before. `degraded_sleep`: as
-    Reader.degraded_sleep, with the same defaults.
+    `bound`: highest osd_max_backfills. `borrowed_elsewhere`: options that the campaign has borrowed;
+    they are left to it. `held`: what is borrowed now, with the values from before.
+    `degraded_sleep`: as Reader.degraded_sleep, with the same defaults.
     """
     values_before = {setting.name: setting.held.found for setting in held}
     stored: Dict[str, Dict[str, str]] = {'osd': {}, 'global': {}}
@@ -182,15 +182,16 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     names = {setting.name for setting in settings}
     remarks = ['%s of %s remains unchanged' % (entry.name, entry.who) for entry in entries
                if entry.name in names and entry.section.startswith('osd') and entry.who != 'osd']
-    return _without_taken(settings, remarks, taken)
+    return _without_borrowed(settings, remarks, borrowed_elsewhere)
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
-                  taken: AbstractSet[str] = frozenset()) -> RecoveryOptions:
+                  borrowed_elsewhere: AbstractSet[str] = frozenset()) -> RecoveryOptions:
     """The options to set so that recovery is slowed down, given the configuration database and the
     schedulers that OSDs use.
 
-    `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
+    `borrowed_elsewhere`: options that the campaign has borrowed to slow the copying; they are left
+    to it.
     """
     settings: List[Setting] = []
     remarks: List[str] = []
@@ -219,17 +220,17 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
-    return _without_taken(settings, remarks, taken)
+    return _without_borrowed(settings, remarks, borrowed_elsewhere)
 
 
-def _without_taken(settings: Sequence[Setting], remarks: Sequence[str],
-                   taken: AbstractSet[str]) -> RecoveryOptions:
+def _without_borrowed(settings: Sequence[Setting], remarks: Sequence[str],
+                      borrowed_elsewhere: AbstractSet[str]) -> RecoveryOptions:
     """The settings, without options that the campaign has borrowed: remarks name these."""
-    names_taken = sorted({setting.name for setting in settings} & taken)
+    names_elsewhere = sorted({setting.name for setting in settings} & borrowed_elsewhere)
     return RecoveryOptions(
-        tuple(setting for setting in settings if setting.name not in taken),
+        tuple(setting for setting in settings if setting.name not in borrowed_elsewhere),
         (*remarks, *('%s is set by the campaign and remains unchanged' % name
-                     for name in names_taken)))
+                     for name in names_elsewhere)))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:

@@ -207,7 +207,8 @@ def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueF
     crush = facts.observed.crush
     pool_room = room.of_pool(facts.observed.shard_bytes(pool))
     candidates = sorted((fill, candidate) for candidate, fill in pool_room.fill.items()
-                        if pool_room.more.get(candidate, 0) >= MARGIN and candidate not in busy)
+                        if pool_room.more_shards.get(candidate, 0) >= MARGIN
+                        and candidate not in busy)
     for _, candidate in candidates:
         if candidate in up or candidate in acting or not _may_take(candidate, facts) \
                 or crush.weight_of(pool.crush_rule, candidate) <= DRAIN_WEIGHT:

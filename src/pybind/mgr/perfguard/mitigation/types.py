@@ -223,7 +223,7 @@ class LadderView:
     #: The campaign needs all PGs to stand still.
     campaign_still: bool = False
     #: Flags and options that other parts of perfguard have borrowed.
-    taken: FrozenSet[str] = frozenset()
+    borrowed_elsewhere: FrozenSet[str] = frozenset()
     #: Slow OSDs whose clients would read from OSDs of another device class; see
     #: evidence.mixed_osds.
     mixed: FrozenSet[int] = frozenset()

@@ -62,7 +62,7 @@ class Child:
         self._flush()
         self._errors = (self._errors + _read(self._process.stderr))[-ERROR_BYTES:]
         lines_read: List[Dict[str, Any]] = []
-        for line in self._lines.taken():
+        for line in self._lines.take():
             try:
                 parsed = json.loads(line)
             except ValueError:
@@ -151,7 +151,7 @@ class _Lines:
     def reading(self) -> bool:
         return self._thread.is_alive()
 
-    def taken(self) -> List[bytes]:
+    def take(self) -> List[bytes]:
         """Lines since the last call."""
         with self._changed:
             lines, self._lines, self._held_bytes = self._lines, [], 0
@@ -182,7 +182,7 @@ class _Lines:
                     line_so_far = []
 
     def _keep(self, lines: List[bytes]) -> None:
-        """Keep lines for `taken`; wait for it while too many are kept. After `drop`: no-op."""
+        """Keep lines for `take`; wait for it while too many are kept. After `drop`: no-op."""
         with self._changed:
             while self._held_bytes > HELD_BYTES and not self._dropping:
                 self._changed.wait()

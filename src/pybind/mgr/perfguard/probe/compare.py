@@ -511,14 +511,15 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
         subject = '%s: %s %s' % (who, row.job, row.direction)
         if row.together_ratio < limit:
             findings.append('%s: together %.2f times as fast as alone (%s)' % (
-                subject, row.together_ratio, _both(row.together, row.alone, row.quantity)))
+                subject, row.together_ratio,
+                _two_values_text(row.together, row.alone, row.quantity)))
         if row.again_ratio < limit:
             findings.append('%s: alone again %.2f times as fast as alone before (%s)' % (
-                subject, row.again_ratio, _both(row.again, row.alone, row.quantity)))
+                subject, row.again_ratio, _two_values_text(row.again, row.alone, row.quantity)))
     return tuple(findings)
 
 
-def _both(value: float, alone: float, quantity: str) -> str:
+def _two_values_text(value: float, alone: float, quantity: str) -> str:
     if quantity == LATENCY:
         return '%.3g, %.3g ms' % (value / 1e6, alone / 1e6)
     return '%s, %s IOPS' % (rate_text(value), rate_text(alone))

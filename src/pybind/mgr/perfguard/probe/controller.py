@@ -26,12 +26,12 @@ from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunI
                      check_run, ignores_clients, reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, setting_of)
-from .report import ActiveProbe, Caches, Probed, unknown
+from .report import ActiveProbe, Caches, Probed, no_such_probe
 from .resources import (RunResources, leftover_check, own_pool, probe_rows,
                         unreadable_journal_check)
 from .run import ProbeRun
-from .schedules import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
-                        health_check, schedule_of, schedule_to_json)
+from .schedules import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings,
+                        due_schedules, health_check, schedule_of, schedule_to_json)
 from .types import NAMESPACE, PROBE_PREFIX
 from .worker.protocol import NO_FILES, other_version
 
@@ -268,7 +268,7 @@ class Probing:
             return self._record
         record = self._history.get(run)
         if record is None:
-            raise unknown(run)
+            raise no_such_probe(run)
         return record
 
     def _checked(self, order: RunOrder, observation: Observation, view: View, options: Options,
@@ -453,7 +453,8 @@ class Probing:
                    moving: bool) -> None:
         """Begin the next probe that a schedule makes due, or note why it cannot begin now."""
         settings = self._settings.now
-        names = due(settings.schedules, settings.begun, observation.now, observation.clock_set)
+        names = due_schedules(settings.schedules, settings.begun, observation.now,
+                              observation.clock_set)
         for name in self._attempts.next_ones(names, observation.now):
             if not self._may_write():
                 return
@@ -466,7 +467,7 @@ class Probing:
                 if not self._placement_is_checked(waiting, checked, view):
                     # The next turn continues this attempt.
                     self._scheduled = waiting
-                    self._attempts.again(name)
+                    self._attempts.retry_now(name)
                     return
                 self._begin(checked, observation)
             except PerfguardError as refused:

@@ -106,7 +106,7 @@ def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
                  for curve in curves(record) if curve.osd is None and not curve.is_mixed)
 
 
-def unknown(run: int) -> Refused:
+def no_such_probe(run: int) -> Refused:
     """The refusal for a run without a record."""
     return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
 
@@ -136,27 +136,27 @@ class Probed:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     caches: Caches = field(default_factory=Caches, compare=False)
 
-    def known(self, run: int) -> RunRecord:
+    def record_of(self, run: int) -> RunRecord:
         """Raises Refused if there is no such run."""
-        for record in self._all():
+        for record in self._all_records():
             if record.id == run:
                 return record
-        raise unknown(run)
+        raise no_such_probe(run)
 
-    def _last(self) -> RunRecord:
-        records = self._all()
+    def _last_record(self) -> RunRecord:
+        records = self._all_records()
         if not records:
             raise Refused(errno.ENOENT, 'no probes')
         return records[-1]
 
-    def _all(self) -> List[RunRecord]:
+    def _all_records(self) -> List[RunRecord]:
         return [*self.records, *([self.running] if self.running is not None else [])]
 
     # ---- the data of commands
 
     def listing(self, last: Optional[int] = None) -> Json:
         """`last`: only this number of runs, and all baselines."""
-        records = self._all()
+        records = self._all_records()
         first = 0 if last is None else len(records) - last
         return {'probes': [self._summary(record) for number, record in enumerate(records)
                            if number >= first or record.id in self.baselines.ids]}
@@ -176,7 +176,7 @@ class Probed:
 
     def details(self, run: Optional[int]) -> Json:
         """fio's JSON with perfguard's findings; without a number, of the last run."""
-        record = self._last() if run is None else self.known(run)
+        record = self._last_record() if run is None else self.record_of(run)
         device_class, layout = self._device_class(record), self._layout(record)
         measured = self.caches.measured.of(
             (record,), (device_class, layout, tuple(self.places.items())),
@@ -229,7 +229,7 @@ class Probed:
 
     def compared(self, before: int, after: int) -> Json:
         """The comparison of two probes. Raises Refused or NothingInCommon."""
-        records = self.known(before), self.known(after)
+        records = self.record_of(before), self.record_of(after)
         comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
         return {'before': before, 'after': after, 'verdict': comparison.verdict,
                 'notes': list(comparison.notes), 'lines': [
@@ -240,7 +240,7 @@ class Probed:
 
     def baselines_json(self) -> Json:
         return {'baselines': [
-            {**self._summary(self.known(run)), 'slower': [
+            {**self._summary(self.record_of(run)), 'slower': [
                 {'probe': regression.run, 'why': list(regression.lines)}
                 for regression in self.regressions if regression.baseline == run]}
             for run in sorted(self.baselines.ids & {record.id for record in self.records})]}

@@ -512,7 +512,7 @@ class Sweeps:
             not self._orphan
             or self._empty_passes_at[-1] - self._empty_passes_at[0] > ORPHAN_SECONDS)
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         return now >= self._next_at
 
     def failed(self, now: float) -> None:

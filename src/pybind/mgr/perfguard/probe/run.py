@@ -432,7 +432,7 @@ class ProbeRun:
             self._follow_sweep(now)
         if self._sweeps.done:
             return True
-        if self._child is None and self._sweeps.due(now):
+        if self._child is None and self._sweeps.is_due(now):
             self._start_sweep(now)
         return False
 

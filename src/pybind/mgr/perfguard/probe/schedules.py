@@ -73,8 +73,8 @@ def schedule_to_json(schedule: Schedule) -> Json:
     return {'name': schedule.name, **dict(schedule.times), 'probe': words_of_order(schedule.run)}
 
 
-def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,
-        clock_set: float = 0.0) -> Tuple[str, ...]:
+def due_schedules(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,
+                  clock_set: float = 0.0) -> Tuple[str, ...]:
     """Names of the schedules that may begin now, the one that has waited longest first.
 
     `clock_set`: by how many seconds the wall clock was set, as Observation.clock_set.
@@ -122,8 +122,8 @@ class Attempts:
                 self._tried[name] = now
                 yield name
 
-    def again(self, name: str) -> None:
-        """Its attempt is not over."""
+    def retry_now(self, name: str) -> None:
+        """Allow another attempt at once: the last one has not ended."""
         self._tried.pop(name, None)
 
     def refused(self, name: str, why: str) -> bool:

@@ -159,17 +159,17 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     ranks = _double_ranks([*a, *b])
     total = sum(ranks)
 
-    def away(rank_sum: int) -> int:
+    def distance(rank_sum: int) -> int:
         """The distance from the expected sum, times the number of ranks: an integer, so that a and
         b may change places."""
         return abs(rank_sum * len(ranks) - total * len(a))
 
-    observed = away(sum(ranks[:len(a)]))
+    observed = distance(sum(ranks[:len(a)]))
     if max(len(a), len(b)) <= EXACT_REPETITIONS:
-        ways = _ways(ranks, len(a))
-        far = sum(count for rank_sum, count in enumerate(ways)
-                  if count and away(rank_sum) >= observed)
-        return far / sum(ways)
+        choices_by_sum = _choices_by_sum(ranks, len(a))
+        far = sum(count for rank_sum, count in enumerate(choices_by_sum)
+                  if count and distance(rank_sum) >= observed)
+        return far / sum(choices_by_sum)
     mean_square = sum(rank * rank for rank in ranks) / len(ranks)
     spread = mean_square - (total / len(ranks)) ** 2
     variance = len(a) * len(b) / (len(ranks) - 1) * spread
@@ -182,17 +182,17 @@ def _double_ranks(values: Sequence[float]) -> List[int]:
     return [2 * ordered.index(value) + 1 + ordered.count(value) for value in values]
 
 
-def _ways(ranks: Sequence[int], chosen: int) -> List[int]:
+def _choices_by_sum(ranks: Sequence[int], chosen: int) -> List[int]:
     """Sum of ranks -> how many choices of `chosen` ranks have it."""
     # Number of ranks chosen -> sum -> number of choices, of the ranks up to the present one.
-    ways = [[0] * (sum(ranks) + 1) for _ in range(chosen + 1)]
-    ways[0][0] = 1
+    by_count = [[0] * (sum(ranks) + 1) for _ in range(chosen + 1)]
+    by_count[0][0] = 1
     for max_sum, rank in zip(accumulate(ranks), ranks):
         for count in range(chosen, 0, -1):
-            without_rank, with_rank = ways[count - 1], ways[count]
+            without_rank, with_rank = by_count[count - 1], by_count[count]
             for rank_sum in range(rank, max_sum + 1):
                 with_rank[rank_sum] += without_rank[rank_sum - rank]
-    return ways[chosen]
+    return by_count[chosen]
 
 
 def holm(p_values: Sequence[float], level: float) -> List[bool]:

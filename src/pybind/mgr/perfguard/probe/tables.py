@@ -257,14 +257,14 @@ def capacity(data: Json) -> str:
     return table(('pool', 'p99 ms', 'serves ops/s', 'now ops/s', 'others', 'used', 'busiest hour',
                   'full in', 'probe', 'remarks'), [
         (row['pool'], '%g' % row['p99_ms'], _range(row['capacity']), rate_text(row['ops']),
-         rate_text(row['others']), _used(row), '-' if row['busiest'] is None
+         rate_text(row['others']), _used_text(row), '-' if row['busiest'] is None
          else '%.0f %%' % (100 * row['busiest']), seconds_text(row['full_seconds'])
          if row['full_seconds'] is not None else '-', str(row['probe'] or '-'),
          '; '.join(remark['text'] for remark in row['remarks'])) for row in data['pools']],
         left=('pool', 'remarks'))
 
 
-def _used(row: Json) -> str:
+def _used_text(row: Json) -> str:
     used = row['used']
     return '-' if used is None else '%.0f %% (%.0f to %.0f %%)' % tuple(
         100 * used[part] for part in ('median', 'low', 'high'))

@@ -138,7 +138,7 @@ def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
     return NewOsds(tuple(osds), late)
 
 
-def before(facts: OrderFacts) -> Mapping[int, str]:
+def never_led(facts: OrderFacts) -> Mapping[int, str]:
     """OSD -> uuid of those that would look like new ones once others have drained them: they were
     never primary, for example because of primary affinity 0 or a hybrid rule."""
     osds = facts.osdmap.osds
@@ -389,7 +389,7 @@ class Awaiting:
         named_osds(order.drain, facts, hosts=True)
         managed = observation.orchestrating
         return Await(observation.now, order.within or WITHIN_SECONDS, weight, order.drain,
-                     others=before(facts), hosts=managed.hosts if managed.present else None,
+                     others=never_led(facts), hosts=managed.hosts if managed.present else None,
                      option=borrowed_of(entries), counted=observation.now)
 
     # ---- one turn

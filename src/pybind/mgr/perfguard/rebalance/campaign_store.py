@@ -105,7 +105,7 @@ class CampaignStore:
             self._led.set_aside()
         self._led.load(())
 
-    def due(self, campaign: Campaign, sending: bool) -> bool:
+    def must_save(self, campaign: Campaign, sending: bool) -> bool:
         """Whether `save` would write something; `sending`: commands of the campaign follow."""
         return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
 
@@ -350,7 +350,7 @@ def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pi
 
 def _differs_in_goal_at_most(pin: PinRecord, stored: Optional[PinRecord]) -> bool:
     """Whether a document of goals suffices for the pin: the stored one equals it otherwise."""
-    return stored is not None and pin.rest == stored.rest
+    return stored is not None and pin.all_but_goal == stored.all_but_goal
 
 
 def parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:

@@ -304,7 +304,7 @@ class RebalanceController:
         self._crush_orders.forget_drains(
             observation, self.campaign if self.open else NO_CAMPAIGN, self._may_write)
         self._catch_unannounced_crush_change(observation, options)
-        if self.plans.due(observation.now) and self._may_write():
+        if self.plans.may_start_next(observation.now) and self._may_write():
             self._start_next_plan(observation)
         self._go_on_replacing(observation, options)
         self._go_on_awaiting(observation, options)
@@ -435,7 +435,8 @@ class RebalanceController:
         before = self.campaign
         decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.new_pins or decision.actions)
-        if (sending or decision.unpins or self.campaigns.stored.due(decision.campaign, sending)) \
+        if (sending or decision.unpins
+                or self.campaigns.stored.must_save(decision.campaign, sending)) \
                 and not self._may_write():
             return
         # The decision is stored before commands are sent.

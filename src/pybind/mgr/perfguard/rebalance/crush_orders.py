@@ -333,7 +333,7 @@ class CrushOrders:
         """
         undone = campaign.change
         moves = None if undone is None else undone.moves_back(observation)
-        crush_map = self._before(observation) if moves is None else b''
+        crush_map = self._crush_map_before(observation) if moves is None else b''
         facts = replace(self._preview_facts(observation, rates), drained={
             osd: record.weight for osd, record in self._records.items()})
         pins = dict(pins)  # the loop changes them meanwhile
@@ -377,7 +377,7 @@ class CrushOrders:
             raise _not_computed('preview the rollback', preview.no_outlook)
         return preview
 
-    def _before(self, observation: Observation) -> bytes:
+    def _crush_map_before(self, observation: Observation) -> bytes:
         """The CRUSH map from before the campaign. Raises Refused if it is not known, or in
         force."""
         before, _ = self._stored_before()

@@ -123,7 +123,7 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
         holds = retaken(holds, NOREBALANCE_KEY)
     held = holds.flag
     if held is None:
-        if not wanted or value or NOREBALANCE in settings.taken or holds.gave_up_flag:
+        if not wanted or value or NOREBALANCE in settings.borrowed_elsewhere or holds.gave_up_flag:
             return Reconciled(holds)  # set by others, or borrowed by another part
         return Reconciled(holds.put(NOREBALANCE_KEY, Held(None, NOREBALANCE)),
                           (SetFlag(NOREBALANCE, True),))

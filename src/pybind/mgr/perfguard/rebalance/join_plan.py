@@ -190,4 +190,4 @@ def entries_with(planned: Planned, future: Future, osdmap: OsdMap) -> int:
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     """Pinned PG -> its entry from before the campaign changed CRUSH."""
-    return {pgid: pin.found for pgid, pin in pins.items()}
+    return {pgid: pin.rollback_entry for pgid, pin in pins.items()}

@@ -11,7 +11,7 @@ from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapp
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.crush_rule import wanted
+from ..cluster.crush_rule import chosen_number
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
@@ -528,7 +528,7 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
                               pool.name, needed, domain, domains, _LESS))
         # Buckets that the rule chooses above its failure domain.
         for kind, number in crush.fences(rule):
-            needed, buckets = wanted(number, pool.size), len(crush.domains_of(left, kind))
+            needed, buckets = chosen_number(number, pool.size), len(crush.domains_of(left, kind))
             if buckets < needed and len(crush.domains_of(before, kind)) > buckets:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left%s' % (
@@ -577,7 +577,7 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
         if moving > room:
             held = 'these OSDs hold' if holders == osds else \
                 'the data of %s is' % osds_text(sorted(holders))
-            if moving < _used(holders, space):
+            if moving < _used_bytes(holders, space):
                 rules = listed(sorted({facts.crush.rule_name(part.rule) for part in here}))
                 held = 'the data of %s under CRUSH rule %s is' % (
                     osds_text(sorted(holders)), rules)
@@ -592,11 +592,11 @@ def _moving(parts: Iterable[_Part], space: Mapping[int, Space]) -> int:
     by_holders: Dict[FrozenSet[int], float] = {}
     for part in parts:
         by_holders[part.holders] = by_holders.get(part.holders, 0.0) + part.share
-    return round(sum(min(1.0, share) * _used(holders, space)
+    return round(sum(min(1.0, share) * _used_bytes(holders, space)
                      for holders, share in by_holders.items()))
 
 
-def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
+def _used_bytes(osds: Iterable[int], space: Mapping[int, Space]) -> int:
     return sum(space[osd].used_bytes for osd in osds if osd in space)
 
 
@@ -611,7 +611,7 @@ def must_fit_by_weight(osds: Set[int], facts: OrderFacts) -> None:
     for part in _parts(osds, emptied, facts):
         total = sum(part.takers.values())
         for osd, weight in part.takers.items():
-            added = part.share * _used(part.holders, space) * weight / total
+            added = part.share * _used_bytes(part.holders, space) * weight / total
             by_holders = received.setdefault(osd, {})
             before = by_holders.get(part.holders, 0.0)
             by_holders[part.holders] = before + added if part.is_known else max(before, added)

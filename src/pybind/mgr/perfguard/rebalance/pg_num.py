@@ -157,9 +157,9 @@ class PgNumChange(PoolChange):
         """Whether a part of it is in force, or PGs have moved for it."""
         pool = self.pool_in(osdmap)
         return pool is not None and self.stage is not ChangeStage.LANDED and (
-            self.passes > 0 or numbers_of(pool) != self._before(pool))
+            self.passes > 0 or numbers_of(pool) != self._numbers_before(pool))
 
-    def _before(self, pool: Pool) -> PoolPgs:
+    def _numbers_before(self, pool: Pool) -> PoolPgs:
         """The numbers from before all steps."""
         return PoolPgs(pool.id, self.found_pg_num, self.found_pg_num)
 
@@ -172,7 +172,7 @@ class PgNumChange(PoolChange):
         pool = self.pool_in(osdmap)
         if pool is None:
             return super().way_back(osdmap)
-        return '' if numbers_of(pool) == self._before(pool) else 'pg_num %s %d' % (
+        return '' if numbers_of(pool) == self._numbers_before(pool) else 'pg_num %s %d' % (
             quote(pool.name), self.found_pg_num)
 
     def begun_pools(self, osdmap: OsdMap) -> FrozenSet[int]:

@@ -210,7 +210,7 @@ def _gives_way(draft: Draft) -> bool:
     recover."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
-        NOREBALANCE in flags | draft.seen.settings.taken)
+        NOREBALANCE in flags | draft.seen.settings.borrowed_elsewhere)
     return not theirs and gives_way(draft.campaign.holds.blocked, draft.now)
 
 

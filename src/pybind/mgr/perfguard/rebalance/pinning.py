@@ -554,7 +554,7 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
         return PinDecision(pgid)
     old = draft.pin_of(pgid)
     raw = _raw(draft, pool, place, present)
-    before = _before(draft, pool, present, raw) if old is None else old.before
+    before = _entry_to_restore(draft, pool, present, raw) if old is None else old.before
     action = SetEntry(pgid, result.entry, _with_late(present, sent, result.entry))
     if result.entry == before:
         # The entry from before suffices, so there is no pin to release later.
@@ -597,7 +597,8 @@ def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
     return degraded_osds.issuperset(set(acting) - {NO_OSD})
 
 
-def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
+def _entry_to_restore(draft: Draft, pool: Pool, present: UpmapEntry,
+                      raw: Optional[OsdSet]) -> UpmapEntry:
     """The entry that a release restores: the part of the present one that leads to no drained OSD
     and obeys the rule of the pool."""
     before = without(present, draft.campaign.drained)

@@ -402,7 +402,7 @@ class PlanQueue:
                                                           *waiting.order.accept],
                 'queued_behind': None}
 
-    def due(self, now: float) -> bool:
+    def may_start_next(self, now: float) -> bool:
         """Whether a plan may be carried out now."""
         return (not self._campaigns.active and bool(self.saved.queue())
                 and self._retry.is_due(now))

@@ -179,7 +179,7 @@ def others_degraded(draft: Draft) -> bool:
 def _foreign_settings(draft: Draft) -> List[Reason]:
     """Settings of others that prevent releases; they cannot be waived."""
     stops = foreign_flags(draft.campaign.holds, draft.seen.osdmap.flags
-                          - draft.seen.settings.taken)
+                          - draft.seen.settings.borrowed_elsewhere)
     if balancer_of_others(draft):
         stops.append(BALANCER_ON)
     return stops
@@ -325,8 +325,8 @@ def keep_stayers(draft: Draft) -> Draft:
         return draft
     pins = {pgid: draft.pins[pgid] for pgid in stayers}
     # A rollback restores their earlier upmaps.
-    draft = note_ahead(draft, {pgid: Led(pin.found, pin.entry) for pgid, pin in pins.items()
-                               if pin.entry != pin.found})
+    draft = note_ahead(draft, {pgid: Led(pin.rollback_entry, pin.entry)
+                               for pgid, pin in pins.items() if pin.entry != pin.rollback_entry})
     return keep(draft, stayers, campaign.pinning.goals).event(
         'keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
         'the PGs are where a later tranche of the change places them'

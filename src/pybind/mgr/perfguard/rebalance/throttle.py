@@ -428,7 +428,8 @@ def _with_options_to_borrow(draft: Draft, pacing: copying.Copying) -> copying.Co
             copying.values_of_others(stored, values_before))
         pacing = replace(pacing, due=False)
     return replace(pacing, wanted={
-        name: value for name, value in values.items() if name not in observation.settings.taken
+        name: value for name, value in values.items()
+        if name not in observation.settings.borrowed_elsewhere
         and OSD_OPTION + name not in holds.given_up})
 
 

@@ -117,12 +117,12 @@ class PinRecord:
         return (self.entry,) if self.earlier is None else (self.entry, self.earlier)
 
     @property
-    def rest(self) -> Tuple[object, ...]:
+    def all_but_goal(self) -> Tuple[object, ...]:
         """All but the goal."""
         return self.before, self.entry, self.raw, self.was, self.earlier
 
     @property
-    def found(self) -> UpmapEntry:
+    def rollback_entry(self) -> UpmapEntry:
         """The entry that a rollback restores."""
         return self.before if self.was is None else self.was
 

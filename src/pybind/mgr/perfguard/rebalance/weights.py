@@ -90,14 +90,14 @@ class WeightChange(Change):
     @property
     def has_more_bursts(self) -> bool:
         """Bursts follow the present one."""
-        return len(self._left()) > len(self.chunk)
+        return len(self._remaining_osds()) > len(self.chunk)
 
     @property
     def chunk(self) -> Mapping[int, float]:
-        remaining, weights = self._left(), self.step or self.weights
+        remaining, weights = self._remaining_osds(), self.step or self.weights
         return {osd: weights[osd] for osd in remaining[:self.burst or len(remaining)]}
 
-    def _left(self) -> List[int]:
+    def _remaining_osds(self) -> List[int]:
         """The OSDs of this burst and of later ones. New OSDs come before drained ones: between the
         bursts CRUSH may find too few failure domains otherwise, and PGs without a place cannot be
         pinned."""

@@ -423,6 +423,6 @@ def test_a_part_leaves_alone_what_another_one_has_borrowed() -> None:
     """It would take the value of that one for the operator's, and give it back for good."""
     ledger = Ledger(tuple(Row(owner, name, None, '1', 1.0, 'ceph ...', name) for owner, name in (
         (Owner.CAMPAIGN, 'osd_max_backfills'), (Owner.MITIGATION, NOREBALANCE))))
-    assert ledger.taken(Owner.MITIGATION) == {'osd_max_backfills'}
-    assert ledger.taken(Owner.CAMPAIGN) == {NOREBALANCE}
-    assert ledger.taken(Owner.PROBE) == {'osd_max_backfills', NOREBALANCE}
+    assert ledger.borrowed_by_others(Owner.MITIGATION) == {'osd_max_backfills'}
+    assert ledger.borrowed_by_others(Owner.CAMPAIGN) == {NOREBALANCE}
+    assert ledger.borrowed_by_others(Owner.PROBE) == {'osd_max_backfills', NOREBALANCE}

@@ -161,8 +161,8 @@ class Shards(ShardLevel):
         raws = [self._ordered(crush, pg.raw or (), pg.here) for pg in pgs]
         self.weights = weights_of(pool, crush, osds, spread)
         shards_by_osd = Counter(osd for members in self.origin for osd in members)
-        self.limits = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
-                       for osd in self.weights}
+        self.limits = {osd: shards_by_osd[osd] + room.more_shards[osd]
+                       if osd in room.more_shards else len(pgs) for osd in self.weights}
         self._earlier = None if earlier is None else _earlier_rule(pool, earlier, osds)
         #: Shards that the rule does not allow to stay.
         self.required = 0

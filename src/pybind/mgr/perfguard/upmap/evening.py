@@ -286,7 +286,7 @@ def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
             limits = limits._replace(fill={
                 osd: min(0.99, max(0.0, 0.5 + (load[osd] - share) / (4 * number + 4)))
                 for osd, share in ideal.items()})
-        limits = PoolRoom({**limits.more, **full_osds}, limits.fill)
+        limits = PoolRoom({**limits.more_shards, **full_osds}, limits.fill)
         level = balanced_shards(even_pool.pool, even_pool.pgs, on.crush, on.osds,
                                 None if budgets is None else budgets[number], on.deviation,
                                 limits, near=on.deviation)

@@ -206,7 +206,7 @@ def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> D
 class PoolRoom(NamedTuple):
     """Limits of the placement of one pool."""
     #: OSD -> shards of the pool that it can hold in addition; an OSD that is missing: any number.
-    more: Mapping[int, int] = {}
+    more_shards: Mapping[int, int] = {}
     #: OSD -> used share of its space.
     fill: Mapping[int, float] = {}
 

@@ -240,7 +240,7 @@ class Watching:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)
             # The next readings contain the reads of these OSDs by PG.
-            self._cluster.read_by_pg(self._watch.reads.wanted)
+            self._cluster.read_by_pg(self._watch.reads.osds_to_read)
             self._report(context, view, readings, options)
             self._failure = ''
             self._failed_turns.clear()

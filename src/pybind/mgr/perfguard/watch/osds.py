@@ -515,7 +515,7 @@ class SlowOsdReads:
         self._turns: Dict[int, int] = {}
 
     @property
-    def wanted(self) -> AbstractSet[int]:
+    def osds_to_read(self) -> AbstractSet[int]:
         """The OSDs of which reads are to be read."""
         return {osd for osd, turns in self._turns.items() if turns % REPEAT_TURNS < MOST_TURNS}
 

@@ -626,11 +626,11 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     """The texts `what` and `why` of the event that a problem has ended. It also ends if its subject
     is gone."""
     after = 'after %s' % _ago(context, problem.since)
-    why_gone = _gone(problem, context)
-    if why_gone:
+    why_unwatched = _why_unwatched(problem, context)
+    if why_unwatched:
         return '%s %s no longer watched' % (
             problem.subject, 'are' if problem.check == LATENCY_CHECK else 'is'), \
-            '%s: %s' % (after, why_gone)
+            '%s: %s' % (after, why_unwatched)
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
         after = '%s: %s' % (after, unjudged[problem.subject])
@@ -646,7 +646,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     return _better(problem), after
 
 
-def _gone(problem: _Problem, context: WatchContext) -> str:
+def _why_unwatched(problem: _Problem, context: WatchContext) -> str:
     """Why the OSD or pool of a problem cannot be watched anymore; '': it can."""
     if problem.check == LATENCY_CHECK:
         name = problem.subject.partition(' of pool ')[2]

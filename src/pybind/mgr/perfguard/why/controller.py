@@ -219,7 +219,7 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
     case = pgs.PgCase(
         pgid, place, remapped=pgid in observation.osdmap.pg_temp, osds=observation.osdmap.osds,
         flags=observation.osdmap.flags,
-        own_flags=campaign.holds.flags | observation.settings.taken, campaign=campaign,
+        own_flags=campaign.holds.flags | observation.settings.borrowed_elsewhere, campaign=campaign,
         reasons=state.reasons, pin=pin, move=move, leaves=observation.evacuation.get(pgid, ()),
         answers=answers)
     if pin is None or move is None:

@@ -46,7 +46,7 @@ class Cpu(NamedTuple):
         return self.share >= LIMITED_SHARE
 
 
-def used() -> Used:
+def usage_now() -> Used:
     times = os.times()
     return Used(time.monotonic(), times.user, times.system, _threads())
 
@@ -95,11 +95,11 @@ class Stepping:
         `measured` is called when the ramp is over."""
         self._streams.pace()
         self._until(self._timing.measure_from_ns)
-        before = used()
+        before = usage_now()
         measured()
         self._until(self._timing.end_ns)
         self._streams.stop()
-        busy = cpu_between(before, used(), one_lock=self._streams.engine == PYTHON_ENGINE)
+        busy = cpu_between(before, usage_now(), one_lock=self._streams.engine == PYTHON_ENGINE)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())

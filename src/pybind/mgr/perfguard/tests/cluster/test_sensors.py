@@ -688,13 +688,13 @@ def test_one_summary_is_counted_once_as_long_as_something_is_wrong() -> None:
 
 def test_a_costly_reading_is_rare() -> None:
     from perfguard.cluster.sensors import Paced
-    assert Paced(10.0).due(0.0)
+    assert Paced(10.0).is_due(0.0)
     pace = Paced(10.0)
-    assert pace.due(3.0)
+    assert pace.is_due(3.0)
     pace.done(3.0, cost_seconds=0.001)
-    assert not pace.due(12.9) and pace.due(13.0) and pace.due(4.0, urgent=True)
+    assert not pace.is_due(12.9) and pace.is_due(13.0) and pace.is_due(4.0, urgent=True)
     pace.done(13.0, cost_seconds=1.0)
-    assert not pace.due(212.0) and pace.due(213.0)
+    assert not pace.is_due(212.0) and pace.is_due(213.0)
 
 
 # ---- asking

@@ -441,21 +441,21 @@ def test_settings_are_restored_at_once() -> None:
 
 def test_when_the_next_sweep_begins() -> None:
     sweeps = Sweeps(False, 10)
-    assert sweeps.due(0.0) and not sweeps.done
+    assert sweeps.is_due(0.0) and not sweeps.done
     sweeps.ended(SweepPart(0, 1, 20, 100), 5.0)
-    assert sweeps.cursor == 20 and sweeps.due(5.0), 'it has progressed'
+    assert sweeps.cursor == 20 and sweeps.is_due(5.0), 'it has progressed'
     sweeps.ended(SweepPart(1, 1, 20, 100), 5.0)
-    assert sweeps.due(5.0), 'it has removed one'
+    assert sweeps.is_due(5.0), 'it has removed one'
     # Without progress the pause doubles.
     for pause in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0):
         sweeps.ended(SweepPart(0, 1, 20, 100), 5.0)
-        assert not sweeps.due(5.0 + pause - 0.5) and sweeps.due(5.0 + pause)
+        assert not sweeps.is_due(5.0 + pause - 0.5) and sweeps.is_due(5.0 + pause)
     # The pass ends, but it has removed something.
     sweeps.ended(SweepPart(0, 0, 100, 100), 5.0)
     assert not sweeps.done and sweeps.cursor == 0
-    assert not sweeps.due(9.5) and sweeps.due(10.0)
+    assert not sweeps.is_due(9.5) and sweeps.is_due(10.0)
     sweeps.failed(10.0)
-    assert not sweeps.due(14.5) and sweeps.due(15.0)
+    assert not sweeps.is_due(14.5) and sweeps.is_due(15.0)
     sweeps.ended(SweepPart(0, 0, 100, 100), 15.0)
     assert sweeps.done
 
@@ -463,7 +463,7 @@ def test_when_the_next_sweep_begins() -> None:
 def test_a_first_sweep_that_fails_is_repeated() -> None:
     sweeps = Sweeps(False, 0)
     sweeps.failed(5.0)
-    assert not sweeps.due(9.5) and sweeps.due(10.0)
+    assert not sweeps.is_due(9.5) and sweeps.is_due(10.0)
 
 
 @pytest.mark.parametrize('part, ends', [

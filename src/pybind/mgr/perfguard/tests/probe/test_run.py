@@ -50,7 +50,7 @@ def test_a_pool_that_others_create_meanwhile_is_not_taken_for_its_own() -> None:
     driver.give(OWN)
     driver.finish()
     assert driver.state(1) == 'failed' and name in driver.cluster.made
-    assert 'already exists' in driver.loop.probed().known(1).messages[0]
+    assert 'already exists' in driver.loop.probed().record_of(1).messages[0]
 
 
 def test_a_pool_whose_creation_was_sent_again_is_its_own() -> None:
@@ -260,7 +260,7 @@ def test_the_balancer_may_move_pgs_of_the_probes_own_pool(order: RunOrder) -> No
     driver.cluster.moving = 2
     driver.finish()
     assert driver.state(1) == 'done' and driver.cluster.is_untouched()
-    assert driver.loop.probed().known(1).conditions == ('recovery or backfill',)
+    assert driver.loop.probed().record_of(1).conditions == ('recovery or backfill',)
 
 
 @pytest.mark.parametrize('order', [OWN, SIZE_ONE])
@@ -546,7 +546,7 @@ def test_scrubs_pause_during_the_run_only() -> None:
     driver.run_until(lambda: driver.state(1) == 'running')
     assert {'noscrub', 'nodeep-scrub', 'nosnaptrim'} <= cluster.flags
     assert {row.since for row in driver.loop.probing.held} == {
-        driver.loop.probed().known(1).created}
+        driver.loop.probed().record_of(1).created}
     held = {row.what: row.restore for row in driver.loop.probing.held}
     assert held['flag nodeep-scrub'] == 'ceph osd unset nodeep-scrub'
     assert 'flag noscrub' not in held, 'an operator has set it'

@@ -8,7 +8,8 @@ import pytest
 
 from perfguard.errors import InvalidValue
 from perfguard.probe.orders import RunOrder
-from perfguard.probe.schedules import Attempts, Schedule, due, schedule_of, schedule_to_json
+from perfguard.probe.schedules import (Attempts, Schedule, due_schedules, schedule_of,
+                                       schedule_to_json)
 
 from ..fakes.zones import in_zone
 
@@ -29,7 +30,7 @@ def starts(schedule: Schedule, begin: float, days: float, run_seconds: float = 6
     found: List[float] = []
     at = begin
     while at < begin + days * DAY:
-        if due([schedule], last, at):
+        if due_schedules([schedule], last, at):
             last[schedule.name] = at
             found.append((at - begin) / HOUR)
             at += run_seconds
@@ -45,14 +46,14 @@ def test_nightly_once_a_window() -> None:
 def test_started_late_it_is_still_due_the_next_night() -> None:
     nightly = schedule_of('night', RUN, NIGHT)
     last = {'night': SUNDAY + 4.9 * HOUR}
-    assert due([nightly], last, SUNDAY + 4.95 * HOUR) == ()
-    assert due([nightly], last, SUNDAY + 25 * HOUR) == ()
-    assert due([nightly], last, SUNDAY + 26 * HOUR) == ('night',)
+    assert due_schedules([nightly], last, SUNDAY + 4.95 * HOUR) == ()
+    assert due_schedules([nightly], last, SUNDAY + 25 * HOUR) == ()
+    assert due_schedules([nightly], last, SUNDAY + 26 * HOUR) == ('night',)
 
 
 def test_a_run_outside_the_window_belongs_to_the_one_before() -> None:
     nightly = schedule_of('night', RUN, NIGHT)
-    assert due([nightly], {'night': SUNDAY + 1.5 * HOUR}, SUNDAY + 2 * HOUR) == ('night',)
+    assert due_schedules([nightly], {'night': SUNDAY + 1.5 * HOUR}, SUNDAY + 2 * HOUR) == ('night',)
 
 
 def test_over_midnight_is_one_window() -> None:
@@ -82,7 +83,8 @@ def test_every_few_days() -> None:
 
 def test_a_missed_window_is_made_up_for_in_the_next() -> None:
     rare = schedule_of('rare', RUN, {**NIGHT, 'every_days': '3'})
-    assert due([rare], {'rare': SUNDAY + 2 * HOUR}, SUNDAY + 5 * DAY + 3 * HOUR) == ('rare',)
+    last = {'rare': SUNDAY + 2 * HOUR}
+    assert due_schedules([rare], last, SUNDAY + 5 * DAY + 3 * HOUR) == ('rare',)
 
 
 @pytest.mark.parametrize('begin, end', [('0130', '0230'), ('0200', '0300'), ('0230', '0500'),
@@ -103,24 +105,24 @@ def test_who_has_waited_longest_comes_first() -> None:
     names = ['a', 'b', 'c', 'new']
     schedules = [schedule_of(name, RUN, NIGHT) for name in names]
     last = {'a': SUNDAY - 20 * HOUR, 'b': SUNDAY - 90 * HOUR, 'c': SUNDAY + 2 * HOUR}
-    assert due(schedules, last, SUNDAY + 3 * HOUR) == ('new', 'b', 'a')
-    assert due(schedules, last, SUNDAY + 6 * HOUR) == ()
+    assert due_schedules(schedules, last, SUNDAY + 3 * HOUR) == ('new', 'b', 'a')
+    assert due_schedules(schedules, last, SUNDAY + 6 * HOUR) == ()
 
 
 def test_a_clock_that_was_put_back_stops_nothing_for_long() -> None:
     nightly = schedule_of('night', RUN, NIGHT)
-    assert due([nightly], {'night': SUNDAY + 90 * DAY}, SUNDAY + 3 * HOUR) == ('night',)
+    assert due_schedules([nightly], {'night': SUNDAY + 90 * DAY}, SUNDAY + 3 * HOUR) == ('night',)
 
 
 def test_a_wall_clock_that_was_set_moves_the_window() -> None:
     """Both the last start and now are times of the clock before."""
     nightly = schedule_of('night', RUN, NIGHT)
-    assert due([nightly], {}, SUNDAY + HOUR, clock_set=2 * HOUR) == ('night',)
-    assert due([nightly], {}, SUNDAY + 3 * HOUR, clock_set=3 * HOUR) == ()
+    assert due_schedules([nightly], {}, SUNDAY + HOUR, clock_set=2 * HOUR) == ('night',)
+    assert due_schedules([nightly], {}, SUNDAY + 3 * HOUR, clock_set=3 * HOUR) == ()
     last = {'night': SUNDAY - 22 * HOUR}
-    assert due([nightly], last, SUNDAY + 2 * HOUR) == ('night',)
-    assert due([nightly], last, SUNDAY, clock_set=26.0 * HOUR) == ('night',)
-    assert due([nightly], {'night': SUNDAY}, SUNDAY + HOUR, clock_set=2 * HOUR) == ()
+    assert due_schedules([nightly], last, SUNDAY + 2 * HOUR) == ('night',)
+    assert due_schedules([nightly], last, SUNDAY, clock_set=26.0 * HOUR) == ('night',)
+    assert due_schedules([nightly], {'night': SUNDAY}, SUNDAY + HOUR, clock_set=2 * HOUR) == ()
 
 
 @pytest.mark.parametrize('words', [
@@ -134,7 +136,7 @@ def test_a_refused_schedule_is_tried_again_after_a_minute_and_reported_once_a_wi
     assert list(attempts.next_ones(['a', 'b'], 0.0)) == ['a', 'b']
     assert attempts.refused('a', 'PGs are moving') and not attempts.refused('a', 'and still are')
     assert attempts.reasons == {'a': 'and still are'}
-    attempts.again('b')
+    attempts.retry_now('b')
     assert list(attempts.next_ones(['a', 'b'], 59.0)) == ['b']
     assert list(attempts.next_ones(['a', 'b'], 60.0)) == ['a']
     assert not attempts.refused('a', 'x')

@@ -144,7 +144,7 @@ def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
     driver.give(order)
     driver.finish()
     driver.give(RunId('probe baseline', 1))
-    setting = driver.loop.probed().known(1).setting
+    setting = driver.loop.probed().record_of(1).setting
     assert {'version': setting['Ceph release'] == '18.2.7',
             'drive': setting.get('drives') == 'bluestore on WDC_A',
             'host': setting.get('host of the mgr') == 'rack1-a',

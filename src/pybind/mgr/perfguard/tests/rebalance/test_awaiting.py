@@ -11,7 +11,7 @@ from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.ledger import Held
-from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, borrowed_of,
+from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, never_led, borrowed_of,
                                           new_osds, weight_found)
 from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.holds import INITIAL_WEIGHT
@@ -149,7 +149,7 @@ def test_an_osd_that_others_empty_stays_empty() -> None:
     """It was never a primary, so only the record of the order shows that it is not new."""
     facts = order_facts({3: 1.0, 4: 1.0}, osds={
         3: Osd(3, True, 1.0, uuid='hdd'), 4: Osd(4, True, 1.0, up_thru=9, uuid='led')})
-    others = before(facts)
+    others = never_led(facts)
     assert others[3] == 'hdd' and 4 not in others
     emptied = order_facts({3: 0.0}, osds={3: Osd(3, True, 1.0, uuid='hdd')})
     assert new_osds({}, emptied).osds == (3, 8, 9)

@@ -99,9 +99,9 @@ def test_the_map_from_before_a_campaign() -> None:
     assert orders.remember(seen()) == ''
     assert orders.store.get(CRUSH_BEFORE) == {
         'version': 5, 'map': base64.b64encode(b'map').decode()}
-    assert orders._before(seen(version=6)) == b'map'
+    assert orders._crush_map_before(seen(version=6)) == b'map'
     with pytest.raises(Refused, match='CRUSH has not changed .*version 5') as refused:
-        orders._before(seen())
+        orders._crush_map_before(seen())
     assert refused.value.errno == errno.ENOENT
     for crush_map, text in (
             ((b'map', 6), 'CRUSH is changing: the mons have version 6, this mgr has version 5'),
@@ -116,7 +116,7 @@ def test_the_map_from_before_a_campaign() -> None:
         if stored is not None:
             orders.store.put(CRUSH_BEFORE, stored)
         with pytest.raises(Refused, match='is not known') as refused:
-            orders._before(seen(version=6))
+            orders._crush_map_before(seen(version=6))
         assert refused.value.errno == errno.ENOENT
 
 

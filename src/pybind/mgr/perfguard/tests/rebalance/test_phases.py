@@ -131,7 +131,7 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     machine.until(lambda: bool(machine.cluster.remapped()))
     machine.ask('abort')
     seen, flags = machine.observe(), frozenset({'norebalance'})
-    seen = replace(seen, settings=replace(seen.settings, taken=flags))
+    seen = replace(seen, settings=replace(seen.settings, borrowed_elsewhere=flags))
     decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
     assert decision.campaign.flights.in_flight and not decision.new_pins
     there = replace(seen.osdmap, flags=seen.osdmap.flags | flags)

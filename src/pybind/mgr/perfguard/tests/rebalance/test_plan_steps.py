@@ -411,13 +411,13 @@ def test_approvals_that_are_refused(plan: SavedPlan, held: bool, fields: Dict[st
 
 def test_when_a_plan_is_due() -> None:
     queue = Queue(a_plan())
-    assert queue.due(1000.0) is False
+    assert queue.may_start_next(1000.0) is False
     queue.saved.put(a_plan(approved=950.0))
-    assert queue.due(1000.0) is True
+    assert queue.may_start_next(1000.0) is True
     queue._retry = Retry('p', due=1001.0)
-    assert queue.due(1000.0) is False and queue.due(1001.0) is True
+    assert queue.may_start_next(1000.0) is False and queue.may_start_next(1001.0) is True
     queue.campaigns.current = ACTIVE
-    assert queue.due(1001.0) is False
+    assert queue.may_start_next(1001.0) is False
 
 
 def test_the_order_of_the_queue_is_computed_over_several_turns() -> None:
@@ -457,7 +457,7 @@ def test_a_plan_that_is_refused_is_withdrawn_or_tried_again(error: Refused,
         assert queue._retry == Retry()
     else:
         assert queue.saved.get('p') == a_plan(approved=950.0) and queue.noted == []
-        assert queue._retry.name == 'p' and not queue.due(BEFORE.now)
+        assert queue._retry.name == 'p' and not queue.may_start_next(BEFORE.now)
         assert queue.give(SHOW)['refused'] == str(error)
 
 

@@ -195,7 +195,7 @@ def test_pools_share_the_space_of_osds(balancer: Balancer) -> None:
         osd: Space(10000, 5000) for osd in OSDS}, ups={'1.1': (7, 1, 2)},
         acting={PG: HERE, '2.0': HERE, '1.1': HERE})
     first, second = balancer.asked
-    assert first.room.more == {**dict.fromkeys(OSDS, 35), 7: 34}
+    assert first.room.more_shards == {**dict.fromkeys(OSDS, 35), 7: 34}
     assert second.room.fill == {0: 0.52, 1: 0.47, 2: 0.5, 3: 0.5, 4: 0.49, 5: 0.51, 6: 0.5, 7: 0.51}
 
 
@@ -431,7 +431,7 @@ def test_the_preview_of_a_balanced_pool(balancer: Balancer) -> None:
                     signals=Signals(PgCounts(), pool_bytes={1: 800}))
     first, second = balancer.asked
     assert (first.budget, second.budget, first.deviation) == (3, 0, 1.5)
-    assert first.crush is LATER and first.room.more == {0: 3, 4: 3}
+    assert first.crush is LATER and first.room.more_shards == {0: 3, 4: 3}
     assert second.room.fill == {0: 0.3, 4: 0.7}
     assert first.pgs == {PG: PlacedPg(PG, HERE, THERE, True),
                          '1.1': PlacedPg('1.1', HERE, THERE, True),

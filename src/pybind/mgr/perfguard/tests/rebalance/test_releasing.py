@@ -94,7 +94,7 @@ def test_settings_of_others_cannot_be_waived() -> None:
         before.seen.settings, balancer_active='true')))
     assert [stop.reason.code for stop in stops_of(on)] == [Code.FOREIGN_FLAG, Code.BALANCER_ON]
     taken = replace(on, seen=replace(on.seen, settings=replace(
-        on.seen.settings, taken=frozenset({'norebalance'}))))
+        on.seen.settings, borrowed_elsewhere=frozenset({'norebalance'}))))
     assert stops_of(taken) == [Stop(BALANCER_ON)]
     assert foreign_flags(Holds(), {'norebalance', 'noout'})[0].text.startswith('norebalance is set')
 

@@ -223,7 +223,8 @@ WAITING = counts(degraded_waiting=3)
 def test_only_an_own_flag_gives_way(holds: Holds, flags: List[str], taken: Tuple[str, ...],
                                     expected: bool) -> None:
     before = at(Phase.PINNED, {'holds': replace(holds, blocked=985.0)}, flags=flags)
-    seen = replace(before.seen, settings=replace(before.seen.settings, taken=frozenset(taken)))
+    seen = replace(before.seen, settings=replace(
+        before.seen.settings, borrowed_elsewhere=frozenset(taken)))
     assert phases._gives_way(replace(before, seen=seen)) == expected
     early = at(Phase.PINNED, {'holds': replace(holds, blocked=985.5)}, flags=flags)
     assert not phases._gives_way(early)

@@ -337,7 +337,7 @@ def test_what_earlier_pools_leave_to_later_ones(monkeypatch: pytest.MonkeyPatch)
     levels, ideal = _balanced_alone(pools, on, None)
     assert [level.pool.id for level in levels] == [1, 2, 3]
     # As much of 90 % is free, in shards; a full OSD gets none.
-    assert [dict(room.more) for room, _, _ in rooms] == [{0: 8, 1: 7, 2: 0}] * 3
+    assert [dict(room.more_shards) for room, _, _ in rooms] == [{0: 8, 1: 7, 2: 0}] * 3
     assert [deviation for _, deviation, _ in rooms] == [9.0] * 3
     assert [rest for _, _, rest in rooms] == [{'near': 9.0}] * 3
     # Distances from the share, in an eighth and in a twelfth of a PG, within 0 and 0.99.

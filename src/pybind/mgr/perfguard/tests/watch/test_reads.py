@@ -19,7 +19,7 @@ def test_reads_by_kind() -> None:
     for number in range(1, 10):
         reads.update([3], {3: ROWS}, {2})
         expected = {} if number < LEAST_READINGS else {3: times(min(number, READINGS))}
-        assert reads.known() == expected and reads.wanted == {3}
+        assert reads.known() == expected and reads.osds_to_read == {3}
 
 
 def test_an_osd_that_is_no_longer_slow_is_forgotten() -> None:
@@ -28,7 +28,7 @@ def test_an_osd_that_is_no_longer_slow_is_forgotten() -> None:
         reads.update([3, 4], {3: ROWS, 4: ()}, {2})
     assert reads.known() == {3: times(LEAST_READINGS), 4: OsdReads()}
     reads.update([4], {3: ROWS, 4: (), 5: ROWS}, {2})
-    assert reads.known() == {4: OsdReads()} and reads.wanted == {4}
+    assert reads.known() == {4: OsdReads()} and reads.osds_to_read == {4}
     reads.update([3, 4], {3: ROWS, 4: ()}, {2})
     assert reads.known().keys() == {4}
 
@@ -50,7 +50,7 @@ def test_reads_that_cannot_be_read_are_not_waited_for() -> None:
 def test_an_osd_that_stays_slow_is_rarely_read() -> None:
     reads, wanted = SlowOsdReads(), 0
     for turn in range(3 * REPEAT_TURNS):
-        reads.update([3], {3: ROWS} if reads.wanted else None, {2})
-        wanted += bool(reads.wanted)
+        reads.update([3], {3: ROWS} if reads.osds_to_read else None, {2})
+        wanted += bool(reads.osds_to_read)
         assert turn < LEAST_READINGS or reads.known() != {}
     assert wanted == 3 * MOST_TURNS
