@@ -425,7 +425,7 @@ class Journal:
         self._owned, self._not_owned = True, ''
         return True
 
-    def kept(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether all that was written since the last time is with the mons.
 
         Costs nothing where nothing was written that matters.
@@ -461,7 +461,7 @@ class Journal:
         if nothing_to_read or self.failure and now - self._read_back_at < CLAIM_SECONDS:
             return True
         self._read_back_at = now
-        return self.kept()
+        return self.is_stored()
 
     def may_ask(self, now: float) -> bool:
         """Whether the mons may be asked before a record is written for which nothing waits: after a

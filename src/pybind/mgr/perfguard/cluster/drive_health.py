@@ -181,7 +181,7 @@ class Drives:
         #: What this reading has got so far, by the id of the drive.
         self._health_by_id: Dict[str, DriveHealth] = {}
         #: Device, as in "h1:nvme0n1" -> its data, if there is any; None: not read yet.
-        self.known: Optional[Mapping[str, DriveHealth]] = None
+        self.by_device: Optional[Mapping[str, DriveHealth]] = None
 
     def turn(self, now: float, available: bool) -> None:
         """Never raises. `available`: the pool with the data is likely to answer."""
@@ -191,7 +191,7 @@ class Drives:
             log.info('could not read SMART data: %r', error)
             self._unread_ids = []
             self._next_reading_at = now + FAILED_READ_SECONDS
-            self.known = self.known or {}
+            self.by_device = self.by_device or {}
 
     def _turn(self, now: float, available: bool) -> None:
         """Read the drives, a few in each job of the tool thread, and publish when all are read.
@@ -217,9 +217,9 @@ class Drives:
                 del self._unread_ids[:DRIVES_PER_JOB]
 
     def _publish(self) -> None:
-        self.known = {device: self._health_by_id[device_id]
-                      for device, device_id in self._device_ids.items()
-                      if device_id in self._health_by_id}
+        self.by_device = {device: self._health_by_id[device_id]
+                          for device, device_id in self._device_ids.items()
+                          if device_id in self._health_by_id}
 
     def close(self) -> None:
         self._tools.close()

@@ -68,7 +68,7 @@ def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are up. Raises ValueError."""
     changed = bytearray(osdmap)
     states_at, count = _states_at(osdmap)
-    for osd in _known(osds, count):
+    for osd in _in_osdmap(osds, count):
         state, = _STATE.unpack_from(osdmap, states_at + osd * _STATE.size)
         _STATE.pack_into(changed, states_at + osd * _STATE.size, state | _UP)
     return _with_checksum(changed)
@@ -83,7 +83,7 @@ def with_osds_out(osdmap: bytes, osds: Iterable[int]) -> bytes:
     # They begin with their number.
     if struct.unpack_from('<I', osdmap, reweights_at) != (count,):
         raise ValueError('no reweights of %d OSDs in the OSDMap' % count)
-    for osd in _known(osds, count):
+    for osd in _in_osdmap(osds, count):
         _REWEIGHT.pack_into(changed, reweights_at + 4 + osd * _REWEIGHT.size, 0)
     return _with_checksum(changed)
 
@@ -101,7 +101,7 @@ def _states_at(osdmap: bytes) -> Tuple[int, int]:
     return at + _BEFORE_STATES.size, _BEFORE_STATES.unpack_from(osdmap, at)[-1]
 
 
-def _known(osds: Iterable[int], number: int) -> Iterator[int]:
+def _in_osdmap(osds: Iterable[int], number: int) -> Iterator[int]:
     for osd in osds:
         if osd >= number:
             raise ValueError('osd.%d is not in the OSDMap' % osd)

@@ -52,15 +52,16 @@ class Jobs:
         self._owns: Optional[bool] = None
         self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
-            cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
-            self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
+            cluster, store, self.options, context.clock, tools, note, self.journal_is_stored,
+            self.may_write, self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
         # A thread of its own, whose results wake no turn.
         self.drives = Drives(cluster, ToolThread(lambda: None))
-        self.watching = Watching(cluster, store, note, lambda: self.drives.known, self.may_record)
-        self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
-        self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
+        self.watching = Watching(cluster, store, note, lambda: self.drives.by_device,
+                                 self.may_record)
+        self.mitigating = Mitigating(cluster, store, note, self.journal_is_stored, self.may_write)
+        self.rescuing = Rescuing(cluster, store, note, self.journal_is_stored, self.may_write)
         self.explaining = Explaining(cluster)
-        self.probing = Probing(cluster, store, Archive(store), note, tools, self.kept,
+        self.probing = Probing(cluster, store, Archive(store), note, tools, self.journal_is_stored,
                                self.may_write)
         self.advising = Advising(cluster, store, self.measured)
 
@@ -74,7 +75,7 @@ class Jobs:
             tuple(UsedCapacity(row.pool, row.busiest, row.p99_ms, row.probe)
                   for row in probed.headrooms(watched.uses, now)
                   if row.certain and row.busiest is not None and row.probe is not None),
-            self.drives.known)
+            self.drives.by_device)
 
     def options(self) -> Options:
         """The options, with those that were set for the active campaign."""
@@ -97,9 +98,9 @@ class Jobs:
     def begin_turn(self) -> None:
         self._owns = None
 
-    def kept(self) -> bool:
+    def journal_is_stored(self) -> bool:
         """Whether the mons have stored the journal, so that commands may be sent."""
-        return self._checked(self.journal.kept)
+        return self._checked(self.journal.is_stored)
 
     def read_back(self, now: float) -> None:
         """Begin a turn: check that documents which the last one removed are gone."""

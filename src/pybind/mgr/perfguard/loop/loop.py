@@ -277,7 +277,7 @@ class Loop:
         self._answering.revert()
         observation = self._observing.mitigate(observation, view, options)
         # Complete pending writes before a request may begin another campaign.
-        self.rebalance.resume(observation)
+        self.rebalance.finish_pending_writes(observation)
         self._answering.execute(requests, observation)
         begin_seconds = time.thread_time()
         answered = self._answering.answer(observation, view, options)

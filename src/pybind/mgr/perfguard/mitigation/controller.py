@@ -74,14 +74,14 @@ class Mitigating:
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 is_kept: Callable[[], bool] = lambda: True,
+                 journal_is_stored: Callable[[], bool] = lambda: True,
                  may_write: Callable[[], bool] = lambda: True) -> None:
-        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
-        it."""
+        """`journal_is_stored`: whether the mons have stored the journal; `may_write`: whether this
+        mgr owns it."""
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._is_kept = is_kept
+        self._journal_is_stored = journal_is_stored
         self._may_write = may_write
         self._state = MitigationState()
         #: What the store has of the state (_gist).
@@ -205,7 +205,7 @@ class Mitigating:
             for event in decision.events:
                 self._note(event)
             # Without actions, this forgets the failures of the last turn.
-            if not decision.actions or self._is_kept():
+            if not decision.actions or self._journal_is_stored():
                 self._act(decision.actions)
             self._check(observed)
 

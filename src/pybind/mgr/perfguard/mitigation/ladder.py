@@ -613,7 +613,8 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
     assert ladder_view.config is not None and ladder_view.schedulers is not None
     options = recovery.fast_recovery(
         ladder_view.config, ladder_view.schedulers, level, policy.backfills,
-        ladder_view.borrowed_elsewhere, () if step is None else step.settings, ladder_view.degraded_sleep)
+        ladder_view.borrowed_elsewhere, () if step is None else step.settings,
+        ladder_view.degraded_sleep)
     note = '; '.join(options.remarks)
     if step is None:
         if not options.settings:

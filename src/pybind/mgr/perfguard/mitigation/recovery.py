@@ -152,8 +152,8 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     """The options to set so that recovery is accelerated: each `level` doubles the backfills per
     OSD, and halves the sleeps.
 
-    `bound`: highest osd_max_backfills. `borrowed_elsewhere`: options that the campaign has borrowed;
-    they are left to it. `held`: what is borrowed now, with the values from before.
+    `bound`: highest osd_max_backfills. `borrowed_elsewhere`: options that the campaign has
+    borrowed; they are left to it. `held`: what is borrowed now, with the values from before.
     `degraded_sleep`: as Reader.degraded_sleep, with the same defaults.
     """
     values_before = {setting.name: setting.held.found for setting in held}

@@ -45,13 +45,13 @@ class Rescuing:
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 is_kept: Callable[[], bool], may_write: Callable[[], bool]) -> None:
-        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
-        it."""
+                 journal_is_stored: Callable[[], bool], may_write: Callable[[], bool]) -> None:
+        """`journal_is_stored`: whether the mons have stored the journal; `may_write`: whether this
+        mgr owns it."""
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._is_kept, self._may_write = is_kept, may_write
+        self._journal_is_stored, self._may_write = journal_is_stored, may_write
         self._rescues: Dict[str, Rescue] = {}
         self._sent_at: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
@@ -320,7 +320,7 @@ class Rescuing:
             if present != entry and self._is_due(pgid, observation.now):
                 commands += entry_commands(pgid, present, entry)
                 due.append(pgid)
-        if not commands or not self._is_kept():
+        if not commands or not self._journal_is_stored():
             return
         self._sent_at.update(dict.fromkeys(due, observation.now))
         for command, reply in zip(commands, self._cluster.run(commands)):

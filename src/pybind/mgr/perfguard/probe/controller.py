@@ -90,13 +90,13 @@ class Probing:
 
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
                  note: Callable[[Event], None], tools: ToolThread,
-                 is_kept: Callable[[], bool] = lambda: True,
+                 journal_is_stored: Callable[[], bool] = lambda: True,
                  may_write: Callable[[], bool] = lambda: True) -> None:
-        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
-        it."""
+        """`journal_is_stored`: whether the mons have stored the journal; `may_write`: whether this
+        mgr owns it."""
         self._cluster = cluster
         self._tools = tools
-        self._kept, self._may_write = is_kept, may_write
+        self._journal_is_stored, self._may_write = journal_is_stored, may_write
         self._store = store
         self._archive = archive
         self._note = note
@@ -212,7 +212,7 @@ class Probing:
         if not self._may_write():
             return False
         self._store.put(JOURNAL, encode(RunJournal(self._record, resources)))
-        return self._kept()
+        return self._journal_is_stored()
 
     # ---- orders
 
@@ -245,7 +245,7 @@ class Probing:
             'probe cancel': self._cancel, 'probe rm': self._forget,
             'probe cancel --force': lambda record: self._abandon(record, observation.now),
             'probe baseline': self._set_baseline}
-        return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
+        return {'id': order.run, 'message': verbs[order.verb](self._record_of(order.run))}
 
     def _placement_is_checked(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
         """Check outside the loop whether the chosen OSDs lead enough PGs. Returns whether this is
@@ -263,7 +263,7 @@ class Probing:
         waiting.job.result()  # raises BadJob
         return True
 
-    def _known(self, run: int) -> RunRecord:
+    def _record_of(self, run: int) -> RunRecord:
         if self._record is not None and self._record.id == run:
             return self._record
         record = self._history.get(run)

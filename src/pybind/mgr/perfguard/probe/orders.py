@@ -244,7 +244,7 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
                       frozenset({pool.id} if pool is not None else ()))
     refusals = (*_blocked(order, observation, moving, pool, jobs, touched),
                 *_no_room(cluster, options, pool, budget),
-                *_crowded(cluster, observation, target, pool, usable_osds, budget))
+                *_nearfull_texts(cluster, observation, target, pool, usable_osds, budget))
     preview = budgets.preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
     return CheckedRun(order, profile, jobs, target, repeat, pool, pg_num,
@@ -349,8 +349,8 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
                             options.probe_max_seconds, quota_bytes, quota_objects)
 
 
-def _crowded(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
-             osds: Sequence[int], spent: Budget) -> List[str]:
+def _nearfull_texts(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
+                    osds: Sequence[int], spent: Budget) -> List[str]:
     """The OSDs that the probe would fill to the nearfull ratio, as texts: the free space of a pool
     does not show whether single OSDs have too little."""
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)

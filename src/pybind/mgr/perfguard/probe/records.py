@@ -208,7 +208,7 @@ def _counts(entry: ConfigEntry) -> bool:
 def differing_conditions(a: RunRecord, b: RunRecord) -> List[str]:
     """The conditions, such as options and drives, in which two runs differ, as texts; empty: they
     are comparable, as far as known."""
-    ours, theirs = _known(a), _known(b)
+    ours, theirs = _conditions_of(a), _conditions_of(b)
     both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
     # An option that is missing is not set if the options were read; otherwise it is unknown.
     keys = [key for key in dict.fromkeys((*ours, *theirs))
@@ -219,7 +219,7 @@ def differing_conditions(a: RunRecord, b: RunRecord) -> List[str]:
         *texts[:MOST_NAMED], 'and %d more' % (len(texts) - MOST_NAMED)]
 
 
-def _known(record: RunRecord) -> Mapping[str, str]:
+def _conditions_of(record: RunRecord) -> Mapping[str, str]:
     engines = sorted({result.engine for result in record.results if result.engine})
     return {CLIENT: ACTIVE_MGR, **({ENGINE: ', '.join(engines)} if engines else {}),
             **record.setting}

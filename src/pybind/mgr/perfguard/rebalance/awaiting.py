@@ -89,7 +89,7 @@ class Await:
         """Seconds."""
         return self.waited + now - self.counted
 
-    def counting(self, now: float, delayed: bool) -> 'Await':
+    def with_time_counted(self, now: float, delayed: bool) -> 'Await':
         """With the time up to now counted, at intervals, so that a later mgr knows how long the
         wait has lasted. `delayed`: this time does not count for that."""
         if now - self.counted < COUNT_SECONDS:
@@ -199,7 +199,7 @@ def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
             if not any(map(observation.crush.osds_below, (host, host.partition('.')[0])))]
 
 
-def filling(record: Await, observation: Observation, campaign: Campaign) -> int:
+def campaign_that_fills(record: Await, observation: Observation, campaign: Campaign) -> int:
     """The id of the active campaign, if it fills the OSDs of the record; 0: none does."""
     if not campaign.active:
         return 0
@@ -215,7 +215,7 @@ def is_delayed(record: Await, campaign: Campaign) -> bool:
     return bool(record.osds) and not record.campaign and campaign.active
 
 
-def over(record: Await, observation: Observation, campaign: Campaign) -> str:
+def why_over(record: Await, observation: Observation, campaign: Campaign) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = observation.crush.weights()
     empty_osds = still_empty(record, observation)
@@ -425,11 +425,13 @@ class Awaiting:
                                  for text in kept_empty(self._record.osds))
 
     def end_if_over(self, observation: Observation, campaign: Campaign) -> None:
-        """End the wait if its time is over, or its campaign has ended."""
+        """End the wait of "expand --await" for OSDs if its time is over, or the campaign that fills
+        them has ended."""
         assert self._record is not None
-        campaign_id = self._record.campaign or filling(self._record, observation, campaign)
+        campaign_id = self._record.campaign or campaign_that_fills(
+            self._record, observation, campaign)
         record = replace(self._record, campaign=campaign_id)
-        counted = record if campaign_id else record.counting(
+        counted = record if campaign_id else record.with_time_counted(
             observation.now, is_delayed(record, campaign))
         self._put(counted)
         if counted.returns_option and not record.returns_option:
@@ -437,7 +439,7 @@ class Awaiting:
                              'campaign %d has delayed the expansion of %s for %s' % (
                                  campaign.id, osds_text(record.osds),
                                  seconds_text(counted.delayed))))
-        why = over(self._record, observation, campaign)
+        why = why_over(self._record, observation, campaign)
         if why:
             self.end(why, self._record.osds)
 

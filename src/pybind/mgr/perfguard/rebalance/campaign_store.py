@@ -63,7 +63,7 @@ class CampaignStore:
         self._led = LedStore(store)
 
     @property
-    def known(self) -> bool:
+    def has_campaign(self) -> bool:
         """Whether the store contains a campaign."""
         return bool(self._saved.id)
 
@@ -144,7 +144,7 @@ class CampaignStore:
     def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
         """Whether the document of the campaign must be written. Only changes of PGs in flight may
         wait, and not if commands are sent next (`sending`)."""
-        if not self.known:
+        if not self.has_campaign:
             return True
         before, now = _lasting(self._saved), _lasting(campaign)
         if before == now:

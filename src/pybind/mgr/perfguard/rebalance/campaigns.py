@@ -55,9 +55,9 @@ class Campaigns:
 
     1. `load`: the campaign of an earlier mgr, or the pins of an unknown one.
     2. `begin`: the next one, which takes over pins and settings of an aborted one. With many pins,
-       `storing` is true until `store_more` has stored them, and the campaign does nothing.
+       `storing` is true until `store_more_pins` has stored them, and the campaign does nothing.
     3. `put`: it has changed, and that is journalled.
-    4. `file_ended`: it has ended.
+    4. `file_in_history`: it has ended.
     """
 
     def __init__(self, context: CampaignContext, crush_orders: CrushOrders,
@@ -207,9 +207,9 @@ class Campaigns:
         """Store the pins that the campaign begins with, or as many as are stored in one turn. `put`
         journals whether these are all."""
         self._parts = list(parts(pins, self.pins))
-        return self._store_some(self.current, self._parts, observation)
+        return self._store_some_pins(self.current, self._parts, observation)
 
-    def store_more(self, observation: Observation) -> None:
+    def store_more_pins(self, observation: Observation) -> None:
         """Store more of the pins that the campaign begins with, at the beginning of a turn; remove
         those of one that has not begun."""
         if self._abandoned is not None and self._may_write():
@@ -223,15 +223,15 @@ class Campaigns:
             return
         if self._parts is None:
             self._parts = list(parts(without_goals(self.pins), self.pins))
-        self.put(self._store_some(self.current, self._parts, observation))
+        self.put(self._store_some_pins(self.current, self._parts, observation))
 
     def tidy(self) -> None:
         """Remove more documents that no campaign needs."""
         if not self.stored.is_tidy and self._may_write():
             self.stored.tidy()
 
-    def _store_some(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
-                    observation: Observation) -> Campaign:
+    def _store_some_pins(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
+                         observation: Observation) -> Campaign:
         # The parts were made for the present pins: until all are stored nothing else changes these,
         # and after an abort, which may, the parts are made again.
         self.pins.note_some(remaining_parts, observation.osdmap, self.pins)
@@ -287,10 +287,10 @@ class Campaigns:
             return Pinning(unpinnable=last.incomplete, trials=last.trials)
         return Pinning(trials=dict.fromkeys(last.kept_rules, TRIAL_KEPT))
 
-    def file_ended(self) -> None:
+    def file_in_history(self) -> None:
         """File a finished campaign; repeated if the last attempt failed."""
         campaign = self.current
-        if not campaign.id or campaign.active or not self.stored.known:
+        if not campaign.id or campaign.active or not self.stored.has_campaign:
             return
         row = report.summary(campaign)
         filed = row in self.history.rows

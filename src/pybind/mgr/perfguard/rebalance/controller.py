@@ -322,7 +322,7 @@ class RebalanceController:
             self._reasons = (_STORING,)
         elif self.open:
             self._turn_of_campaign(observation, view, options, rolling_back)
-        self.campaigns.file_ended()
+        self.campaigns.file_in_history()
 
     def _turn_of_campaign(self, observation: Observation, view: View, options: Options,
                           rolling_back: bool) -> None:
@@ -495,14 +495,14 @@ class RebalanceController:
             self._commit_seconds.append(self._context.clock() - begin)
         return outcome
 
-    def resume(self, observation: Observation) -> None:
+    def finish_pending_writes(self, observation: Observation) -> None:
         """Complete the pending writes of the last turn, or of a failed mgr, before another campaign
         may begin."""
-        self.campaigns.store_more(observation)
+        self.campaigns.store_more_pins(observation)
         self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             self.plans.saved.remove(self.campaign.origin.plan)
-        self.campaigns.file_ended()
+        self.campaigns.file_in_history()
 
     # ---- for commands
 

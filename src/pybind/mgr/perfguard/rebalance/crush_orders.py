@@ -26,7 +26,7 @@ from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
 from .change import Change, Details
 from .what_if import growth, loss_of, lost_osds
-from .join_plan import bases_of, entries_with, for_same_mons, plan_join
+from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, reasons_not_new, weights_back)
@@ -550,7 +550,8 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
                         observation.signals.pool_bytes)
     return replace(
         preview, change=change, planned=planned, outlook=once_moved,
-        first=tuple(moving_first.moves.values()), entries=entries_with(planned, once_moved, osdmap),
+        first=tuple(moving_first.moves.values()),
+        entries=entries_needed(planned, once_moved, osdmap),
         details=Details('crushmap', {'pgs': len(moving_first.pins),
                                      'least_moves': fewest.as_json()}, upmaps=fewest.upmaps))
 

@@ -54,7 +54,7 @@ def mean_bytes(pgids: Collection[str], future: Future, observation: Observation)
     return sum(move.bytes for move in moves) // max(1, len(moves))
 
 
-def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
+def becomes_incomplete(pgid: str, future: Future, osdmap: OsdMap) -> bool:
     """Whether CRUSH finds enough OSDs for the PG now, and too few with the change."""
     pool, pg = osdmap.pools.get(pool_of(pgid)), future.pgs[pgid]
     return pool is not None and not pool.is_complete(pg.raw) and pool.is_complete(pg.present)
@@ -180,7 +180,7 @@ def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenS
     return keeps(pg, remaining, present, out)
 
 
-def entries_with(planned: Planned, future: Future, osdmap: OsdMap) -> int:
+def entries_needed(planned: Planned, future: Future, osdmap: OsdMap) -> int:
     """Number of upmap entries that PGs need from the epoch of the change on."""
     out = osdmap.out
     return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) + sum(

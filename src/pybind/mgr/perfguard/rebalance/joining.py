@@ -27,7 +27,7 @@ from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
 from .holds import flags_settled, waiting_text
-from .join_plan import (PlannedFuture, bases_of, is_given_up, mean_bytes, moved_by_weights,
+from .join_plan import (PlannedFuture, bases_of, becomes_incomplete, mean_bytes, moved_by_weights,
                         plan_join, survives, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
@@ -138,7 +138,7 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
                   for pgid, why in planned.unpinnable.items()
                   if why != INCOMPLETE and pgid not in awaited}
     would_move.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
-        *planned.unpinnable, *planned.pins) if is_given_up(pgid, outlook, draft.seen.osdmap))
+        *planned.unpinnable, *planned.pins) if becomes_incomplete(pgid, outlook, draft.seen.osdmap))
     if not would_move:
         return None
     osds = {osd for pgid in would_move for osd in outlook.pgs[pgid].acting} & change.weights.keys()

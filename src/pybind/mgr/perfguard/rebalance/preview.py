@@ -25,7 +25,7 @@ from .change import Details, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, why_too_many_pins
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
-from .join_plan import (NO_BASES, entries_with, is_given_up, mean_bytes, moved_by_weights,
+from .join_plan import (NO_BASES, entries_needed, becomes_incomplete, mean_bytes, moved_by_weights,
                         plan_join, undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
@@ -520,7 +520,8 @@ class Preview:
 def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
                crush_map: Optional[bytes] = None,
                bases: Mapping[str, UpmapEntry] = NO_BASES) -> Preview:
-    """The preview of a change: its pins, without the effects on OSDs. `bases`: pinned PG -> its
+    """The preview of a change: its pins, without the effects on OSDs. `outlook`: where CRUSH
+    places the PGs with the change, or why that is not known. `bases`: pinned PG -> its
     entry from before the campaign; not empty for a rollback."""
     if isinstance(outlook, NoFuture):
         # The operator may accept that (NO_PREVIEW): then it is made without pins in its epoch.
@@ -528,9 +529,9 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
     planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
                         observation.signals.pool_bytes, bases)
     return Preview(change, planned, crush_map=crush_map, outlook=outlook,
-                   entries=entries_with(planned, outlook, observation.osdmap),
+                   entries=entries_needed(planned, outlook, observation.osdmap),
                    incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)
-                                    if is_given_up(pgid, outlook, observation.osdmap)))
+                                    if becomes_incomplete(pgid, outlook, observation.osdmap)))
 
 
 def weighed(order: Order, facts: OrderFacts, observation: Observation,

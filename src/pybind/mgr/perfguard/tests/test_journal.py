@@ -444,7 +444,7 @@ def test_a_write_that_was_lost_is_read_back_although_no_command_follows() -> Non
     driver.run(2)
     driver.kv.losing = True
     driver.loop._store.put('mitigation', {})
-    assert not driver.loop.jobs.kept()
+    assert not driver.loop.jobs.journal_is_stored()
     driver.kv.losing = False
     driver.loop.jobs.may_write()
     assert driver.loop.jobs.journal.failure

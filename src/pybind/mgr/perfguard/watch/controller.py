@@ -363,7 +363,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options,
         slow_osds=slow, reported_osds=report.reported_osds(watch),
         osd_causes={osd: tuple(cause.code for cause in watch.causes_of(osd, context))
                     for osd in slow},
-        osd_reads=watch.reads.known(),
+        osd_reads=watch.reads.sums_by_osd(),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=osds, uses=report.pool_uses(watch, context, options),
         laggy=report.laggy(watch, context),

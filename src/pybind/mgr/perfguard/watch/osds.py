@@ -451,7 +451,7 @@ class PgPartners:
 
     def __init__(self) -> None:
         #: OSD -> the OSDs with which it shares a PG, from the last complete pass.
-        self.known: Mapping[int, AbstractSet[int]] = {}
+        self.by_osd: Mapping[int, AbstractSet[int]] = {}
         self._epoch = 0
         #: PGs that this pass has still to map, and the partners that it has found so far.
         self._unmapped: Iterator[str] = iter(())
@@ -460,7 +460,7 @@ class PgPartners:
     def update(self, replicas: AbstractSet[int], osdmap: OsdMap,
                placement: Callable[[str], Optional[Placement]]) -> None:
         """Note with which OSDs the slow ones share PGs. `replicas`: the OSDs that are slow now."""
-        up_to_date = self._epoch == osdmap.epoch and replicas <= self.known.keys()
+        up_to_date = self._epoch == osdmap.epoch and replicas <= self.by_osd.keys()
         if replicas and not self._partners and not up_to_date:  # begin a pass
             self._epoch = osdmap.epoch
             self._partners = {osd: set() for osd in replicas}
@@ -469,14 +469,14 @@ class PgPartners:
         for _ in range(PGS_PER_TURN if self._partners else 0):
             pgid = next(self._unmapped, None)
             if pgid is None:  # end of the pass
-                self.known, self._partners = self._partners, {}
+                self.by_osd, self._partners = self._partners, {}
                 break
             placed = placement(pgid)
             if placed is not None:
                 for osd in self._partners.keys() & placed.acting:
                     self._partners[osd].update(placed.acting)
         if not replicas:
-            self.known, self._partners = {}, {}
+            self.by_osd, self._partners = {}, {}
 
 
 # ---- Client reads of slow OSDs that depend on the primary of a PG
@@ -530,7 +530,7 @@ class SlowOsdReads:
             if osd in self._readings:
                 self._readings[osd].append(_reads_of(osd, rows, erasure))
 
-    def known(self) -> Dict[int, OsdReads]:
+    def sums_by_osd(self) -> Dict[int, OsdReads]:
         """The sums of the last readings, of OSDs that were read often enough or cannot be read."""
         return {osd: OsdReads(*map(sum, zip(*self._readings[osd] or [OsdReads()])))
                 for osd, turns in self._turns.items()

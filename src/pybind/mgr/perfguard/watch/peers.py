@@ -561,8 +561,9 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
 
 def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
                minorities: Mapping[int, bool], busy: Mapping[int, str]) -> Work[Findings]:
-    """Compare each OSD with the others of its own group, in each kind of operation. Yields passes
-    over OSDs (rounds.py)."""
+    """Compare each OSD with the others of its own group, in each kind of operation. `minorities`:
+    OSD -> whether its model is a minority in its group; `busy`: OSD -> its work besides client
+    operations. Yields passes over OSDs (rounds.py)."""
     utilisation = _utilisations(groups)
     findings: Findings = {}
     for group in groups:

@@ -355,7 +355,7 @@ class WatchState:
         samples: List[OsdSample] = []
         # As of the turn in which the round begins: later turns replace them.
         replicas, counts_read = self._replicas, self._counts_read
-        partners = self._partners_of_slow.known
+        partners = self._partners_of_slow.by_osd
         with self._lock:
             self.osds.forget_others(counters)
         for osds in chunks(counters):

@@ -109,17 +109,17 @@ def test_drives_are_read_a_few_at_a_time_and_rarely(tools: ToolThread) -> None:
     source = Source(2 * DRIVES_PER_JOB + 1)
     drives = Drives(source, tools)
     drives.turn(0.0, True)
-    assert not source.asked and drives.known is None
+    assert not source.asked and drives.by_device is None
     now = FIRST_READ_SECONDS
     for most in (DRIVES_PER_JOB, 2 * DRIVES_PER_JOB, 2 * DRIVES_PER_JOB + 1):
-        assert drives.known is None
+        assert drives.by_device is None
         drives.turn(now, True)
         assert len(source.asked) == most
     for _ in range(3):
         drives.turn(now, True)
-    assert drives.known is not None and len(source.asked) == len(set(source.asked))
-    assert source.ids.keys() - drives.known.keys() == {'h1:sda'}
-    assert drives.known['h0:sda'].firmware == 'VDV10131'
+    assert drives.by_device is not None and len(source.asked) == len(set(source.asked))
+    assert source.ids.keys() - drives.by_device.keys() == {'h1:sda'}
+    assert drives.by_device['h0:sda'].firmware == 'VDV10131'
     source.asked.clear()
     drives.turn(now + READ_SECONDS - 1.0, True)
     assert not source.asked
@@ -143,16 +143,16 @@ def test_a_module_that_fails_leaves_what_was_known(tools: ToolThread) -> None:
     source.fails = True
     for now in (0.0, FIRST_READ_SECONDS, 100.0, 105.0):
         drives.turn(now, True)
-    assert drives.known == {}
+    assert drives.by_device == {}
     source.fails = False
     for _ in range(3):
         drives.turn(100.0 + READ_SECONDS, True)
-    before = drives.known
+    before = drives.by_device
     assert before and len(before) == 2
     source.fails = True
     for _ in range(3):
         drives.turn(200.0 + 2 * READ_SECONDS, True)
-    assert drives.known == before
+    assert drives.by_device == before
 
 
 def test_damaged_samples_of_a_drive_do_not_hide_those_of_others(tools: ToolThread) -> None:
@@ -162,8 +162,8 @@ def test_damaged_samples_of_a_drive_do_not_hide_those_of_others(tools: ToolThrea
     for _ in range(4):
         drives.turn(FIRST_READ_SECONDS, True)
         drives.turn(2 * FIRST_READ_SECONDS, True)
-    assert drives.known is not None
-    assert source.ids.keys() - drives.known.keys() == {'h0:sda', 'h1:sda', 'h3:sda'}
+    assert drives.by_device is not None
+    assert source.ids.keys() - drives.by_device.keys() == {'h0:sda', 'h1:sda', 'h3:sda'}
 
 
 def test_a_module_that_is_not_ready_yet_is_asked_again_soon(tools: ToolThread) -> None:
@@ -172,18 +172,18 @@ def test_a_module_that_is_not_ready_yet_is_asked_again_soon(tools: ToolThread) -
     source.fails = True
     for now in (0.0, FIRST_READ_SECONDS, 25.0):
         drives.turn(now, True)
-    assert drives.known == {}
+    assert drives.by_device == {}
     source.fails = False
     asked = len(source.asked)
     drives.turn(600.0, True)
     assert len(source.asked) == asked
     for now in (3600.0, 3605.0):
         drives.turn(now, True)
-    assert drives.known
+    assert drives.by_device
 
 
 def test_a_cluster_without_known_drives(tools: ToolThread) -> None:
     drives = Drives(Source(0), tools)
     for now in (0.0, FIRST_READ_SECONDS):
         drives.turn(now, True)
-    assert drives.known == {}
+    assert drives.by_device == {}

@@ -480,7 +480,7 @@ def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
 def test_what_is_journalled_survives_a_crash_before_the_command() -> None:
     driver = hurt()
     driver.run(4)
-    driver.loop.jobs.rescuing._is_kept = lambda: False
+    driver.loop.jobs.rescuing._journal_is_stored = lambda: False
     driver.run(6)
     assert upmaps(driver) == {} and Store(driver.kv).get('rescues')
     driver.restart()

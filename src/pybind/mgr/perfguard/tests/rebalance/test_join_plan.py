@@ -10,9 +10,9 @@ from perfguard.cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, PgCounts,
                                      UpmapEntry)
 from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.change import Planned
-from perfguard.rebalance.join_plan import (PlannedFuture, bases_of, entries_with, is_given_up,
-                                           keeps, mean_bytes, moved_by_weights, plan_join, renewed,
-                                           survives, undersized, with_pins)
+from perfguard.rebalance.join_plan import (PlannedFuture, bases_of, becomes_incomplete,
+                                           entries_needed, keeps, mean_bytes, moved_by_weights,
+                                           plan_join, renewed, survives, undersized, with_pins)
 from perfguard.rebalance.moves import Move
 from perfguard.rebalance.types import PinRecord
 from perfguard.rebalance.weights import WeightChange
@@ -138,8 +138,8 @@ def test_upmaps_of_the_epoch_of_the_change() -> None:
                    removed={'1.2': PINNED, '1.3': PINNED, '1.5': PINNED})
     assert survives('1.2', future, osdmap, POOLS[1], osdmap.out)
     assert not survives('1.3', future, osdmap, POOLS[1], osdmap.out)
-    assert entries_with(plan, future, osdmap) == 4
-    assert entries_with(Planned(), future, osdmap) == 0
+    assert entries_needed(plan, future, osdmap) == 4
+    assert entries_needed(Planned(), future, osdmap) == 0
 
 
 @pytest.mark.parametrize('pg, lacks', [
@@ -181,7 +181,7 @@ def test_the_mean_size_of_moves() -> None:
 def test_pgs_for_which_crush_finds_too_few_osds(raw: OsdSet, present: OsdSet,
                                                 cluster: Dict[str, Any], given_up: bool) -> None:
     future = Future({PG: FuturePg(HERE, raw, present=present)}, CRUSH)
-    assert is_given_up(PG, future, map_of(**cluster)) == given_up
+    assert becomes_incomplete(PG, future, map_of(**cluster)) == given_up
 
 
 def test_the_outlook_has_the_pins_of_a_change_of_weights() -> None:

@@ -12,7 +12,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance.campaign import Rollback
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.crush_orders import CRUSH_BEFORE
-from perfguard.rebalance.join_plan import entries_with, plan_join
+from perfguard.rebalance.join_plan import entries_needed, plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
@@ -881,7 +881,7 @@ def test_an_upmap_that_must_return_with_the_map_counts(upmap: bool, entries: int
     future = Future({'1.1': FuturePg(here, (first, second, third))}, cluster.crush(0))
     planned = plan_join(osdmap, future, bases={'1.1': base})
     assert planned.removed == {'1.1': base} and not planned.pins
-    assert entries_with(planned, future, osdmap) == entries
+    assert entries_needed(planned, future, osdmap) == entries
 
 
 def test_a_whole_map_under_which_pgs_cannot_be_pinned_is_refused() -> None:

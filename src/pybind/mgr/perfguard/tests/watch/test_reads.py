@@ -19,32 +19,32 @@ def test_reads_by_kind() -> None:
     for number in range(1, 10):
         reads.update([3], {3: ROWS}, {2})
         expected = {} if number < LEAST_READINGS else {3: times(min(number, READINGS))}
-        assert reads.known() == expected and reads.osds_to_read == {3}
+        assert reads.sums_by_osd() == expected and reads.osds_to_read == {3}
 
 
 def test_an_osd_that_is_no_longer_slow_is_forgotten() -> None:
     reads = SlowOsdReads()
     for _ in range(LEAST_READINGS):
         reads.update([3, 4], {3: ROWS, 4: ()}, {2})
-    assert reads.known() == {3: times(LEAST_READINGS), 4: OsdReads()}
+    assert reads.sums_by_osd() == {3: times(LEAST_READINGS), 4: OsdReads()}
     reads.update([4], {3: ROWS, 4: (), 5: ROWS}, {2})
-    assert reads.known() == {4: OsdReads()} and reads.osds_to_read == {4}
+    assert reads.sums_by_osd() == {4: OsdReads()} and reads.osds_to_read == {4}
     reads.update([3, 4], {3: ROWS, 4: ()}, {2})
-    assert reads.known().keys() == {4}
+    assert reads.sums_by_osd().keys() == {4}
 
 
 def test_an_osd_without_an_acting_set_leads_nothing() -> None:
     reads = SlowOsdReads()
     for _ in range(LEAST_READINGS):
         reads.update([3], {3: (PgReads('1.a', (), 5),)}, set())
-    assert reads.known() == {3: OsdReads(0, 5 * LEAST_READINGS, 0)}
+    assert reads.sums_by_osd() == {3: OsdReads(0, 5 * LEAST_READINGS, 0)}
 
 
 def test_reads_that_cannot_be_read_are_not_waited_for() -> None:
     reads = SlowOsdReads()
     for turn in range(1, MOST_TURNS + 1):
         reads.update([3], None, set())
-        assert reads.known() == ({} if turn < MOST_TURNS else {3: OsdReads()})
+        assert reads.sums_by_osd() == ({} if turn < MOST_TURNS else {3: OsdReads()})
 
 
 def test_an_osd_that_stays_slow_is_rarely_read() -> None:
@@ -52,5 +52,5 @@ def test_an_osd_that_stays_slow_is_rarely_read() -> None:
     for turn in range(3 * REPEAT_TURNS):
         reads.update([3], {3: ROWS} if reads.osds_to_read else None, {2})
         wanted += bool(reads.osds_to_read)
-        assert turn < LEAST_READINGS or reads.known() != {}
+        assert turn < LEAST_READINGS or reads.sums_by_osd() != {}
     assert wanted == 3 * MOST_TURNS
