@@ -111,8 +111,8 @@ class Module(Commands, MgrModule):
 
 
 def _attempt(task: Callable[[], object], tracebacks: Tracebacks) -> Optional[Exception]:
-    """Run a part of an iteration; returns its error. A failed turn must not end the loop; the next
-    one starts from the stored state."""
+    """Run a part of an iteration; returns its error, or None. A failed turn must not end the loop;
+    the next one starts from the stored state."""
     try:
         task()
     except Exception as error:

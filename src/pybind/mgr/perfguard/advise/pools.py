@@ -209,6 +209,7 @@ def upmap_primaries(facts: Facts) -> Optional[Symptom]:
 
 
 def untrimmed_maps(facts: Facts) -> Optional[Symptom]:
+    """The mons keep more OSDMap epochs than MOST_EPOCHS."""
     epochs = facts.untrimmed_epochs
     if epochs is None or epochs <= MOST_EPOCHS:
         return None

@@ -485,6 +485,7 @@ class CrushRules:
         return None
 
     def _rule(self, rule_id: int) -> Optional[CrushRule]:
+        """The rule, compiled when it is first needed; None: it does not exist."""
         if rule_id not in self._compiled:
             if rule_id not in self._dumped_rules:
                 return None

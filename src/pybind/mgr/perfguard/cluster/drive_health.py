@@ -113,7 +113,8 @@ def _wear(sample: Json) -> Optional[int]:
 
 
 def _hot(sample: Json) -> Optional[int]:
-    """Minutes in which the drive was hotter than it should be, of its whole life."""
+    """Minutes in which the drive was hotter than it should be, of its whole life; None: not
+    known."""
     log_page = _at(sample, 'nvme_smart_health_information_log')
     warning, critical = (_number(log_page, key) for key in (
         'warning_temp_time', 'critical_comp_time'))

@@ -413,7 +413,7 @@ def unreadable_pgs(out: str) -> List[UnreadablePg]:
 
 
 def untrimmed_epochs(out: str) -> Optional[int]:
-    """From ``status`` of an OSD: number of OSDMap epochs that the mons keep.
+    """From ``status`` of an OSD: number of OSDMap epochs that the mons keep; None: not known.
 
     An OSD learns from each new map which ones the mons have trimmed, and then removes at most
     osd_target_transaction_size (30) of its own, so it may keep thousands more for a long time.

@@ -53,7 +53,8 @@ class Jobs:
         self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.journal_is_stored,
-            self.may_write, self.shutdown.refuse, self.shutdown.reopen, context.requests.job_left_behind))
+            self.may_write, self.shutdown.refuse, self.shutdown.reopen,
+            context.requests.job_left_behind))
         # A thread of its own, whose results wake no turn.
         self.drives = Drives(cluster, ToolThread(lambda: None))
         self.watching = Watching(cluster, store, note, lambda: self.drives.by_device,

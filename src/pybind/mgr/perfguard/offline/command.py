@@ -472,6 +472,7 @@ def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
 # ---- output
 
 def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script) -> str:
+    """The output: the JSON document, a shell script, or a list of commands."""
     if args.format == 'json':
         return json.dumps(document) + '\n'
     # "ceph" without options could carry the plan out on another cluster.

@@ -96,6 +96,8 @@ class HealthWatch:
         self._thread.join()
 
     def _watch(self) -> None:
+        """The thread: note in `reason` when the cluster becomes unwell, or its health cannot be
+        read."""
         failures = 0
         while not self.reason and not self._closing.wait(HEALTH_SECONDS):
             try:

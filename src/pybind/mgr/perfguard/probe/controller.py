@@ -353,7 +353,7 @@ class Probing:
             self._settings.compare(record, self._history)
 
     def _cancel(self, record: RunRecord) -> str:
-        """Stop the active run; its clean-up follows. Raises Refused."""
+        """Stop the active run; its clean-up follows. Returns that as text. Raises Refused."""
         if self._run is None or record is not self._record:
             raise _not_active(record)
         if self._run.state == CLEANING:
@@ -364,7 +364,7 @@ class Probing:
         return 'stopping'
 
     def _abandon(self, record: RunRecord, now: float) -> str:
-        """Give up a clean-up, which prevents all other probes."""
+        """Give up a clean-up, which prevents all other probes. Returns that as text."""
         run = self._run
         if run is None or record is not self._record:
             raise _not_active(record)

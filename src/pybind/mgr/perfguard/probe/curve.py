@@ -169,7 +169,7 @@ def _notes(points: Sequence[CurvePoint]) -> List[str]:
 
 def slower_alone(points: Sequence[CurvePoint]) -> Optional[Tuple[CurvePoint, CurvePoint]]:
     """The point of depth 1 and the fastest shallow one, if one operation at a time is slower than
-    several, which queues do not explain.
+    several, which queues do not explain; None: it is not, or that is not certain.
 
     Each repetition at depth 1 must be slower than each at the others. Of three depths and three
     repetitions, chance alone does that to one in 220 (12 choose 3); the repetitions take turns, so

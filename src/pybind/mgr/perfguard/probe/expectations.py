@@ -140,7 +140,8 @@ def _key(direction: str, bs: int, iodepth: int) -> Key:
 
 def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
                   ) -> Optional[Tuple[int, float]]:
-    """The newest probe of a pool ('': the cluster) with such a job, and its median."""
+    """The id of the newest probe of a pool ('': the cluster) with such a job, and its median in
+    the unit of `expected`; None: there is none."""
     shape = expected.key.job
     for record in reversed(records):
         # The expected figures are those of one client; CLIENTS is set if several have measured.

@@ -180,7 +180,7 @@ class _PoolUpmaps:
         self._shares_known = crush.balances(pool.crush_rule, pool.size)
         if self._shares_known:
             # No PG may move: only the shares are computed.
-            self._balance = balance(pool, [PlacedPg(pgid, up, raw=None, free=False)
+            self._balance = balance(pool, [PlacedPg(pgid, up, raw=None, may_move=False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
     def why_not(self, balancing: Balancing, unbalanced: bool, pgids: Sequence[str]) -> str:

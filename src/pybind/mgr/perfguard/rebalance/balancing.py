@@ -110,7 +110,7 @@ class BalanceChange(Change):
             'none of its pools exists any longer'
 
     def moves_back(self, observation: Observation) -> Optional[Planned]:
-        """The moves that undo those that the balance has made already."""
+        """The moves that undo those that the balance has made already; never None."""
         osdmap, out = observation.osdmap, observation.osdmap.out
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}

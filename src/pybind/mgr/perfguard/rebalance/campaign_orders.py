@@ -220,7 +220,8 @@ class CampaignOrders:
 
     def _adopt(self, waiting: WaitingOrder, observation: Observation,
                view: View) -> Optional[Document]:
-        """Begin a campaign that takes over upmaps of other tools as pins."""
+        """Begin a campaign that takes over upmaps of other tools as pins. Returns the answer of the
+        command; None: it is being computed, or the pins are being stored."""
         own_pgids = frozenset(self._campaigns.pins)
         # Only vectors that keep PGs on drained OSDs: others may have been set by hand.
         with_vector = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
@@ -237,7 +238,8 @@ class CampaignOrders:
 
     def _import(self, waiting: WaitingOrder, observation: Observation,
                 view: View) -> Optional[Document]:
-        """Begin a campaign whose goals are exported upmaps."""
+        """Begin a campaign whose goals are exported upmaps. Returns the answer of the command;
+        None: it is being computed, or the pins are being stored."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
         def risks(result: Imported) -> List[Risk]:

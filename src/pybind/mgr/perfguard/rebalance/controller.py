@@ -191,8 +191,8 @@ class RebalanceController:
 
     def apply_request(self, request: Request, observation: Observation,
                       again: bool = False) -> Optional[Refused]:
-        """Carry out a request of an operator; returns why that is no longer possible. `again`: a
-        refusal was logged a moment ago."""
+        """Carry out a request of an operator; returns why that is no longer possible, or None.
+        `again`: a refusal was logged a moment ago."""
         self._pin_goals.look_again()  # the request may change what they depend on
         try:
             self._check(request, observation)

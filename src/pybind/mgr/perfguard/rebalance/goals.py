@@ -510,10 +510,10 @@ def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Planned,
     may move it."""
     if pgid in planned.unpinnable:
         # The change remaps it at once, so it counts where CRUSH places it.
-        return PlacedPg(pgid, here=pg.raw, raw=pg.raw, free=False)
+        return PlacedPg(pgid, here=pg.raw, raw=pg.raw, may_move=False)
     is_moving = pgid in observation.osdmap.pg_temp
     mons_drop_upmaps = merge_reason(pool, pgid) is not None
     # An upmap on a PG that the change does not touch is not perfguard's.
     has_foreign_upmap = pgid not in planned.pins and bool(observation.osdmap.entry(pgid))
     return PlacedPg(pgid, here=pg.acting, raw=pg.raw,
-                    free=not (is_moving or mons_drop_upmaps or has_foreign_upmap))
+                    may_move=not (is_moving or mons_drop_upmaps or has_foreign_upmap))

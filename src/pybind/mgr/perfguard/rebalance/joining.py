@@ -205,7 +205,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
 
 
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait for the settings that the change requires."""
+    """Wait for the settings that the change requires; None: the cluster has them."""
     others_balance = balancer_of_others(draft)
     if draft.in_force and not others_balance:
         return None
@@ -219,7 +219,8 @@ def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait until the tool thread has computed where CRUSH will place the PGs."""
+    """Wait until the tool thread has computed where CRUSH will place the PGs; None: it has, or that
+    is not needed."""
     if draft.seen.outlook is not None or not change.needs_outlook:
         return None
     failure = draft.seen.outlook_failure
@@ -272,7 +273,8 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
 
 def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it
-    requires too many pins. Not examined again once the burst is known (`gathers`)."""
+    requires too many pins; None: there is nothing to wait for. Not examined again once the burst
+    is known (`gathers`)."""
     outlook = draft.seen.outlook
     # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):

@@ -549,7 +549,8 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
 
 def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> Optional[Move]:
     """The move that has waited longest, if for more than MOVE_PATIENCE_SECONDS; of those that have
-    waited equally long, the one that needs the most OSDs. Its targets must have room for it."""
+    waited equally long, the one that needs the most OSDs. Its targets must have room for it. None:
+    there is none."""
     def order(move: Move) -> Tuple[float, int, str]:
         return move.since, -len(set(route_osds(move))), move.pgid
 

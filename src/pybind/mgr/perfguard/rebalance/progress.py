@@ -120,7 +120,7 @@ def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: in
 
 def _of_empty_pgs(arrivals: Arrivals, pgs_done: int, pgs_left: int) -> Optional[Eta]:
     """The time for PGs without data, by the number of PGs so far, as they wait for batches and peer
-    like others. They may take far less time, since nothing is copied."""
+    like others; None: not known yet. They may take far less time, since nothing is copied."""
     if not pgs_left:
         return Eta(0.0, 0.0, 0.0)
     if not pgs_done or arrivals.whole_seconds <= 0:

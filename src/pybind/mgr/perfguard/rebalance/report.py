@@ -203,7 +203,8 @@ def waits_for_window(campaign: Campaign, options: Options, wall: float) -> bool:
 
 def stalled(campaign: Campaign, observation: Observation,
             options: Options) -> Optional[str]:
-    """Why the campaign is making no progress, if that is so for stalled_after seconds."""
+    """Text: the campaign has made no progress for stalled_after seconds; None: it has, or need
+    not."""
     if not campaign.active or campaign.orders.paused \
             or _waits_for_operator(campaign):
         return None

@@ -381,7 +381,8 @@ class PinGoals:
         return self._store(campaign, observation)
 
     def _store(self, campaign: Campaign, observation: Observation) -> Optional[NewGoals]:
-        """Store new goals, over several turns if they are many; returns what the campaign notes.
+        """Store new goals, over several turns if they are many; returns what the campaign notes, or
+        None.
 
         Until all are, the campaign shows that its goals have no basis: after a crash in between
         they are computed again.
@@ -458,7 +459,7 @@ class PinGoals:
 
 
 def _lasting_goal(pin: PinRecord) -> Optional[UpmapEntry]:
-    """The goal of a pin whose raw set has changed.
+    """The goal of a pin whose raw set has changed; None: it is to be computed.
 
     The balance cannot place a PG whose raw set is unknown, and gives it its earlier entry as its
     goal, which is computed again once the set is known. Other goals stay, such as those of an

@@ -33,7 +33,7 @@ class PlacedPg(NamedTuple):
     #: Where CRUSH alone places it; None: unknown, so it stays.
     raw: Optional[OsdSet]
     #: Whether it may be moved.
-    free: bool = True
+    may_move: bool = True
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ class Shards(ShardLevel):
         if new_rule:
             self._obey(raws, crush, osds)
             shards_by_osd = Counter(osd for members in self.here for osd in members)
-        self.free = [pg_number for pg_number, pg in enumerate(pgs)
-                     if pg.free and self._may_move(pg_number, raws[pg_number])]
-        free = frozenset(self.free)
-        self.raw = [raw if pg_number in free else () for pg_number, raw in enumerate(raws)]
+        self.movable_pgs = [pg_number for pg_number, pg in enumerate(pgs)
+                            if pg.may_move and self._may_move(pg_number, raws[pg_number])]
+        movable_pgs = frozenset(self.movable_pgs)
+        self.raw = [raw if pg_number in movable_pgs else () for pg_number, raw in enumerate(raws)]
         self.count = {osd: shards_by_osd[osd] for osd in (*self.weights, *shards_by_osd)
                       if osd != NO_OSD}
         #: By take: OSD -> ideal number of shards.
@@ -194,7 +194,7 @@ class Shards(ShardLevel):
         """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self.pool.size
         to_check = {pg_number for pg_number, members in enumerate(self.origin)
-                    if self.pgs[pg_number].free and len(members) == len(raws[pg_number]) == size
+                    if self.pgs[pg_number].may_move and len(members) == len(raws[pg_number]) == size
                     # The mons keep an upmap with which a local group of an LRC is in several
                     # buckets, so GroupedSets checks all PGs of such a pool.
                     and (self.pool.local_groups and self.takes[0].groups
@@ -323,7 +323,7 @@ class _Groups(ShardLevel):
     def __init__(self, shards: Shards, number: int, depth: int) -> None:
         """`number`: of the take; `depth`: number of choices of the take above this one."""
         super().__init__()
-        self._shards, self.by_place, self.free = shards, shards.by_place, shards.free
+        self._shards, self.by_place, self.movable_pgs = shards, shards.by_place, shards.movable_pgs
         take = shards.takes[number]
         self._take_number, self._group, self._choices_below = (
             number, take.groups[depth], take.groups[depth + 1:])
@@ -520,7 +520,7 @@ class _Exchange:
         self._ways: Dict[int, Dict[int, Set[Tuple[int, int]]]] = {}
         #: PG -> the sets in `_ways` that contain its groups, and the place of each.
         self._noted: Dict[int, List[Tuple[Set[Tuple[int, int]], int]]] = {}
-        for pg_number in groups.free:
+        for pg_number in groups.movable_pgs:
             self._note(pg_number)
 
     def _note(self, pg_number: int) -> None:
@@ -643,6 +643,7 @@ class LawfulSets:
                 for pg_number, members in enumerate(pgs)]
 
     def _count(self, osd: int, change: int) -> None:
+        """Add `change` to the number of shards of an OSD and of its domain."""
         if osd in self._shards:
             self._shard_sum += change
             self._shards[osd] += change

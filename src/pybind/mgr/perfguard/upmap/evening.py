@@ -144,10 +144,10 @@ class _Evening:
         shards: Dict[int, List[Set[Tuple[int, int]]]] = {
             osd: [set() for _ in self._levels] for osd in self._capacity}
         for index, level in enumerate(self._levels):
-            for number in level.free:
-                for place, osd in enumerate(level.here[number]):
+            for pg_number in level.movable_pgs:
+                for place, osd in enumerate(level.here[pg_number]):
                     if osd in shards:
-                        shards[osd][index].add((number, place))
+                        shards[osd][index].add((pg_number, place))
         return shards
 
     # ---- moves over all pools
@@ -188,8 +188,9 @@ class _Evening:
         return False
 
     def _best_move(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
-        """The pool, PG and place of the shard whose move evens the loads most; of those that do as
-        much, one that copies no further data, needs no further upmap and is not primary."""
+        """The index of the pool, the number of the PG and the place of the shard whose move evens
+        the loads most; of those that do as much, one that copies no further data, needs no further
+        upmap and is not primary. None: no move is legal and evens them."""
         candidates: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
         move_counts = self._move_counts[giver], self._move_counts[taker]
         if self._useless.get((giver, taker)) == move_counts:
@@ -204,19 +205,19 @@ class _Evening:
             if level.count[giver] <= level.wide.low[giver] \
                     or level.count[taker] >= level.wide.high[taker]:
                 continue
-            for number, place in shards:
-                size = sizes.get(level.pgs[number].pgid, 0)
+            for pg_number, place in shards:
+                size = sizes.get(level.pgs[pg_number].pgid, 0)
                 amount = size if self._on.by_bytes else 1
                 # How much the sum of capacity * (relative load)^2 of all OSDs falls.
                 gain = amount * (2 * difference - (1.0 + ROUNDING) * amount * inverse_capacities)
                 if gain <= 0.0 or not self._has_room(taker, size):
                     continue
                 self._checks_left -= 1
-                if level.legal(number, place, taker):
-                    cost = self._cost(level, number, place, taker)
+                if level.legal(pg_number, place, taker):
+                    cost = self._cost(level, pg_number, place, taker)
                     if cost is not None:
-                        candidates.append(((-gain, *cost, place == 0, number),
-                                           (index, number, place)))
+                        candidates.append(((-gain, *cost, place == 0, pg_number),
+                                           (index, pg_number, place)))
         if not candidates:
             self._useless[giver, taker] = move_counts
             return None
@@ -227,11 +228,12 @@ class _Evening:
         return not self._on.osds[osd].fullness and (row is None or row.total_bytes <= 0 or (
             row.used_bytes + self._gained.get(osd, 0) + size <= self._on.full * row.total_bytes))
 
-    def _cost(self, level: Shards, number: int, place: int,
+    def _cost(self, level: Shards, pg_number: int, place: int,
               taker: int) -> Optional[Tuple[int, int]]:
         """How many more shards are copied, and how many more PGs need an upmap, after a move (-1 to
         1 each); None: more than the budget would be copied."""
-        members, origin, raw = level.here[number], level.origin[number][place], level.raw[number]
+        members, origin, raw = level.here[pg_number], level.origin[pg_number][place], \
+            level.raw[pg_number]
         copied = (taker != origin) - (members[place] != origin)
         if self._budget is not None and self.moved + copied > self._budget:
             return None
@@ -239,17 +241,17 @@ class _Evening:
         changed[place] = taker
         return copied, _differs(level, changed, raw) - _differs(level, members, raw)
 
-    def _move(self, index: int, number: int, place: int, giver: int, taker: int) -> None:
+    def _move(self, index: int, pg_number: int, place: int, giver: int, taker: int) -> None:
         """Move a shard of a pool, and keep all that is derived from its place up to date."""
         for osd in (giver, taker):
             del self._order[bisect_left(self._order, (self._relative(osd), osd))]
         level = self._levels[index]
         self.moved -= level.moved
-        level.move(number, place, taker)
+        level.move(pg_number, place, taker)
         self.moved += level.moved
-        self._shards_on[giver][index].discard((number, place))
-        self._shards_on[taker][index].add((number, place))
-        self._count_move(giver, taker, self._pools[index].sizes.get(level.pgs[number].pgid, 0))
+        self._shards_on[giver][index].discard((pg_number, place))
+        self._shards_on[taker][index].add((pg_number, place))
+        self._count_move(giver, taker, self._pools[index].sizes.get(level.pgs[pg_number].pgid, 0))
         for osd in (giver, taker):
             insort(self._order, (self._relative(osd), osd))
             self._move_counts[osd] += 1

@@ -122,21 +122,21 @@ class GroupedSets:
                 self._item_shards[depth][item] = 0
 
     def place(self, pgs: Sequence[Sequence[int]], raws: Sequence[Sequence[int]],
-              free: AbstractSet[int]) -> List[Sequence[int]]:
-        """Each PG's set; of the PGs `free` (by number), those that the rule does not allow are
+              movable_pgs: AbstractSet[int]) -> List[Sequence[int]]:
+        """Each PG's set; of `movable_pgs` (by number), those that the rule does not allow are
         changed. `pgs`: complete sets; `raws`: where CRUSH places them. A PG for which no set is
         found goes to its raw set."""
         for members in pgs:
             self._add(members, 1)
         kept_by_pg: Dict[int, _Kept] = {}
-        for number in sorted(free):
-            kept = self._keep(pgs[number])
+        for pg_number in sorted(movable_pgs):
+            kept = self._keep(pgs[pg_number])
             if len(kept.osds) < self._size:
-                self._add([osd for position, osd in enumerate(pgs[number])
+                self._add([osd for position, osd in enumerate(pgs[pg_number])
                            if position not in kept.osds], -1)
-                kept_by_pg[number] = kept
-        return [self._completed(members, raws[number], kept_by_pg[number])
-                if number in kept_by_pg else members for number, members in enumerate(pgs)]
+                kept_by_pg[pg_number] = kept
+        return [self._completed(members, raws[pg_number], kept_by_pg[pg_number])
+                if pg_number in kept_by_pg else members for pg_number, members in enumerate(pgs)]
 
     def _add(self, osds: Sequence[int], change: int) -> None:
         for osd in osds:

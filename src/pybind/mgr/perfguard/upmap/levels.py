@@ -28,7 +28,7 @@ class ShardLevel(ABC):
     #: Whether places matter, as in erasure coded pools.
     by_place: bool
     #: PGs that may be moved.
-    free: Sequence[int]
+    movable_pgs: Sequence[int]
     #: Item -> what may be in a set once at most; and, by place, what a shard there cannot leave.
     domain: Mapping[int, int]
     fences: Sequence[Mapping[int, int]]
@@ -129,7 +129,7 @@ class ShardLevel(ABC):
         count, takers = self.count, set(self.takers(ceiling))
         if not takers:
             return
-        for pg_number in self.free:
+        for pg_number in self.movable_pgs:
             for place, item in self._moves_to_raw(pg_number):
                 giver = self.here[pg_number][place]
                 if (item in takers and count[item] < ceiling[item] and count[giver] > floor[giver]
@@ -192,7 +192,7 @@ class ShardLevel(ABC):
     def _shards_of(self, items: Iterable[int]) -> Dict[int, List[_Ranked]]:
         """The shards of some items, as heaps."""
         heaps: Dict[int, List[_Ranked]] = {item: [] for item in items}
-        for pg_number in self.free:
+        for pg_number in self.movable_pgs:
             for place, item in enumerate(self.here[pg_number]):
                 if item in heaps:
                     heaps[item].append(self._ranked(pg_number, place))
@@ -247,7 +247,7 @@ class ShardLevel(ABC):
         domains = {fence: {self.domain[item] for item in items} for fence, items in takers.items()}
         pgs_by_domain: Dict[int, List[int]] = {
             domain: [] for members in domains.values() for domain in members}
-        for pg_number in self.free:
+        for pg_number in self.movable_pgs:
             members = self.here[pg_number]
             used_domains = [self.domain[item] for item in members]
             for fence in {fences[item] for fences, item in zip(self.fences, members)}:
@@ -293,7 +293,8 @@ class ShardLevel(ABC):
 
     def _shard_for(self, middle: int, giver: int, shards_to: Mapping[int, List[_Shard]],
                    onward_pg: int) -> Optional[_Shard]:
-        """The best shard of `giver` that may move to `middle`, not of the PG `onward_pg`."""
+        """The best shard of `giver` that may move to `middle`, not of the PG `onward_pg`; None:
+        there is none."""
         for pg_number, place in reversed(shards_to.get(self.domain[middle], ())):
             self._checks_left -= 1
             if (self.here[pg_number][place] == giver and pg_number != onward_pg

@@ -237,7 +237,8 @@ def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
 
 
 def target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
-    """Why a PG must not be pinned to these OSDs. One that is down keeps its place in CRUSH."""
+    """Why a PG must not be pinned to these OSDs, as text; None: it may be. One that is down keeps
+    its place in CRUSH."""
     for osd_id in acting:
         osd = osds.get(osd_id)
         if osd is None or not osd.exists:

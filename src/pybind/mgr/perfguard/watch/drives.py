@@ -45,7 +45,7 @@ def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
                    drives: Optional[Mapping[str, DriveHealth]],
                    by_model: Mapping[str, Firmwares]) -> Optional[DriveEvidence]:
     """The health of the drive of an OSD: of the shared device if that is slow as a whole, otherwise
-    of the main drive."""
+    of the main drive; None: there are no data of drives, or the device is not known."""
     if drives is None or place is None or not place.devices:
         return None
     if shared is not None and shared.part[0] == DEVICE:

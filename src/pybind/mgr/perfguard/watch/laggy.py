@@ -81,8 +81,9 @@ class LaggyEpisode(NamedTuple):
 
 def noted(episode: Optional[LaggyEpisode], since: float, now: float,
           suspect: Optional[Suspect]) -> Optional[LaggyEpisode]:
-    """The last episode with the present main suspect: `episode` if it lasts, otherwise a new one
-    that began at `since`. A suspect without evidence of a mechanism does not replace one with it.
+    """The last episode with the present main suspect: `episode` (None: there was none) if it
+    lasts, otherwise a new one that began at `since`. A suspect without evidence of a mechanism does
+    not replace one with it.
     """
     lasting = episode if episode is not None and not episode.until else None
     had_evidence = lasting is not None and lasting.mechanism != NO_MECHANISM

@@ -84,7 +84,7 @@ class PoolPerformance(NamedTuple):
     @property
     def baseline_ms(self) -> Optional[float]:
         """Expected mean latency at the current mix of reads and writes; without operations, the
-        higher baseline."""
+        higher baseline; None: no baseline is known."""
         known = [(flow.rate, usual) for flow, usual in (
             (self.read, self.read_baseline_ms), (self.write, self.write_baseline_ms))
             if usual is not None]
@@ -186,7 +186,7 @@ class _Pool:
         self.settled.point_seconds = STEP_POINT_SHARE * baseline_seconds
 
     def baseline(self, kind: str) -> Optional[float]:
-        """The baseline in ms; provisional if no point is complete."""
+        """The baseline in ms; provisional if no point is complete; None: not known yet."""
         usual_ms = self.baselines[kind]
         if usual_ms is None:
             usual_ms = self.provisional.get(kind)
@@ -403,7 +403,7 @@ class PoolWatch:
         return bool(self._unsaved)
 
     def take_unsaved(self) -> Optional[Tuple[int, 'StoredPool']]:
-        """A pool whose baseline must be stored, with what is stored."""
+        """A pool whose baseline must be stored, with what is stored; None: all are."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
             del self._unsaved[pool_id]
@@ -475,8 +475,9 @@ def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minut
 
 
 def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optional[float]:
-    """The latency that is not exceeded in BASELINE_SHARE of the time of points. Consecutive points
-    with few operations are one value."""
+    """The latency that is not exceeded in BASELINE_SHARE of the time of points; None: there are too
+    few operations. Consecutive points with few operations are one value. `number`, `total_ns`: the
+    columns of the number of operations and of the sum of their latencies."""
     values: List[Tuple[float, float]] = []
     seconds = ops = spent_ns = 0.0
     for point in points:
@@ -492,7 +493,8 @@ def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optio
 
 def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
                least_ops: int) -> Optional[float]:
-    """Median of the mean latencies of points, weighted by operations.
+    """Median of the mean latencies of points, weighted by operations; None: they are fewer than
+    `least_ops`. `number`, `total_ns`: as in _low_ms.
 
     A single point with a stall (an OSD that restarts, a PG that peers) has no effect.
     """

@@ -114,6 +114,7 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(route: Route) -> Callable[..., Any]:
+    """The method of the controller that answers a route."""
     def answer(self: Any, fields: Dict[str, Any]) -> Any:
         if route.permission != MAY_READ:
             # The dashboard's own entries in the audit log lack the user.

@@ -193,7 +193,8 @@ class PythonStream:
         return operation is not None and self._send(operation)
 
     def _next_operation(self, now_ns: int) -> Optional[Operation]:
-        """The next operation, if one may be sent now. The caller holds the lock."""
+        """The next operation, which counts as sent; None: none may be sent now. Ends the stream if
+        its time is over or too many operations have failed. The caller holds the lock."""
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None

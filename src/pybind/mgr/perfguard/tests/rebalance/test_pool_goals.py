@@ -145,7 +145,7 @@ def test_pgs_that_the_balancer_may_move(balancer: Balancer, pgid: str, changes: 
                                         free: bool) -> None:
     goals({PG: PIN}, ups={'1.1': THERE}, **changes)
     asked, = balancer.asked
-    assert asked.pgs[pgid].free == free and set(asked.pgs) == {PG, '1.1'}
+    assert asked.pgs[pgid].may_move == free and set(asked.pgs) == {PG, '1.1'}
     assert (asked.pgs[PG].here, asked.pgs['1.1'].here) == (HERE, THERE)
 
 
@@ -373,7 +373,7 @@ def test_pgs_that_have_moved_with_an_earlier_tranche_stay(
     goals({PG: pin, '2.0': PIN}, ups={'1.1': HERE, '2.1': HERE}, tranches=TWO._replace(
         before=None if before is None else ahead_of(before)), campaign=changes.get('campaign', {}))
     placed = {name: pg for asked in balancer.asked for name, pg in asked.pgs.items()}
-    assert placed[pgid].free == free
+    assert placed[pgid].may_move == free
 
 
 def test_the_balance_is_that_of_all_tranches(balancer: Balancer) -> None:

@@ -148,11 +148,11 @@ def test_a_balanced_pool_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_pgs_that_are_not_free_stay(tmp_path: Path) -> None:
     outcome = change(tmp_path, Map(hosts(6, 2)), Map(hosts(9, 2)), 3, 128)
-    pgs = [pg._replace(free=False) if i % 2 else pg._replace(raw=None if i % 8 == 0 else pg.raw)
+    pgs = [pg._replace(may_move=False) if i % 2 else pg._replace(raw=None if i % 8 == 0 else pg.raw)
            for i, pg in enumerate(outcome.pgs)]
     found = balance(outcome.pool, pgs, outcome.crush, outcome.osds)
     assert found.finals
-    assert all(pg.free and pg.raw for pg in pgs if pg.pgid in found.finals)
+    assert all(pg.may_move and pg.raw for pg in pgs if pg.pgid in found.finals)
 
 
 def test_a_budget_bounds_what_moves_for_the_balance(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_result_contains_what_moves() -> None:
 def test_pgs_that_may_be_moved(here: OsdSet, raw: Optional[OsdSet], free: bool,
                                moves: bool) -> None:
     state = shards([here, (2, 3)], [raw, (2, 3)], free=[free, True])
-    assert list(state.free) == ([0, 1] if moves else [1])
+    assert list(state.movable_pgs) == ([0, 1] if moves else [1])
 
 
 def test_the_room_and_the_fill_of_osds() -> None:
@@ -209,7 +209,7 @@ class GroupsFake:
                  low: Mapping[int, int], high: Mapping[int, int],
                  illegal: AbstractSet[Tuple[int, int, int]] = frozenset()) -> None:
         self.here, self.ways, self.illegal = [list(row) for row in here], ways, illegal
-        self.free = range(len(here))
+        self.movable_pgs = range(len(here))
         self.count = {bucket: sum(row.count(bucket) for row in self.here) for bucket in high}
         self.near = Targets({}, dict(low), dict(high))
 

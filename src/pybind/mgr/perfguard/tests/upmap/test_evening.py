@@ -169,7 +169,7 @@ def test_osds_that_are_full_or_out_get_nothing(tmp_path: Path) -> None:
     on = on._replace(osds={**on.osds, least: Osd(least, True, 1.0, fullness='nearfull'),
                            next_one: Osd(next_one, True, 0.0)},
                      space={**on.space, third: Space(TIB, int(0.849 * TIB))})
-    parts = [parts[0]._replace(pgs=[pg._replace(free=next_one not in pg.here)
+    parts = [parts[0]._replace(pgs=[pg._replace(may_move=next_one not in pg.here)
                                     for pg in parts[0].pgs])]
     found = even_out(parts, on, 10 ** 9)
     check(parts, on, found)

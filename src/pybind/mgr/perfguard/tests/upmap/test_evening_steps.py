@@ -379,6 +379,6 @@ def test_osds_that_have_far_fewer_pgs_than_their_share(monkeypatch: pytest.Monke
 
 def test_an_osd_outside_the_rule_has_no_share() -> None:
     _, ideal = _balanced_alone([EvenPool(
-        a_pool(1, [(2,)]).pool, [PlacedPg('1.0', (2,), (0,), free=False)], {})],
+        a_pool(1, [(2,)]).pool, [PlacedPg('1.0', (2,), (0,), may_move=False)], {})],
         ground(4)._replace(crush=rules((0, 1), (2, 3))), None)
     assert ideal == {0: 0.0, 1: 0.0, 2: 0.0}

@@ -26,7 +26,7 @@ class Items(ShardLevel):
         self.here = [list(row) for row in here]
         self.origin, self.raw = origin or here, list(raw or here)
         self.by_place, self.moves = by_place, moves
-        self.free = range(len(here))
+        self.movable_pgs = range(len(here))
         self.domain = domain or {item: item for item in share}
         self.fences = [dict.fromkeys(take, number) for number, take in enumerate(takes)] \
             or [dict.fromkeys(share, 0)] * len(here[0])
