@@ -88,10 +88,10 @@ class LoadSampling:
     def decide(self, now: float, standing: bool) -> bool:
         """Whether loads are read now. They are costly, so only while a check stands (`standing`),
         and then for LOADS_SHARE of the time."""
-        passed = now - self._decided_at
-        spent = passed if self._counting else 0.0
+        elapsed_seconds = now - self._decided_at
+        spent = elapsed_seconds if self._counting else 0.0
         self._decided_at = now
-        self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,
+        self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * elapsed_seconds - spent,
                                   LOADS_FIRST_SECONDS)
         # Once begun, it lasts until the saved time is spent.
         threshold = 0.0 if self._counting else LOADS_LEAST_SECONDS

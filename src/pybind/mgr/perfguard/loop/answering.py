@@ -74,7 +74,7 @@ class Answering:
             texts.append(str(request.refused))
         self._requests.remarks = texts
 
-    def revert(self) -> None:
+    def revert_mitigations(self) -> None:
         """Revert the mitigations whose reverts operators have requested."""
         for request in self._requests.promised(Revert.document):
             self._requests.take(request)

@@ -123,12 +123,12 @@ class Jobs:
     def _checked(self, check: Callable[[], bool]) -> bool:
         """The result of a check of the journal; a new failure is reported."""
         failure_before = self.journal.failure
-        passed = check()
-        if not passed:
+        is_good = check()
+        if not is_good:
             self.rebalance.not_stored(self.journal.failure)
             if self.journal.failure != failure_before:
                 self._note(Event('failed', self.journal.failure))
-        return passed
+        return is_good
 
     # ---- the state of all jobs
 

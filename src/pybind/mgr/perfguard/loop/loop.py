@@ -271,11 +271,11 @@ class Loop:
         requests = self.requests.promised(Request.document)
         observation, view = self._observing.observe([request.promise for request in requests])
         # Read after the OSDMap, so that an option that was set before a change of CRUSH applies.
-        options = self._without_borrowing(self.jobs.options())
-        options = self._observing.resolve(options, observation)
-        observation = self._observing.watch(observation, view, options)
-        self._answering.revert()
-        observation = self._observing.mitigate(observation, view, options)
+        options = self._limited_by_shutdown(self.jobs.options())
+        options = self._observing.with_flight_cap(options, observation)
+        observation = self._observing.run_watch(observation, view, options)
+        self._answering.revert_mitigations()
+        observation = self._observing.run_mitigation(observation, view, options)
         # Complete pending writes before a request may begin another campaign.
         self.rebalance.finish_pending_writes(observation)
         self._answering.execute(requests, observation)
@@ -288,7 +288,7 @@ class Loop:
             for pending in answered:
                 pending.done.set()
 
-    def _without_borrowing(self, options: Options) -> Options:
+    def _limited_by_shutdown(self, options: Options) -> Options:
         """During a shutdown borrowed settings are given back, and none is borrowed without an
         order."""
         return replace(options, mitigation_mode='off', auto_expand=False) \
@@ -300,7 +300,7 @@ class Loop:
         # OSDs keep their last queries when the module is disabled, which no code of it notices.
         self._cluster.count_clients(not self.shutdown.done)
         # The shutdown may have been ordered in this turn, and be complete.
-        options = self._without_borrowing(options)
+        options = self._limited_by_shutdown(options)
         self.rebalance.turn(observation, view, options, self.requests.waits_for('rollback'))
         self.probing.turn(observation, view, options, self.rebalance.active, self.shutdown.ordered)
         self.jobs.drives.turn(observation.now, available=not observation.signals.counts.inactive)
@@ -387,12 +387,12 @@ class Observing:
             self._basis = basis
         return self._evacuation
 
-    def resolve(self, options: Options, observation: Observation) -> Options:
+    def with_flight_cap(self, options: Options, observation: Observation) -> Options:
         """The options, with limits that depend on the cluster."""
         return self._flight_cap.resolve(options, observation.osdmap, observation.crush,
                                         observation.crush_version)
 
-    def watch(self, observation: Observation, view: View, options: Options) -> Observation:
+    def run_watch(self, observation: Observation, view: View, options: Options) -> Observation:
         """Run the watch, and add what it knows to the observation."""
         jobs, watching, now = self._jobs, self._jobs.watching, observation.now
         watching.turn(now, view, observation.signals, options, jobs.rebalance.in_flight,
@@ -403,7 +403,7 @@ class Observing:
                        deleting=watching.deleting, devices=watching.devices,
                        untrimmed_epochs=jobs.untrimmed_epochs)
 
-    def mitigate(self, observation: Observation, view: View, options: Options) -> Observation:
+    def run_mitigation(self, observation: Observation, view: View, options: Options) -> Observation:
         """Carry out mitigations and rescues. The observation then shows the campaign what these
         require of it, and which settings others than the campaign have borrowed."""
         jobs = self._jobs

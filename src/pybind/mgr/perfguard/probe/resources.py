@@ -334,7 +334,7 @@ class ResourceManager:
                                      if flag not in wanted_by_others))
         is_final = self._removal_is_final()
         if not self._done(*(flag_command(flag, on=False) for flag in self.resources.flags)) \
-                or not self._confirm(is_final):
+                or not self._note_answered_removal(is_final):
             return False
         self._flags_shown.clear()
         self.journal(flags=(), ordered_before=None)
@@ -348,7 +348,7 @@ class ResourceManager:
         return not self._cluster.unanswered() and (not self._orphan or (
             self._answered is not None and self.now - self._answered > ORPHAN_SECONDS))
 
-    def _confirm(self, is_final: bool) -> bool:
+    def _note_answered_removal(self, is_final: bool) -> bool:
         """Note that the mons have answered a removal. Returns `is_final`; if it is not, the removal
         must be repeated."""
         if self._answered is None:
@@ -379,7 +379,8 @@ class ResourceManager:
         """Remove the user; the journal still names it. Returns whether it is removed."""
         self.key = ''
         is_final = self._removal_is_final()
-        return self._done(remove_user_command(self.resources)) and self._confirm(is_final)
+        return self._done(remove_user_command(self.resources)) \
+            and self._note_answered_removal(is_final)
 
     def remove_user(self) -> bool:
         """Remove the user and journal it. Returns whether it is removed."""
@@ -413,7 +414,7 @@ class ResourceManager:
         if allowed:
             self.restore_settings()
         if reply.retval in (0, -errno.ENOENT):
-            return self._confirm(is_final)
+            return self._note_answered_removal(is_final)
         if reply.retval != -errno.EPERM:
             self.report_problem('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
@@ -441,7 +442,7 @@ class ResourceManager:
             must_send = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
             if must_send and not self._done(config_command('mon', option, before)):
                 return False
-        if not self._confirm(is_final):
+        if not self._note_answered_removal(is_final):
             return False
         self.journal(allowed={})
         return True

@@ -162,5 +162,5 @@ class AutoExpand:
     def _unobserved_seconds(self, now: float) -> float:
         """Seconds for which this mgr observed nothing, which do not count for the age of a
         change."""
-        passed = now - self._looked_at if self._looked_at is not None else 0.0
-        return passed if passed > LONGEST_TURN_SECONDS else 0.0
+        elapsed_seconds = now - self._looked_at if self._looked_at is not None else 0.0
+        return elapsed_seconds if elapsed_seconds > LONGEST_TURN_SECONDS else 0.0

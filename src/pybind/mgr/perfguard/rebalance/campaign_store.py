@@ -155,8 +155,8 @@ class CampaignStore:
     def _unpinnable_due(self, campaign: Campaign) -> bool:
         if campaign.pinning.unpinnable == self._unpinnable:
             return False
-        passed = self._clock() - self._unpinnable_at
-        return (campaign.phase is not self._unpinnable_phase or passed >= UNPINNABLE_SECONDS
+        elapsed = self._clock() - self._unpinnable_at
+        return (campaign.phase is not self._unpinnable_phase or elapsed >= UNPINNABLE_SECONDS
                 or not campaign.pinning.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:

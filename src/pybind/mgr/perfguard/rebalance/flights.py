@@ -96,14 +96,14 @@ def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
 def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
     """Note the flights that are left, and the progress since the last turn."""
     campaign = draft.campaign
-    passed = _counted_seconds(before, draft.now)
+    elapsed_seconds = _counted_seconds(before, draft.now)
     may_arrive = before.flights.in_flight or before.phase is Phase.RELEASING
     # Time without releases also counts for the remaining time; the hours outside the time window do
     # not, since they are known.
     time_counts = may_arrive or (before.phase is Phase.HOLDING
                                  and before.progress.limits.now != Code.WINDOW_CLOSED)
-    progress = campaign.progress.timed(passed if may_arrive else 0.0, advance(
-        before.progress.arrivals, passed if time_counts else 0.0,
+    progress = campaign.progress.timed(elapsed_seconds if may_arrive else 0.0, advance(
+        before.progress.arrivals, elapsed_seconds if time_counts else 0.0,
         campaign.progress.bytes_done - before.progress.bytes_done,
         len(before.flights.in_flight)))
     if progress.released > before.progress.released:

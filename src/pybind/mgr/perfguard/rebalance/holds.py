@@ -102,8 +102,8 @@ def blocked_since(before: float, counts: PgCounts, now: float) -> float:
 def gives_way(blocked: float, now: float) -> bool:
     """Whether norebalance gives way to recovery now; `blocked`: since when it defers recovery
     (blocked_since); 0.0: it does not."""
-    passed = (now - blocked) % GIVE_WAY_AGAIN_SECONDS
-    return bool(blocked) and 0.0 <= passed - BLOCKED_SECONDS < GIVE_WAY_SECONDS
+    elapsed_seconds = (now - blocked) % GIVE_WAY_AGAIN_SECONDS
+    return bool(blocked) and 0.0 <= elapsed_seconds - BLOCKED_SECONDS < GIVE_WAY_SECONDS
 
 
 def retaken(holds: Holds, key: str) -> Holds:

@@ -101,10 +101,10 @@ def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: in
     """
     if bytes_left <= 0:
         return _of_empty_pgs(arrivals, pgs_done, pgs_left)
-    done, passed = arrivals.whole_bytes, arrivals.whole_seconds
-    if done <= 0 or passed <= 0:
+    done, elapsed_seconds = arrivals.whole_bytes, arrivals.whole_seconds
+    if done <= 0 or elapsed_seconds <= 0:
         return None
-    overall = bytes_left * passed / done
+    overall = bytes_left * elapsed_seconds / done
     seconds = max(overall, slowest)
     error = min(MOST_ERROR, _error(arrivals, seconds, pgs_done, pgs_left))
     recent_seconds = _by_recent_rate(arrivals, bytes_left)
@@ -156,10 +156,10 @@ def _error_of_rate(arrivals: Arrivals, seconds: float, batches: int) -> float:
     batch_rates = [sum(blocks[at:at + size]) / batch_seconds for at in range(0, len(blocks), size)]
     mean = sum(batch_rates) / batches
     variance = sum((batch_rate - mean) ** 2 for batch_rate in batch_rates) / (batches - 1)
-    passed = arrivals.whole_seconds
-    rate = arrivals.whole_bytes / passed
+    elapsed_seconds = arrivals.whole_seconds
+    rate = arrivals.whole_bytes / elapsed_seconds
     # The sum of the variances of the mean so far and of the future one.
-    relative = variance * batch_seconds / rate ** 2 * (1.0 / passed + 1.0 / seconds)
+    relative = variance * batch_seconds / rate ** 2 * (1.0 / elapsed_seconds + 1.0 / seconds)
     return STUDENT_95[batches - 2] * math.sqrt(relative)
 
 

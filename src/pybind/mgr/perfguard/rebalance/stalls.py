@@ -225,17 +225,17 @@ def batch_pgs(commit_seconds: float) -> int:
 def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool,
            commit_seconds: float = 0.0) -> Stalls:
     """Add the budget of the time since the last turn. Pools without clients have no entry."""
-    passed = now - stalls.credited
+    elapsed_seconds = now - stalls.credited
     saved_seconds = SAVED_BATCHES * batch_seconds(commit_seconds)
-    if passed > LONGEST_TURN_SECONDS:  # the loop rested
-        passed = saved_seconds
+    if elapsed_seconds > LONGEST_TURN_SECONDS:  # the loop rested
+        elapsed_seconds = saved_seconds
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():
         if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
             # Fractions of a release are kept.
-            limit = 1.0 + rate * max(saved_seconds, passed)
-            credits[pool_id] = min(limit, stalls.credits.get(pool_id, 1.0) + rate * passed)
+            limit = 1.0 + rate * max(saved_seconds, elapsed_seconds)
+            credits[pool_id] = min(limit, stalls.credits.get(pool_id, 1.0) + rate * elapsed_seconds)
     return replace(stalls, credits=credits, credited=now)
 
 

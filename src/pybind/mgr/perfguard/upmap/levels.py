@@ -336,7 +336,7 @@ class _Takers:
         domains = self._domains.get(fence)
         if domains is None:
             return None
-        passed = []
+        examined = []
         taker: Optional[int] = None
         while domains and taker is None:
             _, domain = heappop(domains)
@@ -347,8 +347,8 @@ class _Takers:
             if members and level.legal(pg_number, place, members[0][1]):
                 taker = self._taken(members)
             if members:
-                passed.append((members[0][0], domain))
-        for entry in passed:
+                examined.append((members[0][0], domain))
+        for entry in examined:
             heappush(domains, entry)
         if not domains:
             del self._domains[fence]

@@ -76,8 +76,8 @@ class _Count:
             else (self.slow, self.evidence)
         return slow / evidence if evidence else 0.0
 
-    def take(self, now: float, seconds: float, finding: Optional[PeerFinding],
-             scale: float) -> None:
+    def count_interval(self, now: float, seconds: float, finding: Optional[PeerFinding],
+                       scale: float) -> None:
         """Count an interval with operations. `finding`: the slow operations; None: not slow.
         `scale`: the memory as a multiple of MEMORY_SECONDS."""
         decay = math.exp(-seconds / (scale * MEMORY_SECONDS))
@@ -120,7 +120,7 @@ class _Count:
         self.quiet += self.gap
         self.episode = self.gap = 0.0
 
-    def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
+    def clear_if_over(self, now: float, scale: float, replicas_only: bool) -> bool:
         """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
         a finding was cleared for the latter reason. `scale`: the memory as a multiple of
         MEMORY_SECONDS; `replicas_only`: its primary affinity is 0, so it may show no operations,
@@ -236,7 +236,7 @@ class ChronicOsds:
                     count = self._counts[osd] = _Count()
                 if osd in slow:
                     self._before.setdefault(osd, replace(count))
-                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd), self._scale)
+                count.count_interval(now, min(seconds, LONGEST_SECONDS), slow.get(osd), self._scale)
             yield 2 * len(chunk)
 
     def conclude(self, reading: OsdReading) -> None:
@@ -278,7 +278,7 @@ class ChronicOsds:
         """Decide which OSDs are chronically slow, by the whole memory or by the recent past, and
         which cannot be judged. If many of a class are, the cause is not the OSDs."""
         for osd, count in self._counts.items():
-            if count.settle(now, self._scale, osd in replicas_only):
+            if count.clear_if_over(now, self._scale, osd in replicas_only):
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
                     (now - count.seen) / 3600,
                     ': its primary affinity is 0' if osd in replicas_only else '')

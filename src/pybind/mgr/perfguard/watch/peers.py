@@ -364,11 +364,11 @@ class ScoreBaseline(NamedTuple):
     def sigma(self) -> float:
         return math.sqrt(max(self.variance, MIN_SPREAD ** 2))
 
-    def learned(self, value: float, passed: float) -> 'ScoreBaseline':
-        """With a value that lasted for `passed` seconds, more than 0."""
-        seconds = self.seconds + passed
+    def learned(self, value: float, elapsed: float) -> 'ScoreBaseline':
+        """With a value that lasted for `elapsed` seconds, more than 0."""
+        seconds = self.seconds + elapsed
         # Until USUAL_SECONDS, this is the arithmetic mean.
-        weight = passed / min(seconds, USUAL_SECONDS)
+        weight = elapsed / min(seconds, USUAL_SECONDS)
         deviation = value - self.mean
         if seconds >= LEARN_SECONDS:
             bound = CLIP * self.sigma()

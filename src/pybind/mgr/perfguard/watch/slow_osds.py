@@ -185,7 +185,7 @@ class SlowOsds:
         if not self._take_places(now, places):
             return
         # The time of a gap was not observed.
-        passed = min(now - self._now, max(settings.seconds / 4, reading.observed))
+        elapsed = min(now - self._now, max(settings.seconds / 4, reading.observed))
         self._now, self._started = now, min(self._started, now)
         windows, states = yield from self._take_samples(reading, settings)
         judged = yield from self._compare(windows, states, reading)
@@ -193,7 +193,7 @@ class SlowOsds:
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         yield 2 * len(places)
         self._settled_since = min(self._settled_since, now) if reading.settled else math.inf
-        interval = _Interval(now, passed, settings, reading.learning, busy_read=self._busy_read,
+        interval = _Interval(now, elapsed, settings, reading.learning, busy_read=self._busy_read,
                              quick=now - self._settled_since >= QUICK_SECONDS)
         for osds in chunks(states):
             for osd in osds:
@@ -212,7 +212,7 @@ class SlowOsds:
         yield 4 * len(places)
         self.slow_replicas = excused.replicas
         self.chronic.conclude(reading)
-        self._conclude(passed, states, verdicts, places, settings)
+        self._conclude(elapsed, states, verdicts, places, settings)
 
     def _take_samples(self, reading: OsdReading, settings: SlowSettings
                       ) -> Work[Tuple[Dict[int, OsdWindow], Dict[int, _State]]]:
@@ -321,15 +321,15 @@ class SlowOsds:
             yield 2 * len(osds)
         return verdicts
 
-    def _conclude(self, passed: float, states: Dict[int, _State], verdicts: Dict[int, OsdVerdict],
+    def _conclude(self, elapsed: float, states: Dict[int, _State], verdicts: Dict[int, OsdVerdict],
                   places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
-        """Publish the states, the verdicts, and the parts of which all OSDs are slow. `passed`:
+        """Publish the states, the verdicts, and the parts of which all OSDs are slow. `elapsed`:
         seconds since the last time; `verdicts`: as if no OSD were slow."""
         self._states = states
         judged_osds = self._judged_osds(settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
                                             why=states[osd].why)
-                for osd in self._reported_osds(passed, judged_osds, places, settings)}
+                for osd in self._reported_osds(elapsed, judged_osds, places, settings)}
         self._shared = shared_parts(slow, judged_osds, places)
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(
@@ -344,14 +344,14 @@ class SlowOsds:
         return {osd for osd, state in self._states.items()
                 if just_started or self._now - state.evidence <= FORGET_SECONDS}
 
-    def _reported_osds(self, passed: float, judged_osds: AbstractSet[int],
+    def _reported_osds(self, elapsed: float, judged_osds: AbstractSet[int],
                        places: Mapping[int, OsdPlace], settings: SlowSettings) -> List[int]:
         """The slow OSDs that are reported one by one. Notes in the states which belong to a part of
         their class that is slow."""
         slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
                              _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
-        of_parts = self._parts.update(passed, slow, judged_osds, places, settings.seconds)
+        of_parts = self._parts.update(elapsed, slow, judged_osds, places, settings.seconds)
         # The first ones of many that become slow together wait: a part may be reported instead.
         slow_soon = {osd: state.score for osd, state in self._states.items()
                      if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
@@ -397,7 +397,7 @@ class _Interval(NamedTuple):
     """One interval, and what applies to all OSDs in it."""
     now: float
     #: Seconds that were observed.
-    passed: float
+    elapsed: float
     settings: SlowSettings
     #: Baselines may learn from it.
     learning: bool
@@ -536,18 +536,18 @@ def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Inter
     # It has not recovered because its peers have become slow as well.
     slow_channels = expected.keys() | {finding.channel for finding in findings
                                        if _is_as_slow(state, finding, interval.settings)}
-    alone_seconds, passed = state.replicated_seconds, interval.passed
+    alone_seconds, elapsed = state.replicated_seconds, interval.elapsed
     if slow_channels == {REPLICATED}:
-        return _add(state._replace(replicated_seconds=alone_seconds + passed), passed, interval)
+        return _add(state._replace(replicated_seconds=alone_seconds + elapsed), elapsed, interval)
     if slow_channels:
-        return _add(state._replace(replicated_seconds=0.0), passed, interval)
+        return _add(state._replace(replicated_seconds=0.0), elapsed, interval)
     if any(finding.channel == REPLICATED for finding in findings):
         # They are fast in a new reading, which covers up to REPLICATED_SECONDS of that time. If
         # they alone were slow for longer than two readings take, other operations do not show when
         # the OSD recovered.
-        passed += min(alone_seconds, REPLICATED_SECONDS) if alone_seconds <= LATE_SECONDS else 0.0
+        elapsed += min(alone_seconds, REPLICATED_SECONDS) if alone_seconds <= LATE_SECONDS else 0.0
         state = state._replace(replicated_seconds=0.0)
-    return _add(state, -passed, interval)
+    return _add(state, -elapsed, interval)
 
 
 def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
@@ -559,14 +559,14 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
     for finding in findings:
         is_over = finding.is_slow(interval.settings.ratio, state.baseline(finding))
         (over if is_over else within).append(finding)
-    if interval.learning and interval.passed > 0.0 and not state.kind:
-        state = _learn(state, within, interval.passed)
+    if interval.learning and interval.elapsed > 0.0 and not state.kind:
+        state = _learn(state, within, interval.elapsed)
     if _has_ended(window, over):  # or nothing is over the ratio
-        return _add(state, -interval.passed, interval)
+        return _add(state, -interval.elapsed, interval)
     # All PGs have been clean for long enough: such an OSD is slow at once.
     if interval.quick and not state.kind and _is_sure(window, over):
         return _add(state, _hold(state, interval.settings), interval)
-    return _add(state, interval.passed * max(finding.weight() for finding in over), interval)
+    return _add(state, interval.elapsed * max(finding.weight() for finding in over), interval)
 
 
 def _add(state: _State, seconds: float, interval: _Interval) -> _State:

@@ -181,7 +181,7 @@ class SlowOne(NamedTuple):
     #: It belongs to a part, in this mgr or the one before it.
     of_part: bool
     #: It is slower than it was against its peers.
-    changed: bool
+    slower_than_before: bool
 
 
 class SlowParts:
@@ -193,12 +193,12 @@ class SlowParts:
         self._slow_seconds: Dict[Class, float] = {}
         self.parts: Tuple[SlowPart, ...] = ()
 
-    def update(self, passed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
+    def update(self, elapsed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
         """Update `parts`, and return their OSDs. A part is raised after it was slow for long
         enough, and cleared after it was not for as long.
 
-        `passed`: seconds since the last call; `compared`: the OSDs that may be slow or not;
+        `elapsed`: seconds since the last call; `compared`: the OSDs that may be slow or not;
         `seconds`: for how long a part must be slow."""
         compared = compared | slow.keys()
         everyone = by_class(compared, places)
@@ -212,7 +212,7 @@ class SlowParts:
             osds, raise_after = _slow_part(of_class, compared, places, seconds, len(everyone[key]))
             # A part that an earlier mgr has raised has lasted long enough.
             lasted = self._slow_seconds.get(key, raise_after if raised_before else 0.0)
-            lasted = min(lasted + passed, raise_after) if osds else lasted - passed
+            lasted = min(lasted + elapsed, raise_after) if osds else lasted - elapsed
             self._slow_seconds[key] = lasted
             # A raised part that is not slow now keeps its OSDs until it is cleared.
             osds = osds or raised_before
@@ -231,8 +231,8 @@ def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
     must last. `slow`: those of the class; `size`: number of OSDs of the class."""
     osds = unnamed({osd: slow_osd.score for osd, slow_osd in slow.items()}, compared, places)
     # Those of a part that is raised count until they have recovered.
-    changed = sum(slow[osd].changed or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO
-                  for osd in osds)
+    changed = sum(slow[osd].slower_than_before
+                  or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO for osd in osds)
     has_changed = changed > CHANGED_PART * len(osds)
     far_slower = bool(osds) and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO
     # If most are slower than a few, these may be faster because they serve other operations.

@@ -344,7 +344,7 @@ def test_slow_for_hours_each_day_is_raised_once() -> None:
 
 def test_nothing_of_a_cleared_finding_is_left() -> None:
     count = _Count(quiet=DAY, episode=1.0, episodes=5, last=1.0, seen=DAY, raised=1.0)
-    assert not count.settle(DAY + 2.0, 1.0, False)
+    assert not count.clear_if_over(DAY + 2.0, 1.0, False)
     assert (count.episodes, count.episode, count.raised) == (0, 0.0, 0.0)
 
 
@@ -432,8 +432,8 @@ def counted(*intervals: float, seconds: float = 5.0, scale: float = 1.0) -> _Cou
     """By the score of each interval; 1.0: it is not slow."""
     count = _Count()
     for number, score in enumerate(intervals, 1):
-        count.take(1000.0 + seconds * number, seconds,
-                   slow_reads(score, 2) if score > 1.0 else None, scale)
+        count.count_interval(1000.0 + seconds * number, seconds,
+                             slow_reads(score, 2) if score > 1.0 else None, scale)
     return count
 
 
@@ -473,7 +473,7 @@ def test_the_episodes_of_slow_operations(
 def test_the_gap_after_which_an_episode_ends(scale: float, gap: float) -> None:
     count = counted(4.0, 4.0, scale=scale)
     for number in range(1, 13):
-        count.take(2000.0 + 5.0 * number, 5.0, None, scale)
+        count.count_interval(2000.0 + 5.0 * number, 5.0, None, scale)
         if not count.episode:
             break
     assert 5.0 * number == gap
@@ -530,7 +530,7 @@ HEALTHY = _Count(quiet=21600.0, episodes=3, last=START - DAY, seen=START, raised
 def test_when_a_finding_is_cleared(count: _Count, scale: float, replicas_only: bool,
                                    is_cleared: bool, without_evidence: bool) -> None:
     settled = replace(count)
-    assert settled.settle(START, scale, replicas_only) is without_evidence
+    assert settled.clear_if_over(START, scale, replicas_only) is without_evidence
     assert (settled.episodes == 0 and not settled.raised) is is_cleared
     assert is_cleared or settled == count
 
