@@ -257,12 +257,12 @@ OPTIONS: List[OptionSpec] = [
 DEFAULTS = Options()
 
 
-_SPECS: Dict[str, OptionSpec] = {spec['name']: spec for spec in OPTIONS}
+SPECS: Dict[str, OptionSpec] = {spec['name']: spec for spec in OPTIONS}
 
 
 def invalid(name: str, value: Any, shown: object) -> str:
     """Why an option cannot have a value, which is `shown` to operators; '' if it can."""
-    spec = _SPECS[name]
+    spec = SPECS[name]
     allowed = spec.get('enum_allowed')
     if allowed and value not in allowed:
         return '%s must be one of %s, not %.60r' % (name, ', '.join(allowed), shown)
@@ -334,7 +334,7 @@ class LiveOptions:
 
     def remarks(self) -> List[str]:
         """Texts on invalid values, which do not count."""
-        checked = {name: _checked(self._get, name) for name in _SPECS}
+        checked = {name: _checked(self._get, name) for name in SPECS}
         return ['module option %s; the default %s applies' % (why, getattr(DEFAULTS, name))
                 for name, (value, why) in checked.items() if why and not self._is_gone(name, value)]
 
@@ -354,9 +354,9 @@ class LiveOptions:
             return
         self._compared_at, self._notified = now, False
         # Before the database is read: an option that is set in between must not count as removed.
-        in_force = {name: _checked(self._get, name)[0] for name in _SPECS}
+        in_force = {name: _checked(self._get, name)[0] for name in SPECS}
         in_force.update({self._here(name): _checked(self._get_localized, name)[0]
-                         for name in _SPECS})
+                         for name in SPECS})
         config_entries = entries()
         if config_entries is not None:
             stored = self._stored(config_entries)

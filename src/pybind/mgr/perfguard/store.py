@@ -28,9 +28,9 @@ ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
 STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'await', 'crushmap', 'crushbefore',
          'drained', 'added', 'shutdown', 'unpinnable', 'pins/', 'led/')
-PLANS = 'plans/'
+PLANS_PREFIX = 'plans/'
 #: Documents that the mons must have stored before the commands that they describe are sent.
-VERIFIED = (*STATE, 'probing', PLANS)
+VERIFIED = (*STATE, 'probing', PLANS_PREFIX)
 
 
 class KeyValue(Protocol):
@@ -142,7 +142,7 @@ class Store:
     def read_again(self) -> None:
         """The state is read again, since an mgr of another version may have replaced it."""
         self.written_by_newer = {name for name in self.written_by_newer
-                                 if not name.startswith((*STATE, PLANS))}
+                                 if not name.startswith((*STATE, PLANS_PREFIX))}
 
     def newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""

@@ -10,7 +10,8 @@ from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..ledger import LEFT, Held, give_back, hold, hold_other
+from ..ledger import CHANGED_BY_OTHERS, Held, give_back, hold, hold_other
+from ..rebalance.holds import NOREBALANCE
 from ..text import pgs, pgs_are, plural
 from . import recovery
 from .evidence import CLEAR_INTERVALS, IN_VAIN_REST_SECONDS, is_known, trouble_keys, troubles
@@ -59,7 +60,6 @@ RETURNED_SECONDS = 86400.0
 #: that returns then is in vain.
 MOST_GIVEN_BACK = 3
 GIVEN_BACK_SECONDS = 3600.0
-NOREBALANCE = 'norebalance'
 MITIGATION = 'mitigation'
 #: Rungs against the effects of data movement.
 MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
@@ -282,7 +282,8 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
         can_tell, value = present(setting, draft.view)
         if can_tell:
             # What others have ordered as well is left to them, like what they have changed.
-            hold_step = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
+            hold_step = CHANGED_BY_OTHERS if _is_ordered(setting, draft) \
+                else hold(setting.held, value)
             if hold_step.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
             elif hold_step.send:
@@ -335,13 +336,13 @@ def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
     can_tell, value = present(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
-    back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
-    if back.send:
+    step_back = CHANGED_BY_OTHERS if _is_ordered(setting, draft) else give_back(setting.held, value)
+    if step_back.send:
         draft = draft.send([Put(setting, setting.held.found)])
-    elif back.theirs:
+    elif step_back.theirs:
         draft = draft.event('%s remains unchanged' % setting.text(),
                             'it was changed outside perfguard')
-    return draft, _with_held(setting, back.held)
+    return draft, _with_held(setting, step_back.held)
 
 
 #: Why a step was undone that did not simply become unnecessary.

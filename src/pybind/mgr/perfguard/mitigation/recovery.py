@@ -25,7 +25,7 @@ from ..ledger import Held
 from ..observation import Clients
 from ..rebalance import copying
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
-                                 SLEEP_SECONDS, WPQ, number)
+                                 SLEEP_SECONDS, WPQ, number_or_zero)
 from ..rebalance.types import Pace
 from ..text import pgs_are
 from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
@@ -173,10 +173,10 @@ def fast_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str], 
     if backfills.isdigit() and 0 < int(backfills) < bound:
         put(BACKFILLS, str(min(bound, int(backfills) << level)))
     # If not 0, it overrides the sleeps for types of drives, and remains unchanged.
-    if number(values_of_others.get(degraded_sleep, '0')) == 0.0:
+    if number_or_zero(values_of_others.get(degraded_sleep, '0')) == 0.0:
         for option, default in SLEEP_SECONDS.items():
             name = option.replace(SLEEP, degraded_sleep)
-            sleep = number(values_of_others[name]) if name in values_of_others else default
+            sleep = number_or_zero(values_of_others[name]) if name in values_of_others else default
             if sleep > 0.0:
                 put(name, '%.4g' % (sleep / (1 << level)))
     names = {setting.name for setting in settings}
@@ -216,7 +216,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         remarks += ['%s of %s is %s for every drive '
                     'type and remains unchanged' % (SLEEP, where, value)
                     for where, value in _places(entries, SLEEP).items()
-                    if value is not None and number(value) > 0.0]
+                    if value is not None and number_or_zero(value) > 0.0]
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
@@ -239,7 +239,7 @@ def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
     for name, seconds in SLEEP_SECONDS.items():
         for where, value in _places(entries, name).items():
             in_force = _in_force(entries, name, value)
-            if in_force is not None and number(in_force) < seconds:
+            if in_force is not None and number_or_zero(in_force) < seconds:
                 settings.append(_option(name, where, value, '%g' % seconds))
     return settings
 

@@ -22,9 +22,9 @@ from .moves import Move
 from .risks import Risk
 from .types import Action, PinRecord
 
-_NO_WEIGHTS: Mapping[int, float] = {}
+NO_WEIGHTS: Mapping[int, float] = {}
 _NO_OSDS: OsdSet = ()
-_NO_PINS: Mapping[str, PinRecord] = {}
+NO_PINS: Mapping[str, PinRecord] = {}
 
 
 class ChangeStage(str, enum.Enum):
@@ -127,9 +127,9 @@ class Change:
 
     # What only some kinds have. Without type hints, these are no fields here.
     #: OSD -> its new CRUSH weight.
-    weights = _NO_WEIGHTS
+    weights = NO_WEIGHTS
     #: OSD -> its CRUSH weight from before the first of several tranches.
-    start = _NO_WEIGHTS
+    start = NO_WEIGHTS
     #: OSDs to be emptied: no release leads to them.
     drained = _NO_OSDS
     #: Weight 0 for OSDs that are empty, which ends a drain.
@@ -176,7 +176,7 @@ class Change:
     @property
     def chunk(self) -> Mapping[int, float]:
         """OSD -> new CRUSH weight, of the burst that is next or on its way."""
-        return _NO_WEIGHTS
+        return NO_WEIGHTS
 
     @property
     def setting(self) -> Optional[PoolSetting]:
@@ -220,7 +220,7 @@ class Change:
 
     def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
         """Those upmaps, and others that may be, as pins: so they are not removed before."""
-        return _NO_PINS
+        return NO_PINS
 
     @property
     def moving_first(self) -> bool:

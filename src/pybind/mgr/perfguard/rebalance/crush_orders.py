@@ -24,7 +24,7 @@ from ..store import Store
 from ..text import listed
 from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
-from .change import Change, Details
+from .change import NO_PINS, NO_WEIGHTS, Change, Details
 from .what_if import growth, loss_of, lost_osds
 from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
@@ -47,8 +47,6 @@ CRUSH_BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
-NO_PINS: Mapping[str, PinRecord] = {}
-NO_WEIGHTS: Mapping[int, float] = {}
 Computed = TypeVar('Computed')
 
 

@@ -16,7 +16,7 @@ from ..codec import encode
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
-from ..store import Store
+from ..store import PLANS_PREFIX, Store
 from ..text import listed, pgs, plural
 from ..watch.stop_conditions import UNHEALTHY
 from .campaign import AnyChange, Campaign
@@ -32,8 +32,6 @@ from .types import Phase
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'plan approve'
 #: Orders that a plan may hold.
 CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'balance', 'replace')
-#: Documents of the store: one for each plan.
-PLANS_PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.
 MOST = 20
 _PLAN_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')

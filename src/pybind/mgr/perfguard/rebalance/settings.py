@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tuple
 
 from ..errors import Refused
-from ..options import OPTIONS, Options, invalid
+from ..options import SPECS, Options, invalid
 from ..watch.pools import BadLimit, latency_limits_ms
 from ..window import BadWindow, Window, window
 
@@ -51,7 +51,6 @@ SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_limits_ms', 'stall_ra
             'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',
             'max_backfills_device', 'max_backfills_domain', 'max_transition_ratio', 'fast_peering',
             'begin_time', 'end_time', 'begin_weekday', 'end_weekday')
-_SPECS: Dict[str, Mapping[str, Any]] = {spec['name']: spec for spec in OPTIONS}
 
 
 def assignment(text: str) -> Tuple[str, str]:
@@ -71,7 +70,7 @@ def assignment(text: str) -> Tuple[str, str]:
 
 def parsed(name: str, text: str) -> Any:
     """The value of an option; raises Refused."""
-    spec = _SPECS[name]
+    spec = SPECS[name]
     try:
         value = _SETTING_TYPES[spec['type']](text)
     except ValueError:

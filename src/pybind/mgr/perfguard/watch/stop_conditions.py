@@ -72,10 +72,6 @@ class Stop:
     #: OSDs to be emptied that may explain it: of PGs that leave them, only the targets count.
     failing: FrozenSet[int] = frozenset()
 
-    @property
-    def everywhere(self) -> bool:
-        return self.osds is None
-
     def concerns(self, osds: Iterable[int], pools: Iterable[int]) -> bool:
         return self.osds is None or not (self.osds.isdisjoint(osds)
                                          and self.pools.isdisjoint(pools))

@@ -431,7 +431,7 @@ def test_a_plan_is_not_carried_out_after_an_abort_that_was_not_filed(
     store.put('history', [{'id': 0, 'phase': 'DONE'}])
     driver.restart()
     driver.turn()
-    monkeypatch.setattr(driver.loop.rebalance.campaigns, 'file_ended', lambda: None)
+    monkeypatch.setattr(driver.loop.rebalance.campaigns, 'file_in_history', lambda: None)
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.restart()

@@ -119,7 +119,7 @@ def test_slow_operations_concern_the_osds_that_report_them() -> None:
     stop, = stop_conditions(slow)
     assert stop == Stop(Reason('SLOW_OPS', '4 slow operations on osd.3'), frozenset({3}))
     stop, = stop_conditions(replace(slow, slow_ops=5, slow_daemons={'osd.3': 4, 'mon.a': 1}))
-    assert stop.everywhere
+    assert stop.osds is None
 
 
 @pytest.mark.parametrize('slow, in_flight, everything', [
