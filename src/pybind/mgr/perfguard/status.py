@@ -19,7 +19,7 @@ from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, staying, unp
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Phase
-from .store import ADVICE
+from .store import PINS_REMAIN_TEXT
 from .text import interval_text, listed, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 from .watch.next_steps import detailed, limits_json
@@ -168,7 +168,7 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
     if interrupted:
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
-            [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
+            [*interrupted, *(to_check(observation) if PINS_REMAIN_TEXT in interrupted else ())])
     # PGs that only wait for their recovery are pinned after it. Those in flight move on purpose, in
     # small steps, because the mons cancel upmaps under their rule.
     lasting = lastingly_unpinnable(campaign) if campaign.active else {}

@@ -317,7 +317,7 @@ class Store:
 RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline', 'chronic',
                      'usual', 'provisional', 'lastclean', 'probe', 'probe-ids', 'probe-settings',
                      'advise'})
-ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
+PINS_REMAIN_TEXT = 'if a campaign was active, its pins are still in the OSDMap'
 
 
 class Loss(NamedTuple):
@@ -335,7 +335,7 @@ def new_losses(store: Store, lost: Sequence[str]) -> List[Loss]:
     losses = [Loss('cannot read %s' % text) for text in lost]
     losses += [Loss('%s: %s; set aside as %s%s' % (name, reason, ASIDE, name), name.split('/')[0])
                for name, reason in store.damaged]
-    return losses + ([Loss(ADVICE, 'campaign')] if 'campaign' in store.unreadable else [])
+    return losses + ([Loss(PINS_REMAIN_TEXT, 'campaign')] if 'campaign' in store.unreadable else [])
 
 
 def earlier_losses(store: Store) -> List[Loss]:
@@ -343,7 +343,7 @@ def earlier_losses(store: Store) -> List[Loss]:
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
     losses = [Loss('a previous mgr could not read %s; set aside as damaged/%s' % (name, name),
                    name.split('/')[0]) for name in names]
-    return losses + ([Loss(ADVICE, 'campaign')] if 'campaign' in names else [])
+    return losses + ([Loss(PINS_REMAIN_TEXT, 'campaign')] if 'campaign' in names else [])
 
 
 # ---- Whether the mons keep what was journalled, and whether this mgr may still act. Ceph only logs

@@ -190,7 +190,7 @@ def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
 
 
 #: PGs of each pool whose present places crushtool has to find before its others are believed.
-SAMPLE = 64
+CHECKED_PGS = 64
 _PLACED = re.compile(r'CRUSH rule \d+ x (\d+) \[([^\]]*)\]$')
 
 
@@ -206,7 +206,7 @@ class _Places:
         """`removed`: OSDs that CRUSH still contains, and the OSDMap does not."""
         self._tools, self._osdmap, self._pool, self._removed = tools, osdmap, pool, removed
         self._pgp_num = pool.pgp_num or pool.pg_num
-        self._now = self._placed(present, min(SAMPLE, self._pgp_num))
+        self._now = self._placed(present, min(CHECKED_PGS, self._pgp_num))
         self._later = self._placed(enlarged, self._pgp_num)
 
     def later(self, pgid: str, raw: OsdSet) -> OsdSet:

@@ -155,8 +155,8 @@ MAX_AGE_SECONDS = 20.0
 MAX_CPU_SHARE = 0.05
 
 #: All pools, instead of a pool id; and the counts without PGs in trouble.
-WHOLE = -1
-NONE = (0, 0, 0, 0)
+ALL_POOLS = -1
+NO_TROUBLE = (0, 0, 0, 0)
 #: State -> number of PGs, by OSD.
 ByOsd = Mapping[int, Mapping[str, int]]
 
@@ -179,7 +179,7 @@ class PgSummary:
         self._read_at: Optional[float] = None
         #: CPU seconds of the last reading.
         self.cost_seconds = 0.0
-        #: Counts of PGs in trouble by pool, and in total (WHOLE).
+        #: Counts of PGs in trouble by pool, and in total (ALL_POOLS).
         self._trouble: Dict[int, Tuple[int, ...]] = {}
         self._serving: FrozenSet[int] = frozenset()
         #: More or other PGs may be in trouble than at the last reading.
@@ -193,10 +193,10 @@ class PgSummary:
         remains safe: it contains all OSDs with PGs in trouble, and some that no longer have any.
         """
         trouble = {pool: _trouble(pg_counts) for pool, pg_counts in pools.items()}
-        trouble[WHOLE] = _trouble(counts)
+        trouble[ALL_POOLS] = _trouble(counts)
         if serving != self._serving or any(
                 now > before for pool, counts_now in trouble.items()
-                for now, before in zip(counts_now, self._trouble.get(pool, NONE))):
+                for now, before in zip(counts_now, self._trouble.get(pool, NO_TROUBLE))):
             self._may_be_outdated = True
         self._trouble, self._serving = trouble, serving
 
@@ -343,7 +343,7 @@ def wrong_pg_dump() -> WrongDump:
 
 
 #: What keep_remapped makes of a PG whose up set is its acting set.
-CLEAN = None
+NOT_REMAPPED = None
 
 
 def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
@@ -353,7 +353,7 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
     the memory of all.
     """
     sets = keep_sets(row)
-    return CLEAN if isinstance(sets, PgSets) and sets.up == sets.acting else sets
+    return NOT_REMAPPED if isinstance(sets, PgSets) and sets.up == sets.acting else sets
 
 
 def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:

@@ -48,7 +48,7 @@ NO_COUNTERS = ('no OSD reports latency counters (op_r_latency) to this mgr, so p
 MGR_CUT_OFF = ('%d of %d OSDs have not reported to this mgr for %.0f s or more: the likely reason '
                'is this mgr or its network, not the OSDs, or an mgr_stats_threshold above 5')
 #: Health checks whose texts contain the load by client and by object.
-EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD'})
+CHECKS_WITH_LOADS = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD'})
 #: These checks may stand for weeks, and counting costs each OSD some microseconds per operation: it
 #: lasts so long at first, then 60 s of each half hour.
 LOADS_FIRST_SECONDS, LOADS_LEAST_SECONDS, LOADS_SHARE = 600.0, 60.0, 1 / 30
@@ -172,7 +172,8 @@ class Sensors:
         if counts is not None and not laggy_osds:
             # The next ones are asked at once.
             self._ops_asked.clear()
-        is_asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
+        is_asked = now < self._loads_until
+        standing = bool(CHECKS_WITH_LOADS & signals.health.keys())
         loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
         pings = self._pings.take(now, alive, laggy_osds)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)

@@ -20,7 +20,7 @@ QUERIED_PGS, AT_ONCE = 16, 4
 #: Degraded PGs that are looked up at a time: ceph-mgr is asked for each.
 LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
-MARGIN = 2
+ROOM_FOR_PGS = 2
 TOOFULL = 'backfill_toofull'
 #: With these, an OSD refuses backfill (Osd.fullness).
 BACKFILL_REFUSED = ('backfillfull', 'full')
@@ -207,7 +207,7 @@ def _substitute(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueF
     crush = facts.observed.crush
     pool_room = room.of_pool(facts.observed.shard_bytes(pool))
     candidates = sorted((fill, candidate) for candidate, fill in pool_room.fill.items()
-                        if pool_room.more_shards.get(candidate, 0) >= MARGIN
+                        if pool_room.more_shards.get(candidate, 0) >= ROOM_FOR_PGS
                         and candidate not in busy)
     for _, candidate in candidates:
         if candidate in up or candidate in acting or not _may_take(candidate, facts) \
@@ -292,7 +292,7 @@ def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) 
     if not _leads_to_serving(pgid, rescue, observation):
         return False
     size = observation.shard_bytes(osdmap.pools[pool_of(pgid)])
-    return all(room.has(osd, 2 * MARGIN * size) for osd in rescue.full)
+    return all(room.has(osd, 2 * ROOM_FOR_PGS * size) for osd in rescue.full)
 
 
 def _leads_to_serving(pgid: str, rescue: Rescue, observation: Observation) -> bool:

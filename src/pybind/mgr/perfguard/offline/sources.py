@@ -10,7 +10,7 @@ from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping
                     Protocol, Sequence, TextIO, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.dumps import (CLEAN, WrongDump, config_entries, count_states, health_checks,
+from ..cluster.dumps import (NOT_REMAPPED, WrongDump, config_entries, count_states, health_checks,
                              keep_remapped, keep_sets, osdmap_from_dump, pg_rows, wrong_pg_dump)
 from ..cluster.map_encoding import epoch_of
 from ..cluster.types import ConfigEntry, OsdMap, PgCounts, PgSets, Signals, Space
@@ -205,7 +205,7 @@ def crush_rules(dump: Any) -> CrushRules:
 
 
 def pg_sets(dump: Any) -> List[PgSets]:
-    remapped = [row for row in pg_rows(dump) if row is not CLEAN]
+    remapped = [row for row in pg_rows(dump) if row is not NOT_REMAPPED]
     if not all(isinstance(row, PgSets) for row in remapped):
         raise wrong_pg_dump()
     return remapped

@@ -38,7 +38,7 @@ ENOUGH_REPETITIONS = 3
 RANK_REPETITIONS = 5
 #: Probability of a false "slower" or "faster" for one line, and for all lines together where an
 #: alarm depends on it.
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 ALARM_LEVEL = 0.02
 #: Bootstrap replicates of one quantity; fewer where there are very many lines. 50 to 200 are
 #: enough for a standard error (Efron and Tibshirani, 1993, section 6.4).
@@ -184,9 +184,10 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
                       for side, rng in zip((a, b), rngs))
     estimate = difference(side_a, side_b, PRIOR_SD, rngs, replicates)
     # The logarithm of a fall to 1 - LEAST_EFFECT; a rise counts from the inverse of that.
-    is_change = estimate.p <= LEVEL and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
+    is_change = estimate.p <= SIGNIFICANCE_LEVEL \
+        and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
     if is_change and min(len(a), len(b)) >= RANK_REPETITIONS:
-        is_change = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
+        is_change = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= SIGNIFICANCE_LEVEL
     return _verdict_of(a, b, quantity, estimate, is_change, more_is_better), estimate.p
 
 
@@ -200,7 +201,7 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
     estimate = difference([[log_p99] for log_p99 in side_a], [[log_p99] for log_p99 in side_b],
                           TAIL_PRIOR_SD, rngs, replicates)
     is_disjoint = min(side_a) > max(side_b) or max(side_a) < min(side_b)
-    is_change = (is_disjoint and min(len(a), len(b)) > 1 and estimate.p <= LEVEL
+    is_change = (is_disjoint and min(len(a), len(b)) > 1 and estimate.p <= SIGNIFICANCE_LEVEL
                  and abs(estimate.value) >= math.log1p(LEAST_TAIL_EFFECT))
     p = max(estimate.p, mann_whitney_p(side_a, side_b))
     return _verdict_of(a, b, 'p99_ns', estimate, is_change, more_is_better=False), p
@@ -241,7 +242,7 @@ def _overall(lines: Sequence[Line], significant: Sequence[Line]) -> str:
         return FASTER
     # Lines that differ but are not significant: chance may explain so many of them.
     differing = sum(1 for line in lines if line.verdict in (SLOWER, FASTER))
-    is_chance = differing <= LEVEL * len(lines)
+    is_chance = differing <= SIGNIFICANCE_LEVEL * len(lines)
     return SAME if is_chance and all(line.verdict != UNKNOWN for line in lines) else UNKNOWN
 
 

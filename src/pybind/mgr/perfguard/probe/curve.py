@@ -192,7 +192,7 @@ def slower_alone(points: Sequence[CurvePoint]) -> Optional[Tuple[CurvePoint, Cur
 SCALE = 'scale'
 #: Share of linear throughput below which a number of OSDs is a finding; at a fixed rate, of the
 #: speed of one operation.
-LINEAR = 0.8
+LINEAR_SHARE = 0.8
 
 
 class ScalePoint(NamedTuple):
@@ -273,11 +273,12 @@ def _scaling_notes(points: Sequence[ScalePoint], is_rate_fixed: bool) -> List[st
     """What is notable about the throughput with more and more OSDs, or, at a fixed rate, about the
     latency."""
     notes = []
-    under = next((point for point in points if point.linear < LINEAR), None)
+    under = next((point for point in points if point.linear < LINEAR_SHARE), None)
     if under is not None:
-        notes.append('below %.0f %% of linear with %d or more OSDs' % (100 * LINEAR, under.osds))
+        notes.append('below %.0f %% of linear with %d or more OSDs' % (
+            100 * LINEAR_SHARE, under.osds))
     slower = next((point for point in points
-                   if points[0].latency_ns.median < LINEAR * point.latency_ns.median), None)
+                   if points[0].latency_ns.median < LINEAR_SHARE * point.latency_ns.median), None)
     if is_rate_fixed and slower is not None:
         notes.append('latency at the fixed rate is %.3g ms with %s, and %.3g ms with %s' % (
             points[0].latency_ns.median / 1e6, plural(points[0].osds, 'OSD'),

@@ -19,7 +19,7 @@ from .stats import READ, WRITE
 #: Age of a curve from which it may no longer be true.
 OLD_CURVE_SECONDS = 30 * 86400.0
 #: Ratio of the mean size of operations to that of the probe from which they are not comparable.
-UNLIKE = 2.0
+UNLIKE_SIZE_RATIO = 2.0
 #: Share of the operations from which a direction without a curve matters.
 COUNTED_SHARE = 0.1
 #: Times as long as its history, up to which growth is extended.
@@ -186,7 +186,7 @@ def _fitting(curves: Sequence[ProbedCurve], direction: str, mean_bytes: float
 
 
 def _are_alike(probed_bytes: float, mean_bytes: float) -> bool:
-    return 1.0 / UNLIKE <= mean_bytes / probed_bytes <= UNLIKE
+    return 1.0 / UNLIKE_SIZE_RATIO <= mean_bytes / probed_bytes <= UNLIKE_SIZE_RATIO
 
 
 def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_bytes: float,

@@ -25,7 +25,7 @@ PROBE_STEP_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 SLOW_CONNECT_SECONDS = 10.0
 #: Maximum share of an OSD in the bytes of a pool, as a multiple of the even share.
-SKEW = 2.0
+MOST_OSD_SHARES = 2.0
 #: Share of what a quota leaves that a run may use: clients of the pool write meanwhile, and at the
 #: quota the mons stop all of them.
 QUOTA_SHARE = 0.5
@@ -168,7 +168,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
     """OSD -> bytes that it gets at most. `osds`: all that the pool may use.
 
     An OSD that is probed is the primary of its objects and holds a copy (or chunk) of each. Of all
-    other bytes no OSD gets more than SKEW times its even share.
+    other bytes no OSD gets more than MOST_OSD_SHARES times its even share.
     """
     if not osds or not budget.stored_bytes:
         return {}
@@ -176,7 +176,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
         # A bench writes to the OSD itself; its `stored_bytes` are those of one OSD.
         return dict.fromkeys(target.osds, float(budget.stored_bytes))
     bytes_led = budget.prefill_bytes / data_shards if target.osds else 0.0
-    most_others = SKEW * (budget.stored_bytes - bytes_led) / len(osds)
+    most_others = MOST_OSD_SHARES * (budget.stored_bytes - bytes_led) / len(osds)
     shares = dict.fromkeys(osds, most_others)
     for osd in target.osds:
         shares[osd] = most_others + bytes_led / len(target.osds)

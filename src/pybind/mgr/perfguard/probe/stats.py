@@ -13,7 +13,7 @@ from ..watch.peers import median
 from .types import RADOS, READING, WRITING, Direction, Job, Quantiles, Second, JobStep, StepResult
 
 #: Resamples of the seconds of one repetition.
-WITHIN = 40
+RESAMPLES = 40
 #: Minimum number of seconds that show how a repetition varies.
 MIN_SECONDS = 4
 #: Two-sided 95 % of a normal distribution.
@@ -132,7 +132,7 @@ def resamples(value: float, seconds: Sequence[Second],
     middle = value_of(*_sum(blocks))
     blocks_per_sample = math.ceil(count / length)
     return [value] + [value - middle + value_of(*_sum(rng.choices(blocks, k=blocks_per_sample)))
-                      for _ in range(WITHIN)]
+                      for _ in range(RESAMPLES)]
 
 
 _Sums = Tuple[float, int, int]

@@ -44,7 +44,7 @@ LOOK_SECONDS, OPTION_SECONDS = 10.0, 30.0
 #: which new hosts are awaited that have none: it may be that they are to have none.
 BOOT_SECONDS = 600.0
 #: OSDs and entries that a text names.
-NAMED = 10
+NAMED_IN_TEXT = 10
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,9 @@ def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
         raise Refused(errno.EPERM, '%s is %s: such OSDs would boot with that CRUSH weight; remove '
                       'it first (%s)' % (
                           INITIAL_WEIGHT, listed(['%s for %s' % (entry.value, entry.who)
-                                                  for entry in exceptions], NAMED),
+                                                  for entry in exceptions], NAMED_IN_TEXT),
                           listed(['"ceph config rm %s %s"' % (entry.who, INITIAL_WEIGHT)
-                                  for entry in exceptions], NAMED)))
+                                  for entry in exceptions], NAMED_IN_TEXT)))
     if same_value(value_of(entries, OSD, 'global'), EMPTY):
         return None
     return Held(value_of(entries, OSD), EMPTY)
@@ -553,17 +553,17 @@ class Awaiting:
         if record.option is not None and not record.option.seen and not record.returns_option:
             return 'waiting until %s is 0' % INITIAL_WEIGHT
         if not record.osds:
-            return '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
+            return '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED_IN_TEXT]) \
                 or 'create them now'
         booting = {osd: lacks for osd, lacks in late.items()
                    if now - record.appeared[osd] < BOOT_SECONDS}
         if booting:
             return 'expands when %s' % listed(
-                ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED)
+                ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED_IN_TEXT)
         hosts = self._new_osds.hosts
         if hosts and quiet_seconds < BOOT_SECONDS:
             return 'expands when %s, which the orchestrator has added, %s OSDs, or in %s' % (
-                listed(hosts, NAMED), 'has' if len(hosts) == 1 else 'have',
+                listed(hosts, NAMED_IN_TEXT), 'has' if len(hosts) == 1 else 'have',
                 seconds_text(BOOT_SECONDS - quiet_seconds))
         if quiet_seconds < settle:
             return 'expands in %s unless more appear' % seconds_text(settle - quiet_seconds)
@@ -623,7 +623,7 @@ def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float)
             'message': 'OSDs that boot start with CRUSH weight 0, and are expanded%s once '
             'no other one has appeared for %s. This ends with their campaign, or after %s without '
             'one; %s%s. "campaign abort" ends the wait%s' % (
-                ', and %s drained,' % listed(record.drain, NAMED) if record.drain else '',
+                ', and %s drained,' % listed(record.drain, NAMED_IN_TEXT) if record.drain else '',
                 seconds_text(settle), seconds_text(record.within), effect,
                 '; their CRUSH weight is then %s' % record.weight if record.weight else '',
                 '; %s of weight 0 %s left out' % (

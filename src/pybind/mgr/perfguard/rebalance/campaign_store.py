@@ -415,7 +415,7 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
 
 
 #: Number of earlier campaigns whose rates count for forecasts.
-RATES = 8
+MOST_RATES = 8
 
 
 class CampaignHistory:
@@ -438,8 +438,8 @@ class CampaignHistory:
         return (self.rows[-1]['id'], str(self.rows[-1].get('phase'))) if self.rows else None
 
     def rates(self) -> Tuple[float, ...]:
-        """Bytes per second of the last RATES campaigns, without those that moved nothing."""
-        return tuple(row['bytes_done'] / row['moving_seconds'] for row in self.rows[-RATES:]
+        """Bytes per second of the last MOST_RATES campaigns, without those that moved nothing."""
+        return tuple(row['bytes_done'] / row['moving_seconds'] for row in self.rows[-MOST_RATES:]
                      if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0)
 
     def file(self, row: Json, limit: int) -> None:

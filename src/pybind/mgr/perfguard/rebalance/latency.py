@@ -16,7 +16,7 @@ from ..errors import Code, Reason
 from ..observation import Clients, Minute
 from ..text import listed
 from ..watch.peers import MIN_PEERS, weighted_median
-from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SlowReads,
+from ..watch.slow_reads import (CHANCE_LEVEL, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SlowReads,
                                 judged_osds, stopped_osds)
 from ..watch.slowness import OP_SPREAD, RESUME_SECONDS
 from ..watch.stop_conditions import Stop
@@ -157,8 +157,8 @@ def _together(small_pools: Sequence[PoolLatency]) -> PoolLatency:
 
 def _chance(row: PoolLatency, judged_at_once: int) -> float:
     """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
-    normal variable's upper tail by CHANCE / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
-    deviations = sqrt(2.0 * log(judged_at_once / CHANCE))
+    normal variable's upper tail by CHANCE_LEVEL / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
+    deviations = sqrt(2.0 * log(judged_at_once / CHANCE_LEVEL))
     return min(CHANCE_MAX, deviations * row.spread / sqrt(row.ops))
 
 
@@ -189,7 +189,7 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
     ops = sum(number for _, number in ratios)
     if len(ratios) < MIN_PEERS or ops < REFERENCE_OPS:
         return 1.0
-    chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE)) * (spread or OP_SPREAD) / sqrt(ops)
+    chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE_LEVEL)) * (spread or OP_SPREAD) / sqrt(ops)
     return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
 

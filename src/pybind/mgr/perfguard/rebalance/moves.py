@@ -270,7 +270,7 @@ def _assumed_seconds(pgs: int, total_bytes: int, osds: Tuple[OsdLoad, ...], para
 
 #: Maximum number of candidates that one turn considers, so that its cost does not grow with the
 #: campaign.
-SCAN = 1024
+MAX_SCANNED = 1024
 #: Seconds after which the route of a PG that never fitted is kept free for it.
 MOVE_PATIENCE_SECONDS = 600.0
 
@@ -499,10 +499,10 @@ def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str
 
 
 def window(candidates: Sequence[Move], start: int) -> List[Move]:
-    """At most SCAN candidates from `start` on, wrapping around: a long list is considered in
+    """At most MAX_SCANNED candidates from `start` on, wrapping around: a long list is considered in
     slices, so that no PG starves."""
     count = len(candidates)
-    return [candidates[(start + i) % count] for i in range(min(count, SCAN))]
+    return [candidates[(start + i) % count] for i in range(min(count, MAX_SCANNED))]
 
 
 def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0) -> List[Move]:

@@ -33,10 +33,10 @@ SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'p
 #: Orders that a plan may hold.
 CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'balance', 'replace')
 #: Maximum number of plans: each may contain a CRUSH map.
-MOST = 20
+MAX_PLANS = 20
 _PLAN_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
 #: Differences that a refusal names.
-NAMED = 10
+NAMED_CHANGES = 10
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,8 @@ class SavedPlan:
         changes = changed(self.ground, now)
         if changes:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
-                          '("plan save" it again)' % (self.name, listed(changes, NAMED, '; ')))
+                          '("plan save" it again)'
+                          % (self.name, listed(changes, NAMED_CHANGES, '; ')))
 
     def refuse_other(self, preview: Preview, order: Order) -> None:
         """Raise Refused if the order now makes another change. `preview`: of the order as it was
@@ -187,7 +188,8 @@ class SavedPlan:
         rows = ['%s %s, now %s' % (name, before.get(name) or 'none', now.get(name) or 'none')
                 for name in {**before, **now} if before.get(name) != now.get(name)]
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s ("plan save" it '
-                      'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
+                      'again)' % (self.name,
+                                  listed(rows, NAMED_CHANGES, '; ') or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Document:
         """One line of `plan ls`. `waits`: why it is not carried out yet."""
@@ -254,9 +256,9 @@ class Plans:
         if name in self._plans:
             raise Refused(errno.EEXIST, 'plan %s exists: remove it with "plan rm %s"'
                           % (name, name))
-        if len(self._plans) >= MOST:
+        if len(self._plans) >= MAX_PLANS:
             raise Refused(errno.ENOSPC, '%s saved (limit %d): remove one with "plan rm"'
-                          % (plural(len(self._plans), 'plan'), MOST))
+                          % (plural(len(self._plans), 'plan'), MAX_PLANS))
 
     def put(self, plan: SavedPlan) -> None:
         self._store.put(PLANS_PREFIX + plan.name, encode(plan))

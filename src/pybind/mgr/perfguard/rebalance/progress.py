@@ -28,7 +28,7 @@ BLOCK_SECONDS = 5.0
 MOST_BLOCKS = 64
 #: Numbers of batches for which the variance is computed; the widest interval is used. Fewer batches
 #: are longer and less correlated, but give a less certain variance.
-BATCHES = (4, 8)
+BATCH_NUMBERS = (4, 8)
 #: Two-sided 95 % quantiles of Student's t, by degrees of freedom from 1 on. Early in a campaign the
 #: batches are too short to be independent, so that the intervals hold in 9 of 10 cases.
 STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
@@ -134,7 +134,7 @@ def _error(arrivals: Arrivals, seconds: float, pgs_done: int, pgs_left: int) -> 
     """Half the width of the interval of the logarithm of the time, which `remaining` estimates as
     `seconds`."""
     by_number = _error_of_number(pgs_done, pgs_left)
-    by_rate = [_error_of_rate(arrivals, seconds, number) for number in BATCHES]
+    by_rate = [_error_of_rate(arrivals, seconds, number) for number in BATCH_NUMBERS]
     # Two causes that are independent of each other.
     return math.hypot(by_number, max(by_rate))
 

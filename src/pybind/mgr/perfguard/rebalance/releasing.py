@@ -24,8 +24,8 @@ from .flights import note_ahead
 from .goals import basis, moves_for_balance, without_goals
 from .holds import foreign_movement_flags, option_text
 from .latency import explains_alarm, slow_read_stops
-from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
-                    serving_until_moved, window)
+from .moves import (MAX_SCANNED, Caps, Load, Move, choose, domains_of, load_of, move_between,
+                    route_osds, serving_until_moved, window)
 from .pinning import lacks_an_osd, may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
@@ -454,7 +454,7 @@ def _candidates(draft: Draft) -> _Remaining:
     full = full_osds(draft)
     nearly_full = {osd.id for osd in draft.seen.osdmap.osds.values() if osd.fullness}
     moves = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
-             for move in window(list(draft.moves.values()), start=int(draft.now) * SCAN)
+             for move in window(list(draft.moves.values()), start=int(draft.now) * MAX_SCANNED)
              if _releasable(draft, move, full.osds)]
     if draft.stops:
         moves = [move for move in moves if not is_stopped(draft.stops, move)]

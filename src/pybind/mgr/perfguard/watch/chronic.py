@@ -31,7 +31,7 @@ from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS,
 from .types import Chronic, Flow, OsdReading
 
 #: Maximum number of OSDs that are stored.
-KEPT = 160
+MOST_STORED_OSDS = 160
 
 
 @dataclass
@@ -330,7 +330,7 @@ class ChronicOsds:
         candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                       if count.may_be_chronic(self._scale)]
         return {osd: replace(self._counts[osd], uuid=uuids.get(osd))
-                for _, _, osd in sorted(candidates, reverse=True)[:KEPT]}
+                for _, _, osd in sorted(candidates, reverse=True)[:MOST_STORED_OSDS]}
 
     def load(self, counts: StoredCounts) -> Dict[int, str]:
         """Take over the counts of an earlier mgr. Returns the known uuids."""

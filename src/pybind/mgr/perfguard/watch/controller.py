@@ -50,7 +50,7 @@ REWRITE_SECONDS = 60.0
 #: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
 #: Share of the stats period after which the next reading may be taken: turns are not punctual.
-EARLY = 0.9
+READING_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Watching:
         """
         period = self._cluster.stats_period()
         # A turn may be a little early.
-        if self._updated is not None and now - self._updated < EARLY * period:
+        if self._updated is not None and now - self._updated < READING_SHARE * period:
             return
         self._updated = now
         if probing:

@@ -23,7 +23,7 @@ MIN_BLOCKS = 3
 #: that is very slow serves few operations.
 SLOT_OPS = 3
 #: Number of the last means whose median is the current latency.
-RECENT = 3
+RECENT_MEANS = 3
 #: Upper bounds of a valid flow: operations per second, milliseconds.
 MAX_RATE = 1e8
 MAX_MS = 1e7
@@ -130,7 +130,7 @@ class OsdWindow:
         count = len(means)
         if count < MIN_BLOCKS:
             return None
-        recent = sorted(means[-RECENT:])[RECENT // 2]
+        recent = sorted(means[-RECENT_MEANS:])[RECENT_MEANS // 2]
         means.sort()
         middle = means[count // 2]
         if count % 2 == 0:

@@ -10,7 +10,7 @@ from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, It
 
 from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts,
                              PgReads, PgWrites, Placement, pool_of)
-from .pools import MEMORY
+from .pools import DECAY_PER_READING
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      Amount, flow_of, recent_total)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
@@ -216,7 +216,7 @@ class OsdNorms:
             sums[1] += usual * common_slowdown
             sums[2] += number
         for sums in self._sums.values():
-            sums[:] = [MEMORY * value for value in sums]
+            sums[:] = [DECAY_PER_READING * value for value in sums]
         self._norms = None
 
     def forget_others(self, osds: Collection[int]) -> None:
@@ -265,7 +265,7 @@ class OsdNorms:
 
 #: Share of the PGs of a slow OSD that may be fast, and minimum share of the PGs of a primary that
 #: do not use the slow OSD: with two OSDs per host and one replica per host, half of them do.
-QUANTILE = 0.3
+FAST_PGS_SHARE = 0.3
 #: Minimum number of writes of a PG, and of PGs of an OSD, that are evidence.
 LEAST_WRITES = 3
 LEAST_REPLICA_PGS = 4
@@ -380,12 +380,12 @@ class Unexplained:
             independent = _without(others, self._groups.get((pool, osd), ()))
             # What it adds varies. A PG keeps at least the latency that PGs of its pool have without
             # this OSD. Where there are none, the part of the OSD is not known: latency remains.
-            least_ms = quantile(independent, QUANTILE) if independent else inf
+            least_ms = quantile(independent, FAST_PGS_SHARE) if independent else inf
             for pg in with_osd:
                 pg.ms = max(min(pg.ms, least_ms), pg.ms - ms)
             self._sorted[pool] = after = sorted(others + [pg.ms for pg in with_osd])
             # Groups with few PGs have this quantile as their base.
-            if quantile(after, QUANTILE) != quantile(before, QUANTILE):
+            if quantile(after, FAST_PGS_SHARE) != quantile(before, FAST_PGS_SHARE):
                 changed.update(group for group in self._groups if group[0] == pool)
         self._set_bases(changed)
         for replica in {replica for group in changed for pg in self._groups[group]
@@ -398,10 +398,10 @@ class Unexplained:
     def _set_bases(self, groups: Iterable[Tuple[int, int]]) -> None:
         """Set the base latency of the PGs of these groups: that of the group (pool and primary), or
         of the pool if the group has too few PGs."""
-        of_pool = {pool: quantile(values, QUANTILE) for pool, values in self._sorted.items()}
+        of_pool = {pool: quantile(values, FAST_PGS_SHARE) for pool, values in self._sorted.items()}
         for group in groups:
             of_group = self._groups[group]
-            base = quantile([pg.ms for pg in of_group], QUANTILE) \
+            base = quantile([pg.ms for pg in of_group], FAST_PGS_SHARE) \
                 if len(of_group) >= LEAST_REPLICA_PGS else of_pool[group[0]]
             for pg in of_group:
                 pg.base = base
@@ -409,7 +409,7 @@ class Unexplained:
     def _excess_of(self, osd: int) -> float:
         """Milliseconds that a replica adds to nearly all of its PGs; 0.0 if that is noise."""
         of_osd = self._of_replica[osd]
-        low = quantile([pg.ms - pg.base for pg in of_osd], QUANTILE)
+        low = quantile([pg.ms - pg.base for pg in of_osd], FAST_PGS_SHARE)
         return low if low > NOISE_SHARE * quantile([pg.base for pg in of_osd], 0.5) else 0.0
 
 
@@ -487,7 +487,7 @@ class PgPartners:
 # affinity of an OSD is lowered.
 
 #: Readings that are added up.
-READINGS = 6
+SUMMED_READINGS = 6
 #: Readings after which the reads of an OSD are known, and turns after which they are considered
 #: known in any case.
 LEAST_READINGS = 3
@@ -524,7 +524,7 @@ class SlowOsdReads:
         """Note how clients read from slow OSDs. `slow`: OSDs; `readings`: by OSD, None: nothing was
         read; `erasure`: pools."""
         self._turns = {osd: self._turns.get(osd, 0) + 1 for osd in slow}
-        self._readings = {osd: self._readings.get(osd, deque(maxlen=READINGS))
+        self._readings = {osd: self._readings.get(osd, deque(maxlen=SUMMED_READINGS))
                           for osd in self._turns}
         for osd, rows in (readings or {}).items():
             if osd in self._readings:

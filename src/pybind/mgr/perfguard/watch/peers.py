@@ -32,11 +32,11 @@ FEW_MEMBERS = 30
 #: slower, and the logarithm of the slowdown from which they are. Otherwise, which OSDs stand out
 #: would depend on the order in which most of them became slow.
 FAST_PART = 1 / 4
-APART = math.log(3.0)
+APART_LOG = math.log(3.0)
 #: Loads within this factor are the same.
 SAME_LOAD = 1.2
 #: Logarithm of the slowdown from which an OSD is far slower than most: load seldom explains it.
-FAR = math.log(5.0)
+FAR_LOG = math.log(5.0)
 #: Minimum difference of load between the lower and the upper third for a slope.
 SLOPE_SPREAD = math.log(1.15)
 #: Maximum slope, that of a queue at a utilisation of 0.9.
@@ -166,7 +166,7 @@ class Peers:
         load may be the reason."""
         ordered = sorted([(point.loads[0], point.reading.log_ms) for point in self._points])
         healthy = _healthy([(log_ms, load) for load, log_ms in ordered])
-        bound = FAR + median(healthy)
+        bound = FAR_LOG + median(healthy)
         if len(healthy) == len(ordered) and healthy[-1] <= bound:
             return ordered  # nearly always
         # The second highest load of healthy ones, or that of the only one.
@@ -231,7 +231,7 @@ def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
     less to do."""
     ordered = sorted([level for level, _ in levels])
     fast_count = min(len(ordered), max(MIN_PEERS, math.ceil(FAST_PART * len(ordered))))
-    bound = APART + ordered[fast_count - 1]
+    bound = APART_LOG + ordered[fast_count - 1]
     if median(ordered) <= bound:
         return ordered
     loads = sorted([load for _, load in levels])
@@ -402,7 +402,7 @@ EVERYONE = '*'
 LEAST_SCORE = 1.1
 #: Slowdown from which a finding needs no more time than the window. Smaller slowdowns need more:
 #: evidence adds up by its logarithm (Page's CUSUM, 1954).
-SURE = 10.0
+SURE_RATIO = 10.0
 
 
 class OsdExpectation(NamedTuple):
@@ -505,8 +505,8 @@ class PeerFinding(NamedTuple):
         return self.comparison.recent_ms / self.comparison.expected_ms
 
     def weight(self) -> float:
-        """Evidence per second: 1 from SURE on, less for smaller slowdowns."""
-        return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
+        """Evidence per second: 1 from SURE_RATIO on, less for smaller slowdowns."""
+        return min(1.0, math.log(self.score / self.allowance) / math.log(SURE_RATIO))
 
     def matters(self, factor: float = 1.0) -> bool:
         """Whether the excess in ms matters, whatever the score."""
@@ -685,7 +685,7 @@ def score_of(finding: PeerFinding, ratio: float) -> float:
 #: Operations that are slow if a replica is. The store and replicated writes depend on the OSD.
 _WAITING = frozenset({READS, WRITES})
 #: Operations that wait for a slow write exceed it by less than this factor.
-FACTOR = 2.0
+WAITING_FACTOR = 2.0
 
 
 #: OSD -> the OSDs with which it shares a PG, of OSDs of which that is known.
@@ -706,8 +706,8 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
     """The findings by OSD, without those that a slow replica explains.
 
     A replica is slow if its own writes, in its store or for other primaries, are over `ratio`. It
-    explains slow reads and writes of clients on OSDs that share a PG with it, up to FACTOR times
-    its own excess, unless such an OSD is slow in another channel as well.
+    explains slow reads and writes of clients on OSDs that share a PG with it, up to WAITING_FACTOR
+    times its own excess, unless such an OSD is slow in another channel as well.
     """
     excess_ms: Dict[int, float] = {}
     for osd, findings_of_osd in findings.items():
@@ -722,7 +722,8 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
     for osd, findings_of_osd in findings.items():
         slow = [finding for finding in findings_of_osd if finding.is_slow(ratio)]
         is_slow_itself = any(finding.channel not in _WAITING for finding in slow)
-        explained_ms = FACTOR * excess_ms[replica_of[osd]] if osd in replica_of else -math.inf
+        explained_ms = WAITING_FACTOR * excess_ms[replica_of[osd]] if osd in replica_of \
+            else -math.inf
         unexplained[osd] = [
             finding for finding in findings_of_osd
             if is_slow_itself or finding.channel not in _WAITING

@@ -508,14 +508,14 @@ def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
 # ---- Random variation of latency
 
 #: Decay per reading: about the last 50 readings count.
-MEMORY = 0.98
+DECAY_PER_READING = 0.98
 #: Minimum number of pairs of readings.
 LEAST_PAIRS = 10.0
 #: Minimum number of operations of a reading.
 LEAST_PAIR_OPS = 20
 #: Maximum of a squared difference, as a multiple of the mean: a single stall must not hide later
 #: increases.
-OUTLIER = 9.0
+LARGEST_SQUARE_RATIO = 9.0
 
 
 @dataclass
@@ -545,9 +545,9 @@ class OpSpread:
             square = ((mean_ns - last_mean_ns) ** 2 / (1.0 / ops + 1.0 / last_ops)
                       / mean_of_both_ns ** 2)
             if self.pairs >= LEAST_PAIRS:
-                square = min(square, OUTLIER * self.squares / self.pairs)
-            self.pairs = MEMORY * self.pairs + 1.0
-            self.squares = MEMORY * self.squares + square
+                square = min(square, LARGEST_SQUARE_RATIO * self.squares / self.pairs)
+            self.pairs = DECAY_PER_READING * self.pairs + 1.0
+            self.squares = DECAY_PER_READING * self.squares + square
         self.last = mean_ns, ops
 
     def skip(self) -> None:

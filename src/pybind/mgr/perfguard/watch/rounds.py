@@ -21,7 +21,7 @@ CHUNK_OSDS = 250
 #: OSDs for which a round takes one turn.
 TURN_OSDS = 2000
 #: Passes over all OSDs of a round, with what follows it: the sum of what it yields, by OSD.
-PASSES = 42
+PASSES_PER_ROUND = 42
 #: A round is finished after this time in any case: turns may be far apart.
 ROUND_SECONDS = 60.0
 
@@ -82,7 +82,7 @@ class Rounds:
         """`osds`: number of OSDs."""
         turns = -(-osds // TURN_OSDS)
         self._work, self._begun = work, now
-        self._share = PASSES * osds / turns if turns > 1 else math.inf
+        self._share = PASSES_PER_ROUND * osds / turns if turns > 1 else math.inf
 
     def advance(self, now: float) -> None:
         """Do the share of one turn, or all that is left once the round has taken ROUND_SECONDS.

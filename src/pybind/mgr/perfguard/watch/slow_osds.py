@@ -16,7 +16,7 @@ from ..text import figure, seconds_text
 from .chronic import ChronicOsds
 from .op_sizes import at_same_size
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
-from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
+from .peers import (SAME_LOAD, SURE_RATIO, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .rounds import Work, chunks, latest, whole
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
@@ -599,6 +599,6 @@ def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
     for finding in over:
         lowest_ms = window.least_ms(finding.channel, QUICK_SECONDS)
         if finding.channel != REPLICATED and lowest_ms is not None \
-                and lowest_ms >= SURE * finding.allowance * finding.comparison.expected_ms:
+                and lowest_ms >= SURE_RATIO * finding.allowance * finding.comparison.expected_ms:
             return True
     return False

@@ -25,7 +25,7 @@ from .slowness import (ALARM_SECONDS, EXEMPT_SECONDS, LEAST_READS, OP_SPREAD, RE
 LEAST_OPS = 50
 #: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
 #: few operations are skewed, so that it is about 1 %.
-CHANCE = 0.001
+CHANCE_LEVEL = 0.001
 #: Maximum share that chance explains: a reading of twice its limit is always too slow.
 CHANCE_MAX = 1.0
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
@@ -80,7 +80,7 @@ class _Reads(NamedTuple):
     @property
     def certain(self) -> float:
         """The ratio without what chance explains."""
-        chance = sqrt(2.0 * log(1.0 / CHANCE)) * self.spread / sqrt(self.ops)
+        chance = sqrt(2.0 * log(1.0 / CHANCE_LEVEL)) * self.spread / sqrt(self.ops)
         return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
 
 

@@ -79,8 +79,8 @@ class SlowSettings:
 FORGET_SECONDS = 600.0
 #: How much longer an OSD that backfills or deep scrubs must be slow.
 BUSY_PATIENCE = 3.0
-#: An OSD is reported after this time if each of its means is SURE times that of its peers. This
-#: applies only while all PGs are active and clean: a stall of one operation, or of one PG that
+#: An OSD is reported after this time if each of its means is SURE_RATIO times that of its peers.
+#: This applies only while all PGs are active and clean: a stall of one operation, or of one PG that
 #: peers, is shorter, but PGs may peer one after another. It does not depend on the length of the
 #: window, because the length of stalls does not either.
 QUICK_SECONDS = 35.0

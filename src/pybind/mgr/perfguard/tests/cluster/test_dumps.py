@@ -5,7 +5,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping
 
 import pytest
 
-from perfguard.cluster.dumps import (CLEAN, KnownItems, PgSummary, WrongDump, config_entries,
+from perfguard.cluster.dumps import (NOT_REMAPPED, KnownItems, PgSummary, WrongDump, config_entries,
                                      count_states, health_checks, keep_remapped, keep_sets,
                                      osdmap_from_dump, pg_rows)
 from perfguard.cluster.types import (NO_OSD, ConfigEntry, Osd, OsdMap, PgCounts, PgSets, Pool)
@@ -202,7 +202,7 @@ def test_rows_of_a_pg_dump() -> None:
     assert keep_remapped(moving) == keep_sets(moving) == PgSets(
         '1.0', (1, 2), (1, 3), 'active+remapped')
     settled = {'pgid': '1.0', 'up': [1, 3], 'acting': [1, 3]}
-    assert keep_remapped(settled) is CLEAN
+    assert keep_remapped(settled) is NOT_REMAPPED
     assert keep_sets(settled) == PgSets('1.0', (1, 3), (1, 3), '')
     others: List[Dict[str, Any]] = [
         {'up': [1], 'acting': [1]}, {'pgid': '1.0', 'up': [1]}, {'pg_stats': []}]

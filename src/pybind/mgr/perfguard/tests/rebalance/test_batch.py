@@ -197,10 +197,10 @@ def test_window_is_everything_once_when_it_fits(count: int, start: int) -> None:
 
 
 def test_window_wraps_and_reaches_all() -> None:
-    candidates = [Move('1.%x' % i, (), (), 0, 0) for i in range(module.SCAN + 10)]
-    last = window(candidates, module.SCAN)
-    assert len(last) == module.SCAN
-    assert last[0] is candidates[module.SCAN] and last[10] is candidates[0]
+    candidates = [Move('1.%x' % i, (), (), 0, 0) for i in range(module.MAX_SCANNED + 10)]
+    last = window(candidates, module.MAX_SCANNED)
+    assert len(last) == module.MAX_SCANNED
+    assert last[0] is candidates[module.MAX_SCANNED] and last[10] is candidates[0]
     assert {m.pgid for m in window(candidates, 0) + last} == {m.pgid for m in candidates}
 
 

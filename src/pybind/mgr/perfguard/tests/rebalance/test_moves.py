@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.types import (NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry, mask_of,
                                      stable_mod)
-from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND, MOVE_PATIENCE_SECONDS,
-                                       RELEASE_OVERHEAD_SECONDS, SCAN, Caps, Load, Move, MoveIndex,
-                                       MoveSums, choose, load_of, move_between, movement_of,
-                                       release_move, serving_until_moved, window)
+from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND, MAX_SCANNED,
+                                       MOVE_PATIENCE_SECONDS, RELEASE_OVERHEAD_SECONDS, Caps, Load,
+                                       Move, MoveIndex, MoveSums, choose, load_of, move_between,
+                                       movement_of, release_move, serving_until_moved, window)
 from perfguard.rebalance.types import Flight, PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -314,7 +314,7 @@ def test_the_route_of_a_move_that_never_fits_is_kept_free(
 
 
 def test_long_lists_are_considered_in_slices() -> None:
-    moves = [Move('1.%x' % seed, (), (), 0, 0) for seed in range(SCAN + 2)]
-    assert window(moves, SCAN) == [*moves[SCAN:], *moves[:SCAN - 2]]
+    moves = [Move('1.%x' % seed, (), (), 0, 0) for seed in range(MAX_SCANNED + 2)]
+    assert window(moves, MAX_SCANNED) == [*moves[MAX_SCANNED:], *moves[:MAX_SCANNED - 2]]
     assert window(moves[:3], 2) == [moves[2], moves[0], moves[1]]
     assert window([], 5) == []

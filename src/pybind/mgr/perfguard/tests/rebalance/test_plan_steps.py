@@ -14,8 +14,8 @@ from perfguard.observation import Observation
 from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (
-    APPROVE, LS, MOST, NAMED, RM, SAVE, SHOW, PlanGround, PlanOrder, PlanQueue, Plans, SavedPlan,
-    changed, ground_of)
+    APPROVE, LS, MAX_PLANS, NAMED_CHANGES, RM, SAVE, SHOW, PlanGround, PlanOrder, PlanQueue,
+    Plans, SavedPlan, changed, ground_of)
 from perfguard.rebalance.preview import Effects, Preview
 from perfguard.rebalance.queued import QueuedOrder, Retry, WaitingOrder
 from perfguard.rebalance.types import Phase
@@ -116,7 +116,7 @@ def test_a_plan_is_refused_with_a_few_changes() -> None:
     assert refused.value.errno == errno.ESTALE
     text = str(refused.value)
     assert text.startswith('the cluster has changed since plan p was saved: osd.0 was removed; ')
-    assert text.count('was removed') + text.count('was added') == NAMED
+    assert text.count('was removed') + text.count('was added') == NAMED_CHANGES
     assert text.endswith(' and 3 more ("plan save" it again)')
 
 
@@ -228,10 +228,11 @@ def test_a_plan_of_a_newer_version_is_not_overwritten() -> None:
 
 
 def test_the_number_of_plans() -> None:
-    plans = saved_plans(*(a_plan('p%d' % number) for number in range(MOST - 1)))
+    plans = saved_plans(*(a_plan('p%d' % number) for number in range(MAX_PLANS - 1)))
     plans.check_new('a')
     plans.put(a_plan('q'))
-    with pytest.raises(Refused, match='%d plans saved .limit %d' % (MOST, MOST)) as refused:
+    limit = '%d plans saved .limit %d' % (MAX_PLANS, MAX_PLANS)
+    with pytest.raises(Refused, match=limit) as refused:
         plans.check_new('a')
     assert refused.value.errno == errno.ENOSPC
 

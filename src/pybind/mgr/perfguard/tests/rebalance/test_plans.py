@@ -13,7 +13,7 @@ from perfguard.errors import Code, Reason, Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.campaign_orders import not_fit
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
+from perfguard.rebalance.plans import (APPROVE, LS, MAX_PLANS, RM, SAVE, SHOW, PlanOrder, Plans,
                                        SavedPlan)
 from perfguard.rebalance.report import summary
 from perfguard.rebalance.risks import RISKS
@@ -282,9 +282,9 @@ def test_names_and_numbers_of_plans() -> None:
         save(driver)
     with pytest.raises(Refused, match='invalid plan name'):
         save(driver, plan='a/b')
-    for number in range(MOST - 1):
+    for number in range(MAX_PLANS - 1):
         save(driver, plan='p%d' % number)
-    with pytest.raises(Refused, match='limit %d' % MOST):
+    with pytest.raises(Refused, match='limit %d' % MAX_PLANS):
         save(driver, plan='one-more')
     driver.give(PlanOrder(RM, 'autumn'))
     save(driver, plan='one-more')

@@ -11,7 +11,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.codec import Malformed, decode, encode
-from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count, percent
+from perfguard.watch.chronic import MOST_STORED_OSDS, ChronicOsds, StoredCounts, _Count, percent
 from perfguard.watch.peers import PeerComparison, PeerFinding
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
@@ -412,7 +412,7 @@ def test_what_is_kept_is_bounded_and_small() -> None:
     count = raised().detector.chronic.stored({3: str(uuid4())})[3]
     uuids = counted.load({osd: replace(count) for osd in range(10000)})
     kept = encode(counted.stored(uuids), StoredCounts)
-    assert len(kept) == KEPT and len(json.dumps(kept, separators=(',', ':'))) < 60000
+    assert len(kept) == MOST_STORED_OSDS and len(json.dumps(kept, separators=(',', ':'))) < 60000
 
 
 @pytest.mark.parametrize('field, least', [

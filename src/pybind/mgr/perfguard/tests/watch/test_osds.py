@@ -10,7 +10,7 @@ from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPla
 from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdFlows, OsdNorms, OsdWatch,
                                   PgLatency, StoredNorm, Unexplained, add_reads, busy,
                                   faster_of_two, flow, replica_flows, sample, without_erasure)
-from perfguard.watch.pools import MEMORY
+from perfguard.watch.pools import DECAY_PER_READING
 from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 MS = 1000000
@@ -133,7 +133,8 @@ def test_norms_survive_a_failover() -> None:
     stored = norms.stored()
     assert {osd: row.norm for osd, row in stored.items()} == pytest.approx(
         {1: 0.5, 2: 1.0, 3: 1.75})
-    assert (stored[2].usual_ms, stored[2].reads) == (round(4000 * MEMORY), round(1000 * MEMORY))
+    assert (stored[2].usual_ms, stored[2].reads) == (
+        round(4000 * DECAY_PER_READING), round(1000 * DECAY_PER_READING))
     after.load(stored)
     assert after.norms() == pytest.approx(norms.norms())
     assert after.stored() == stored

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which reads of slow OSDs depend on the primary of a PG."""
 from perfguard.cluster.types import PgReads
-from perfguard.watch.osds import (LEAST_READINGS, MOST_TURNS, READINGS, REPEAT_TURNS, OsdReads,
-                                  SlowOsdReads)
+from perfguard.watch.osds import (LEAST_READINGS, MOST_TURNS, REPEAT_TURNS, SUMMED_READINGS,
+                                  OsdReads, SlowOsdReads)
 
 LED, REPLICA = PgReads('1.a', (3, 1, 2), 10), PgReads('1.b', (1, 3, 2), 20)
 CODED, CODED_ELSEWHERE = PgReads('2.a', (3, 1, 2), 40), PgReads('2.b', (1, 3, 2), 80)
@@ -18,7 +18,7 @@ def test_reads_by_kind() -> None:
     reads = SlowOsdReads()
     for number in range(1, 10):
         reads.update([3], {3: ROWS}, {2})
-        expected = {} if number < LEAST_READINGS else {3: times(min(number, READINGS))}
+        expected = {} if number < LEAST_READINGS else {3: times(min(number, SUMMED_READINGS))}
         assert reads.sums_by_osd() == expected and reads.osds_to_read == {3}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch import rounds
-from perfguard.watch.rounds import PASSES, ROUND_SECONDS, Rounds, Work, latest
+from perfguard.watch.rounds import PASSES_PER_ROUND, ROUND_SECONDS, Rounds, Work, latest
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.stop_conditions import NOTHING, Touched
 from perfguard.watch.types import OsdReading
@@ -75,7 +75,7 @@ def test_a_round_makes_no_more_passes_than_its_turns_are_planned_for() -> None:
     for turn in range(30):
         passes = sum(detector.round(reading(turn, where, {7}), SETTINGS)) / OSDS
     # Three are those of WatchState, and replicated writes make another one of each kind.
-    assert PASSES / 2 < passes + 3 + 3 <= PASSES
+    assert PASSES_PER_ROUND / 2 < passes + 3 + 3 <= PASSES_PER_ROUND
 
 
 @pytest.mark.usefixtures('large')
@@ -83,7 +83,7 @@ def test_each_turn_does_its_share() -> None:
     done: List[int] = []
 
     def work() -> Work[None]:
-        for _ in range((PASSES - 1) * OSDS // CHUNK):
+        for _ in range((PASSES_PER_ROUND - 1) * OSDS // CHUNK):
             yield CHUNK
             done.append(CHUNK)
 
@@ -95,7 +95,7 @@ def test_each_turn_does_its_share() -> None:
             assert not driver.idle
             done.clear()
             driver.advance(START + BEAT * turn)
-            assert sum(done) <= PASSES * OSDS / TURNS + CHUNK
+            assert sum(done) <= PASSES_PER_ROUND * OSDS / TURNS + CHUNK
 
 
 def test_a_round_of_few_osds_ends_in_its_turn() -> None:
