@@ -117,7 +117,7 @@ class Loop:
         self._answering.check(promise, self.published)
         promised = self.requests.put(promise, again)
         self._publishing.publish_expected()
-        self._order()
+        self._wake_for_order()
         return promised
 
     def dry_run(self, promise: Union[Request, Revert], again: bool = False) -> List[str]:
@@ -138,7 +138,7 @@ class Loop:
         """
         return self.requests.ask(order, self._order, again)
 
-    def _order(self) -> None:
+    def _wake_for_order(self) -> None:
         self._ordered.set()
         self._wake.set()
 
@@ -217,7 +217,7 @@ class Loop:
     def stop(self) -> None:
         """End `wait` at once."""
         self._stopped.set()
-        self._order()
+        self._wake_for_order()
 
     # ---- life
 

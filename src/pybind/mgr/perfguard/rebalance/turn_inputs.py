@@ -51,23 +51,23 @@ class TurnInputs:
         self._schedulers: FrozenSet[str] = frozenset()
         #: Since when the balancer has been off and idle; None: it was not. A campaign that an
         #: earlier mgr has begun finds a balancer that started with this mgr, switched off.
-        self._balancer_idle: Optional[float] = 0.0
+        self._balancer_idle_since: Optional[float] = 0.0
 
     def begin(self) -> None:
         """A campaign begins."""
         self._previews.forget()
-        self._balancer_idle = None
+        self._balancer_idle_since = None
 
     def with_balancer(self, observation: Observation) -> Observation:
         """`observation` with a balancer that counts as busy until it has been off and idle for a
         moment: it may still execute a plan that it began to make before."""
         settings = observation.settings
         if settings.balancer_active != 'false' or settings.balancer_busy:
-            self._balancer_idle = None
+            self._balancer_idle_since = None
             return observation
-        if self._balancer_idle is None:
-            self._balancer_idle = observation.now
-        rests = observation.now - self._balancer_idle >= BALANCER_REST_SECONDS
+        if self._balancer_idle_since is None:
+            self._balancer_idle_since = observation.now
+        rests = observation.now - self._balancer_idle_since >= BALANCER_REST_SECONDS
         return replace(observation, settings=replace(settings, balancer_busy=not rests))
 
     def complete(self, campaign: Campaign, observation: Observation,
@@ -409,6 +409,7 @@ class PinGoals:
         """The goals of all pins on the present basis. None: the tool thread is computing them,
         which takes 8 s for two pools of 16,000 PGs."""
         def prepare() -> Callable[[], _Storing]:
+            """Read what only the loop may read; returns the job of the tool thread."""
             space = self._cluster.osd_space()
 
             def work() -> _Storing:

@@ -166,15 +166,15 @@ class _Pool:
         """Add a reading during which nothing disturbed clients: to the points of the baselines,
         and, for kinds of operations without a baseline, to a provisional one. Returns whether a
         point of the baseline is complete. `sums`: by column of the history."""
-        for kind, number, total in OP_KINDS:
-            self.spreads[kind].add(sums[number], sums[total])
-        missing = [(kind, number, total) for kind, number, total in OP_KINDS
-                   if self.baselines[kind] is None and sums[number]]
+        for kind, ops_column, ns_column in OP_KINDS:
+            self.spreads[kind].add(sums[ops_column], sums[ns_column])
+        missing = [(kind, ops_column, ns_column) for kind, ops_column, ns_column in OP_KINDS
+                   if self.baselines[kind] is None and sums[ops_column]]
         if missing:
             self._first_readings.append(HistoryPoint(now, seconds, tuple(sums)))
-        for kind, number, total in missing:
-            points = [point for point in self._first_readings if point.sums[number]]
-            ms = _median_ms(points, number, total, BASELINE_OPS)
+        for kind, ops_column, ns_column in missing:
+            points = [point for point in self._first_readings if point.sums[ops_column]]
+            ms = _median_ms(points, ops_column, ns_column, BASELINE_OPS)
             # The provisional baseline of an earlier mgr serves until then.
             if ms is not None and sum(point.seconds for point in points) >= PROVISIONAL_SECONDS:
                 self.provisional[kind] = ms
@@ -205,8 +205,8 @@ class _Pool:
         if None not in self.baselines.values() or not self._moving.add(now, seconds, sums):
             return
         point, = self._moving.points()
-        for kind, number, total in OP_KINDS:
-            ms = _median_ms([point], number, total, LEAST_LOWERING_OPS)
+        for kind, ops_column, ns_column in OP_KINDS:
+            ms = _median_ms([point], ops_column, ns_column, LEAST_LOWERING_OPS)
             if ms is not None:
                 self._lowest[kind] = min(ms, self._lowest.get(kind, ms))
 
@@ -214,10 +214,11 @@ class _Pool:
         """Compute the baselines from the quiet points, and drop first readings that only contain
         operations with a baseline."""
         points = self.quiet.points()
-        self.baselines = {kind: _low_ms(points, number, total) for kind, number, total in OP_KINDS}
-        missing = [number for kind, number, _ in OP_KINDS if self.baselines[kind] is None]
+        self.baselines = {kind: _low_ms(points, ops_column, ns_column)
+                          for kind, ops_column, ns_column in OP_KINDS}
+        missing = [ops_column for kind, ops_column, _ in OP_KINDS if self.baselines[kind] is None]
         self._first_readings = deque((point for point in self._first_readings
-                                      if any(point.sums[number] for number in missing)),
+                                      if any(point.sums[ops_column] for ops_column in missing)),
                                      PROVISIONAL_READINGS)
 
     def set_alarm_limit(self, now: float, kind: str, usual_ms: float,
@@ -232,8 +233,8 @@ class _Pool:
     def take_steps(self, pool_id: int) -> List[Step]:
         """The steps at the end of what is known; what was before them is forgotten."""
         points = self.settled.points()
-        steps = [step for step in (step_of(pool_id, kind, points, number, total)
-                                   for kind, number, total in OP_KINDS) if step is not None]
+        steps = [step for step in (step_of(pool_id, kind, points, ops_column, ns_column)
+                                   for kind, ops_column, ns_column in OP_KINDS) if step is not None]
         if steps:
             last_before = max(step.last_before for step in steps)
             # row[0]: when the point ended.
@@ -326,8 +327,8 @@ class PoolWatch:
         """Raise and clear the alarms of a pool. Returns whether what must be stored has changed."""
         changed = False
         probed = now - pool.probed < WINDOW_SECONDS
-        for kind, number, total in OP_KINDS:
-            ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
+        for kind, ops_column, ns_column in OP_KINDS:
+            ms = _median_ms(pool.recent, ops_column, ns_column, LEAST_OPS_NOW)
             baseline_ms, level = pool.baselines[kind], pool.levels[kind]
             if probed:
                 is_slow: Optional[bool] = None  # an alarm stays as it is
@@ -469,37 +470,37 @@ def _to_store(rows: Rows) -> Rows:
     return [rows[index] for index in sorted(stored)]
 
 
-def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minute:
-    ms = _median_ms(points, number, total_ns, 1)
-    return Minute() if ms is None else Minute(sum(point.sums[number] for point in points), ms)
+def _minute(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Minute:
+    ms = _median_ms(points, ops_column, ns_column, 1)
+    return Minute() if ms is None else Minute(sum(point.sums[ops_column] for point in points), ms)
 
 
-def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optional[float]:
+def _low_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Optional[float]:
     """The latency that is not exceeded in BASELINE_SHARE of the time of points; None: there are too
-    few operations. Consecutive points with few operations are one value. `number`, `total_ns`: the
-    columns of the number of operations and of the sum of their latencies."""
+    few operations. Consecutive points with few operations are one value. `ops_column`,
+    `ns_column`: of the number of operations and of the sum of their latencies in the points."""
     values: List[Tuple[float, float]] = []
     seconds = ops = spent_ns = 0.0
     for point in points:
-        if point.sums[number]:
+        if point.sums[ops_column]:
             seconds += point.seconds
-            ops += point.sums[number]
-            spent_ns += point.sums[total_ns]
+            ops += point.sums[ops_column]
+            spent_ns += point.sums[ns_column]
         if ops >= BASELINE_OPS:
             values.append((spent_ns / ops / 1e6, seconds))
             seconds = ops = spent_ns = 0.0
     return weighted_quantile(values, BASELINE_SHARE) if values else None
 
 
-def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
+def _median_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int,
                least_ops: int) -> Optional[float]:
     """Median of the mean latencies of points, weighted by operations; None: they are fewer than
-    `least_ops`. `number`, `total_ns`: as in _low_ms.
+    `least_ops`. Columns as in _low_ms.
 
     A single point with a stall (an OSD that restarts, a PG that peers) has no effect.
     """
-    means = [(point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
-             for point in points if point.sums[number] > 0]
+    means = [(point.sums[ns_column] / point.sums[ops_column] / 1e6, point.sums[ops_column])
+             for point in points if point.sums[ops_column] > 0]
     if sum(ops for _, ops in means) < least_ops:
         return None
     return weighted_median(means)

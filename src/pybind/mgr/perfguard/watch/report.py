@@ -283,11 +283,11 @@ def _history_row(points: Sequence[HistoryPoint]) -> Json:
     """Consecutive readings as one row of the history."""
     row: Json = {'time': round(points[-1].end, 1),
                  'seconds': round(sum(point.seconds for point in points), 1)}
-    for kind, number, total in ('read', READS, READ_NS), ('write', WRITES, WRITE_NS):
-        flow = mean_flow(points, number, total)
+    for kind, ops_column, ns_column in ('read', READS, READ_NS), ('write', WRITES, WRITE_NS):
+        flow = mean_flow(points, ops_column, ns_column)
         row.update({kind + '_ms': ms(flow), kind + '_rate': round(flow.rate, 1)})
         if len(points) > 1:
-            flows = [mean_flow([point], number, total) for point in points]
+            flows = [mean_flow([point], ops_column, ns_column) for point in points]
             row[kind + '_max_ms'] = ms(max(flows, key=lambda any_flow: any_flow.ms))
     return row
 
@@ -305,8 +305,8 @@ def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[Histo
     for osd, points in histories:
         who = ['osd.%d' % osd.osd, osd.host, osd.device_class, osd.model]
         for point in points:
-            for kind, number, total in _EXPORTED_KINDS:
-                flow = mean_flow([point], number, total)
+            for kind, ops_column, ns_column in _EXPORTED_KINDS:
+                flow = mean_flow([point], ops_column, ns_column)
                 if flow.rate > 0.0:
                     rows.append([round(point.end, 1), *who, kind, round(flow.rate, 2),
                                  round(flow.ms, 4)])

@@ -162,10 +162,10 @@ def _point(row: 'array[float]') -> HistoryPoint:
     return HistoryPoint(row[0], row[1], tuple(row[2:]))
 
 
-def mean_flow(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Flow:
+def mean_flow(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Flow:
     return flow_of(sum([point.seconds for point in points]),
-                   sum([point.sums[number] for point in points]),
-                   sum([point.sums[total_ns] for point in points]))
+                   sum([point.sums[ops_column] for point in points]),
+                   sum([point.sums[ns_column] for point in points]))
 
 
 def flow_of(seconds: float, ops: float, total_ns: float) -> Flow:

@@ -80,14 +80,15 @@ class ClusterChange(NamedTuple):
     late: float = 0.0
 
 
-def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
-            total_ns: int) -> Optional[Step]:
-    """The step AFTER_POINTS before the end of `points`, or None. `number`, `total_ns`: columns."""
-    with_ops = [point for point in points if point.sums[number] >= LEAST_POINT_OPS]
+def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], ops_column: int,
+            ns_column: int) -> Optional[Step]:
+    """The step AFTER_POINTS before the end of `points`, or None. `ops_column`, `ns_column`: of the
+    number of operations and of the sum of their latencies in the points."""
+    with_ops = [point for point in points if point.sums[ops_column] >= LEAST_POINT_OPS]
     before, after = with_ops[:-AFTER_POINTS][-MOST_BEFORE_POINTS:], with_ops[-AFTER_POINTS:]
     if len(before) < LEAST_BEFORE_POINTS:
         return None
-    logs = [math.log(max(point.sums[total_ns], 1.0) / point.sums[number])
+    logs = [math.log(max(point.sums[ns_column], 1.0) / point.sums[ops_column])
             for point in (*before, *after)]
     old_logs, new_logs = logs[:len(before)], logs[len(before):]
     old_median, new_median = median(sorted(old_logs)), median(sorted(new_logs))
@@ -98,7 +99,7 @@ def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], number: int,
     share_below = sum(value < middle for value in old_logs) / len(old_logs)
     share_above = sum(value > middle for value in new_logs) / len(new_logs)
     rise_at_step = median(sorted(new_logs[:NEAR_POINTS])) - median(sorted(old_logs[-NEAR_POINTS:]))
-    old, new = mean_flow(before, number, total_ns), mean_flow(after, number, total_ns)
+    old, new = mean_flow(before, ops_column, ns_column), mean_flow(after, ops_column, ns_column)
     # A slow rise over the day is no step.
     is_abrupt = rise_at_step >= NEAR_SHARE * rise and new_logs[0] > middle
     # Texts divide by the latency before the step.
