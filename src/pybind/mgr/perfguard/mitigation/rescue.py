@@ -107,7 +107,7 @@ def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
         and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
 
 
-def copies(pgid: str, facts: RescueFacts) -> bool:
+def may_be_copying(pgid: str, facts: RescueFacts) -> bool:
     """Whether the PG may be copying to OSDs, none of which refuses backfill."""
     osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
     return place is not None and pgid in osdmap.pg_temp and not any(
@@ -184,12 +184,12 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
         return None
     earlier = facts.rescued.get(pg.pgid)
     if earlier is not None:
-        return _moved_on(earlier, pin.entry, substitutes, observation.now)
+        return _replacing_rescue(earlier, pin.entry, substitutes, observation.now)
     return Rescue(present, pin.entry, pg.full, tuple(substitutes.values()), observation.now)
 
 
-def _moved_on(rescue: Rescue, entry: UpmapEntry, substitutes: Mapping[int, int],
-              now: float) -> Rescue:
+def _replacing_rescue(rescue: Rescue, entry: UpmapEntry, substitutes: Mapping[int, int],
+                      now: float) -> Rescue:
     """The rescue that replaces one whose new OSDs are too full. `substitutes`: the OSDs that are
     too full, each with the one that takes its shard."""
     if entry == rescue.before:
@@ -234,13 +234,13 @@ def _may_take(osd: int, facts: RescueFacts) -> bool:
 
 # ---- the end of a rescue
 
-def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
+def has_own_entry(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     """Whether the entry of the PG is as it was put, or not there yet."""
     entry = osdmap.entry(pgid)
     return entry == rescue.entry or not rescue.seen and entry in (rescue.before, rescue.replaced)
 
 
-def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
+def without_dropped_pairs(rescue: Rescue, entry: UpmapEntry) -> Rescue:
     """The rescue with `entry`, the present entry of its PG, if that has only lost pairs: the mons
     drop those of OSDs that CRUSH no longer chooses, and a campaign those of drained ones. The
     rescue as it is if others have changed the entry, or nothing of ours is left."""

@@ -16,9 +16,9 @@ from ..text import osds_text, pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import MITIGATION, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, any_too_full, copies,
-                     dropped_by_mons, left_of, may_return, ours, plan_rescues, questions, room_of,
-                     stuck)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, Stuck, any_too_full,
+                     dropped_by_mons, has_own_entry, may_be_copying, may_return, plan_rescues,
+                     questions, room_of, stuck, without_dropped_pairs)
 
 #: The document in the store.
 RESCUES_DOCUMENT = 'rescues'
@@ -172,7 +172,7 @@ class Rescuing:
             if followed is None:
                 continue
             # One whose new OSDs are too full returns although its PG is degraded.
-            is_stuck = pgid in facts.observed.osdmap.pg_temp and not copies(pgid, facts)
+            is_stuck = pgid in facts.observed.osdmap.pg_temp and not may_be_copying(pgid, facts)
             may_still_execute = \
                 facts.observed.now - facts.observed.unanswered_at < RESEND_SECONDS
             if followed.returning and not may_still_execute \
@@ -212,10 +212,10 @@ class Rescuing:
             # The campaign restores the upmap when it has released the PG.
             return replace(rescue, returning=False)
         if rescue.seen:
-            rescue = left_of(rescue, entry)
+            rescue = without_dropped_pairs(rescue, entry)
         if rescue.returning:
             return rescue if entry == rescue.entry else None
-        if not ours(rescue, osdmap, pgid):
+        if not has_own_entry(rescue, osdmap, pgid):
             self._give_up(pgid, rescue, facts)
             return None
         if entry == rescue.entry:
@@ -256,8 +256,8 @@ class Rescuing:
             return {}
         toofull = self._too_full(facts)
         stuck_pgs = {pg.pgid for pg in toofull}
-        in_progress = sum(1 for pgid, rescue in rescues.items()
-                          if not rescue.seen or pgid not in stuck_pgs and copies(pgid, facts))
+        in_progress = sum(1 for pgid, rescue in rescues.items() if not rescue.seen
+                          or pgid not in stuck_pgs and may_be_copying(pgid, facts))
         planned = plan_rescues(toofull, facts, AT_ONCE - in_progress) if toofull else {}
         overruled = sum(pgid in facts.observed.osdmap.pg_temp for pgid in self._overruled)
         self._remark(overruled, '%s changed outside perfguard' % (

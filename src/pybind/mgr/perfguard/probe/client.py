@@ -160,7 +160,7 @@ class Measuring:
                 end = math.inf
                 self.messages.append('the worker did not end in time and was killed')
             self._end_if_unwell()
-            time.sleep(self._attend() if self._meeting is not None else POLL_SECONDS)
+            time.sleep(self._attend_meeting() if self._meeting is not None else POLL_SECONDS)
 
     def _end_if_unwell(self) -> None:
         """Let the worker remove its objects and end when the cluster is unwell."""
@@ -170,7 +170,7 @@ class Measuring:
             self.messages.append('stopped measuring: %s' % reason)
             self._child.send({'cancel': reason})
 
-    def _attend(self) -> float:
+    def _attend_meeting(self) -> float:
         """Begin the next measurement when all hosts are ready for it, and end when one of them has
         ended. Returns the seconds until this is due again."""
         assert self._meeting is not None

@@ -517,7 +517,7 @@ class Probing:
         if displaced:
             stop_reasons.append(displaced)
         loaded = self.loaded(observation.now, observation.stats_period)
-        self._clients.take(observation.clients, loaded, observation.slow_osds)
+        self._clients.take_reading(observation.clients, loaded, observation.slow_osds)
         if not ignores_clients(observation.signals):
             stop_reasons += self._clients.over_limit(observation.clients)
         if moving and not self._order.during_campaign:

@@ -290,7 +290,7 @@ class AffectedClients:
         self._time = 0.0
         self._readings: Deque[Dict[Kind, Ops]] = deque(maxlen=LATENCY_READINGS)
 
-    def take(self, clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> None:
+    def take_reading(self, clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> None:
         """Take the last reading, if it is new."""
         if clients.time != self._time:
             self._time = clients.time

@@ -141,7 +141,8 @@ def _even_pools(pools: Iterable[int], future: Future, observation: Observation) 
         pool_bytes = observation.signals.space_of(pool_id)
         even_pools.append(EvenPool(
             pool, [PlacedPg(pgid, _destination(pgid, pg, observation), pg.raw,
-                            _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs.items()],
+                            _may_move(pgid, pg, pool, osdmap, weights))
+                   for pgid, pg in pgs.items()],
             {pgid: pg_shard_bytes(pool, pool_bytes, pgid) for pgid in pgs}))
     return even_pools
 
@@ -152,8 +153,8 @@ def _destination(pgid: str, pg: FuturePg, observation: Observation) -> OsdSet:
     return pg.acting if place is None else place.up
 
 
-def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
-             weights: Mapping[int, float]) -> bool:
+def _may_move(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
+              weights: Mapping[int, float]) -> bool:
     """PGs on OSDs that are to be emptied stay: "drain" and "adopt" move them. So do PGs with a
     vector, which was set by hand."""
     return (pgid not in osdmap.pg_temp and merge_reason(pool, pgid) is None

@@ -297,7 +297,7 @@ class _PoolGoals:
         ahead = self._tranches.ahead
         crush = self._crush if ahead is None else ahead.crush
         result = balance(self._pool, [
-            PlacedPg(pgid, up, self._raw_at_end[pgid], self._is_free(pgid))
+            PlacedPg(pgid, up, self._raw_at_end[pgid], self._may_move(pgid))
             for pgid, up in self._ups.items()], crush, self._osdmap.osds,
              bounds.limit(self._crush_shards()), bounds.deviation, room)
         self._finals = dict(result.finals)
@@ -305,7 +305,7 @@ class _PoolGoals:
             osd for osd, ideal in result.targets.ideal.items() if ideal == 0.0)
         return result
 
-    def _is_free(self, pgid: str) -> bool:
+    def _may_move(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone, and so are PGs
         that have moved to their goal with an earlier tranche."""
         return (pgid not in self._moving and merge_reason(self._pool, pgid) is None

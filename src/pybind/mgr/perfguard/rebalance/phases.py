@@ -455,12 +455,12 @@ def _pinned(draft: Draft) -> Draft:
 def _osds_arriving(draft: Draft) -> List[Reason]:
     """Why an automatic expansion does not release PGs yet; []: it may. The OSDs of a new host start
     one by one, and the first would receive the PGs of all."""
-    settle = draft.options.auto_expand_settle
-    quiet = draft.now - draft.seen.osds_or_crush_changed
-    if draft.campaign.origin.trigger != 'auto' or quiet >= settle:
+    settle_seconds = draft.options.auto_expand_settle
+    unchanged_seconds = draft.now - draft.seen.osds_or_crush_changed
+    if draft.campaign.origin.trigger != 'auto' or unchanged_seconds >= settle_seconds:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
-                   'without a change (auto_expand_settle)' % (quiet, settle))]
+                   'without a change (auto_expand_settle)' % (unchanged_seconds, settle_seconds))]
 
 
 def _releasing(draft: Draft) -> Draft:

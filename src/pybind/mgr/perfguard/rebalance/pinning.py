@@ -290,7 +290,8 @@ def _plan_pins(draft: Draft) -> _PinPlan:
                     limited=allowed <= min(room, len(decisions)))
 
 
-def _tried_pin(draft: Draft, decision: PinDecision, others: Sequence[PinDecision]) -> PinDecision:
+def _tried_pin(draft: Draft, decision: PinDecision,
+               other_decisions: Sequence[PinDecision]) -> PinDecision:
     """If the mons are expected to cancel every upmap under the rule of an unpinnable PG, and no
     other PG has tried that: the decision to pin it as a trial, since later releases of Ceph may
     keep such upmaps. Otherwise `decision`.
@@ -304,11 +305,12 @@ def _tried_pin(draft: Draft, decision: PinDecision, others: Sequence[PinDecision
             or draft.campaign.phase is Phase.ABORTING:
         return decision
     rule = crush.checksum(pool.crush_rule)
-    if rule in trials or any(other.tries == rule for other in others):
+    if rule in trials or any(other.tries == rule for other in other_decisions):
         return decision
     # As if the mons kept upmaps under this rule.
-    kept = replace(draft.seen, crush=crush.with_upmaps_kept_under(crush.proven_rules | {rule}))
-    trial = pin_decision(replace(draft, seen=kept), decision.pgid)
+    as_if_kept = replace(draft.seen, crush=crush.with_upmaps_kept_under(
+        crush.proven_rules | {rule}))
+    trial = pin_decision(replace(draft, seen=as_if_kept), decision.pgid)
     return decision if trial.pin is None else trial._replace(tries=rule)
 
 

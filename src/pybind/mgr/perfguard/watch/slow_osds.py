@@ -309,13 +309,15 @@ class SlowOsds:
             for osd in osds:
                 state = states[osd]
                 # The score says how slow an OSD is, also if another one is the cause.
-                _, score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)
+                _, score = worst(_against_earlier(state, judged.get(osd, ()), settings),
+                                 settings.ratio)
                 verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
                                            waits_for=excused.waits_for.get(osd))
                 why = state.why
                 if state.slow:
-                    finding, _ = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
-                                       settings.ratio)
+                    finding, _ = worst(
+                        _against_earlier(state, excused.findings.get(osd, ()), settings),
+                        settings.ratio)
                     why = why if finding is None else describe(finding, self._now - state.since)
                 states[osd] = state._replace(score=score if osd in judged else state.score, why=why)
             yield 2 * len(osds)
@@ -459,8 +461,8 @@ def _is_as_slow(state: _State, finding: PeerFinding, settings: SlowSettings) -> 
     return expected is not None and _stands_out(state, finding.against(expected), settings)
 
 
-def _at_worst(state: _State, findings: Sequence[PeerFinding],
-              settings: SlowSettings) -> List[PeerFinding]:
+def _against_earlier(state: _State, findings: Sequence[PeerFinding],
+                     settings: SlowSettings) -> List[PeerFinding]:
     """The findings, against what was expected of a slow OSD earlier where its peers are slow."""
     if not state.last_expected:
         return list(findings)

@@ -263,12 +263,12 @@ class WatchState:
         """Note which kinds of OSDs (CRUSH root and device class) serve each pool, and forget those
         that have not for SERVED_SECONDS: another rule may have moved a pool."""
         places = readings.places
-        for pool_id, of_pool in ops.items():
+        for pool_id, pool_ops in ops.items():
             served_at = self._served.setdefault(pool_id, {})
             age = context.now - max(served_at.values(), default=-math.inf)
             if 0.0 <= age < SERVED_SECONDS / SERVED_NOTES:
                 continue  # noted lately
-            serving = {places[row.osd].kind for row in of_pool.rows
+            serving = {places[row.osd].kind for row in pool_ops.rows
                        if row.osd in places and (row.read.number or row.write.number)}
             served_at.update(dict.fromkeys(serving, context.now))
         self._served = {pool_id: {kind: at for kind, at in served.items()

@@ -9,7 +9,8 @@ import pytest
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import Placement, Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full,
-                                         dropped_by_mons, left_of, may_return, plan_rescues, stuck)
+                                         dropped_by_mons, may_return, plan_rescues, stuck,
+                                         without_dropped_pairs)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
 from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
@@ -609,7 +610,7 @@ def test_what_is_left_of_an_upmap(present: Tuple[Tuple[int, int], ...],
                                   vector: Optional[Tuple[int, int]], is_left: bool) -> None:
     rescue = Rescue(UpmapEntry(((1, 2),)), UpmapEntry(((1, 2), (3, 4))), (3,), (4,), 1.0, True)
     entry = UpmapEntry(present, vector)
-    assert left_of(rescue, entry) == (
+    assert without_dropped_pairs(rescue, entry) == (
         replace(rescue, entry=entry, before=UpmapEntry()) if is_left else rescue)
 
 

@@ -277,7 +277,7 @@ def test_reads_and_writes_have_limits_of_their_own(
     assert over_limit(Clients(5.0, 5.0, rows, pools), loaded, frozenset()) == texts
     affected = AffectedClients()
     for time in range(1, LEAST_READINGS + 1):
-        affected.take(Clients(float(time), 5.0, rows, pools), loaded, frozenset())
+        affected.take_reading(Clients(float(time), 5.0, rows, pools), loaded, frozenset())
         assert affected.over_limit(Clients(9.0, 5.0, (), pools)) == (
             texts if time == LEAST_READINGS else [])
 
@@ -294,14 +294,15 @@ def test_what_was_loaded_lately() -> None:
 def test_a_reading_is_taken_once_and_one_that_is_slow_is_no_reason() -> None:
     affected, loaded = AffectedClients(), Touched(ALL, ALL)
     for _ in range(9):
-        affected.take(clients(5.0, 3.0), loaded, frozenset())
+        affected.take_reading(clients(5.0, 3.0), loaded, frozenset())
     assert not affected.over_limit(clients(5.0, 3.0))
     for time in (10.0, 15.0):
-        affected.take(clients(time, 3.0), loaded, frozenset())
+        affected.take_reading(clients(time, 3.0), loaded, frozenset())
     assert affected.over_limit(clients(15.0, 3.0)) == [
         'write latency of clients of pool p is 3.00 ms (limit 2.00 ms)']
     affected = AffectedClients()
     for number in range(LEAST_READINGS + 1):
-        affected.take(clients(number + 1.0, 99.0 if number == 1 else 1.0), loaded, frozenset())
+        affected.take_reading(clients(number + 1.0, 99.0 if number == 1 else 1.0), loaded,
+                              frozenset())
     assert not affected.over_limit(clients(9.0, 3.0))
     assert not affected.over_limit(Clients(9.0)), 'the pool is gone'

@@ -14,7 +14,7 @@ from perfguard.errors import Refused
 from perfguard.observation import Observation, Settings
 from perfguard.rebalance import balancing
 from perfguard.rebalance.balancing import (
-    NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _is_free, _load_range, _of_pool,
+    NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _may_move, _load_range, _of_pool,
     _refuse_harm, _refuse_nothing, _undone, _why_not, balance_ordered, change_ordered,
     check_balance, chosen)
 from perfguard.rebalance.change import ChangeStage, Led
@@ -251,8 +251,8 @@ def test_where_a_pg_is_after_its_backfill(remapped: bool, place: OsdSet, here: O
 def test_pgs_that_may_move(acting: OsdSet, fields: Dict[str, Any], free: bool) -> None:
     weights = {0: 1.0, 1: 1.0, 2: 0.0}
     pg = FuturePg(acting, (0, 1))
-    assert _is_free('1.0', pg, A, seen(**fields).osdmap, weights) is free
-    assert _is_free('1.3', pg, replace(A, **MERGING), seen(**fields).osdmap, weights) is False
+    assert _may_move('1.0', pg, A, seen(**fields).osdmap, weights) is free
+    assert _may_move('1.3', pg, replace(A, **MERGING), seen(**fields).osdmap, weights) is False
 
 
 def test_the_moves_that_a_rollback_undoes() -> None:
