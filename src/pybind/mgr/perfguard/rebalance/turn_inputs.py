@@ -138,8 +138,8 @@ def what_places(observation: Observation) -> Tuple[object, ...]:
 @dataclass(frozen=True)
 class _Preview:
     change: Change
-    #: The OSDMap that it is based on.
-    seen: Observation
+    #: What it is based on.
+    basis: Observation
     job: ToolJob[Outlook]
 
 
@@ -185,7 +185,7 @@ class ChangePreviews:
         outlook = preview.job.result()
         if isinstance(outlook, NoFuture):
             return self._failed(outlook, observation.now)
-        if not same_placement(preview.seen, observation):
+        if not same_placement(preview.basis, observation):
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
             # are pinned, so this is repeated.
             if not self._outdated:
@@ -199,7 +199,7 @@ class ChangePreviews:
             self._begin(change, observation)
             return None
         self._preview, self._failures, self._outdated, self.failure = preview, 0, 0, ''
-        return renewed(outlook, preview.seen.osdmap, observation.osdmap, observation.placement,
+        return renewed(outlook, preview.basis.osdmap, observation.osdmap, observation.placement,
                        change)
 
     def _failed(self, no_future: NoFuture, now: float) -> Optional[Outlook]:

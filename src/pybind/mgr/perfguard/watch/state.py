@@ -671,8 +671,8 @@ class _WorkSpan(NamedTuple):
     """A time in which an OSD has had more of some work than its peers."""
     #: When it may have begun; -math.inf: before the first reading.
     since: float
-    #: The last reading of it.
-    seen: float
+    #: When it was read last.
+    last_read: float
     pgs: int
     peers_pgs: float
 
@@ -698,7 +698,7 @@ class ExtraWorks:
         # An OSD counts as slow from half of a window before its median rises (slow_osds.py).
         self._early_seconds = slow_osd_seconds / 2
         lasting = {key: span for key, span in self._spans.items()
-                   if span.seen == self._last or now - span.seen <= slow_osd_seconds}
+                   if span.last_read == self._last or now - span.last_read <= slow_osd_seconds}
         for code, (count, _) in WORK.items():
             numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
             if not any(numbers.values()):
@@ -724,7 +724,7 @@ class ExtraWorks:
         """What an OSD that has been slow since then does at present."""
         spans = [(code, self._spans.get((osd, code))) for code in WORK]
         return tuple(ExtraWork(code, span.pgs, span.peers_pgs, self._was_first(span, slow_since))
-                     for code, span in spans if span and span.seen == self._last)
+                     for code, span in spans if span and span.last_read == self._last)
 
     def _was_first(self, span: _WorkSpan, slow_since: float) -> Optional[bool]:
         """Whether the work began before the OSD became slow. None: it is not known, so neither this
