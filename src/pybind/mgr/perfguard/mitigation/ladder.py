@@ -246,20 +246,20 @@ def _keep_time(draft: _Draft) -> _Draft:
     draft = replace(draft, state=replace(draft.state, turned=now, troubles=present,
                                          given_back=given_back))
     state = draft.state
-    bad, clear = state.bad_since, state.clear_since
+    bad_since, clear_since = state.bad_since, state.clear_since
     if draft.is_bad:
-        bad, clear = bad or now, 0.0
+        bad_since, clear_since = bad_since or now, 0.0
     elif not evidence.unknown:
         # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
-        bad, clear = 0.0, clear or now
+        bad_since, clear_since = 0.0, clear_since or now
     elif draft.in_vain:
         # The evidence is incomplete: what is known is not bad, and what is not known not clear.
-        bad, clear = 0.0, 0.0
+        bad_since, clear_since = 0.0, 0.0
     # Otherwise both remain, since the evidence is incomplete.
     remembered = max(RETURNED_SECONDS, draft.rest_seconds)
     returned = tuple((osd, when) for osd, when in state.returned if now - when < remembered)
     return replace(draft, state=replace(
-        state, bad_since=bad, clear_since=clear, returned=returned,
+        state, bad_since=bad_since, clear_since=clear_since, returned=returned,
         degraded=now if evidence.degraded else state.degraded))
 
 

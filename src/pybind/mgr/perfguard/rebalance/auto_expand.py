@@ -59,8 +59,8 @@ class StoredClean:
 
 def look(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
          ratio: float) -> Tuple[LastClean, str]:
-    """The state to compare with next, and the cause that remapped more than `ratio` of the PGs; ''
-    if none. `clean`: the state to compare with now; None: unknown."""
+    """The clean state to compare with next, and the cause, as text, that remapped more than `ratio`
+    of the PGs; '' if none. `clean`: the state to compare with now; None: unknown."""
     version, serving = observation.crush_version, _serving(observation.osdmap)
     identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:

@@ -123,7 +123,7 @@ class Orders:
         return replace(self, paused=True, paused_at=now, paused_seconds=seconds,
                        paused_counted=now)
 
-    def counting(self, now: float) -> 'Orders':
+    def with_pause_counted(self, now: float) -> 'Orders':
         """Before a pause ends: a later mgr knows how much of it is left."""
         if not self.paused_seconds or now - self.paused_counted < COUNT_SECONDS:
             return self
@@ -251,7 +251,7 @@ class Pinning:
             pgid: replace(self.sent[pgid], times=self.sent[pgid].times - 1)
             for pgid in unanswered if pgid in self.sent}})
 
-    def cannot(self, pgid: str, why: Unpinnable) -> 'Pinning':
+    def with_unpinnable(self, pgid: str, why: Unpinnable) -> 'Pinning':
         return replace(self, unpinnable={**self.unpinnable, pgid: why})
 
     def tried_again(self) -> 'Pinning':

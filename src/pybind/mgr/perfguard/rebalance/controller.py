@@ -427,7 +427,7 @@ class RebalanceController:
                 self.campaign, pinning=replace(self.campaign.pinning, goals=computed.mark)))
             if computed.event is not None:
                 self._note(computed.event)
-        return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
+        return observation if self._pin_goals.goals_fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:
         """Decide what the campaign does in this turn, store that, and only then send the commands.

@@ -90,7 +90,7 @@ def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
     has_moved = flight.pin is not None or bool(flight.targets)
     return draft.event('release', 'PG %s has stopped moving' % pgid, why.reason).set(
         progress=campaign.progress.landed(int(has_moved)),
-        pinning=campaign.pinning.cannot(pgid, why))
+        pinning=campaign.pinning.with_unpinnable(pgid, why))
 
 
 def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:

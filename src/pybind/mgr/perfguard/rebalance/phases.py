@@ -623,7 +623,7 @@ def _end_pause(draft: Draft) -> Draft:
     left."""
     campaign, orders = draft.campaign, draft.campaign.orders
     if not orders.paused or not orders.paused_until or draft.now < orders.paused_until:
-        return draft.set(orders=orders.counting(draft.now))
+        return draft.set(orders=orders.with_pause_counted(draft.now))
     return draft.set(orders=orders.resumed()).event(
         'pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
 

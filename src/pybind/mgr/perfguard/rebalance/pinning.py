@@ -120,7 +120,7 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     if pgid in draft.seen.evacuation:
         return draft.set(pinning=replace(
             campaign.pinning, let_go=campaign.pinning.let_go | {pgid}))
-    return draft.set(pinning=campaign.pinning.cannot(pgid, DROPPED_BY_MON))
+    return draft.set(pinning=campaign.pinning.with_unpinnable(pgid, DROPPED_BY_MON))
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:

@@ -238,9 +238,9 @@ class _Storing(NamedTuple):
     #: What is yet to be stored, each in one value.
     parts: List[Dict[str, PinRecord]]
 
-    def serves(self, campaign: Campaign, basis: Basis, fit: bool) -> bool:
-        """Whether the campaign needs them. `fit`: the pins have their goals already."""
-        return not fit and self.ground.campaign.id == campaign.id \
+    def serves(self, campaign: Campaign, basis: Basis, goals_fit: bool) -> bool:
+        """Whether the campaign needs them. `goals_fit`: the pins have their goals already."""
+        return not goals_fit and self.ground.campaign.id == campaign.id \
             and self.ground.basis.covers(basis)
 
 
@@ -292,11 +292,11 @@ class PinGoals:
         #: Goals of which some are yet to be stored.
         self._storing: Optional[_Storing] = None
         #: Whether the pins have the goals for this OSDMap and the phase of the campaign.
-        self.fit = False
+        self.goals_fit = False
 
     def look_again(self) -> None:
         """A request may have changed the basis of the goals."""
-        self.fit = False
+        self.goals_fit = False
 
     def refresh_raws(self, campaign: Campaign, observation: Observation) -> bool:
         """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
@@ -333,7 +333,7 @@ class PinGoals:
         if not self._may_write():
             return False
         # Goals depend on raw sets. `note_some` removes from `parts` what it has stored.
-        self.fit = self.fit and not new.parts
+        self.goals_fit = self.goals_fit and not new.parts
         still_apply = self._pins.note_some(new.parts, observation.osdmap, new.known)
         self._release_moves.rework()
         if still_apply and new.parts:
@@ -358,21 +358,21 @@ class PinGoals:
     def work_out(self, campaign: Campaign, observation: Observation, view: View,
                  options: Options) -> Optional[NewGoals]:
         """Compute the goals of the pins again, if they are outdated, and store them. Returns new
-        ones; None: there are none (yet), see `fit`."""
-        if self.fit and not observation.new_map:
+        ones; None: there are none (yet), see `goals_fit`."""
+        if self.goals_fit and not observation.new_map:
             return None
         basis = goals.basis(observation.osdmap, observation.crush, self._pins.pools,
                             observation.balancing, options.target_deviation)
         if basis != self._basis:
             self._basis, self._basis_since = basis, observation.now
-        self.fit = not goals.needed(campaign, self._pins, basis, observation.osdmap)
-        if self._storing is not None and not self._storing.serves(campaign, basis, self.fit):
+        self.goals_fit = not goals.needed(campaign, self._pins, basis, observation.osdmap)
+        if self._storing is not None and not self._storing.serves(campaign, basis, self.goals_fit):
             self._storing = None
         if self._storing is not None:
             return self._store(campaign, observation)
         # PGs peer for a while after a change of the basis.
         is_steady = observation.now - self._basis_since > observation.stats_period
-        if self.fit or not is_steady or not goals.settled(
+        if self.goals_fit or not is_steady or not goals.settled(
                 campaign, self._pins, observation, options.max_transition_ratio) \
                 or not self._may_write():
             return None
@@ -401,7 +401,7 @@ class PinGoals:
         if storing.parts:
             return None
         self._pins.forget(storing.new_goals.dropped)
-        self._storing, self.fit = None, True
+        self._storing, self.goals_fit = None, True
         return NewGoals(storing.new_goals.mark, goals.event(storing.new_goals, self._pins))
 
     def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,

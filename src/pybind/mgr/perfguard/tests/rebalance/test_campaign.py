@@ -56,12 +56,12 @@ def test_a_pause_ends_at_its_time() -> None:
 def test_a_pause_without_an_end_lasts_until_resume() -> None:
     paused = Orders().pausing(1000.0, 0.0)
     assert paused.paused_until == 0.0
-    assert paused.counting(5000.0) is paused and paused.taken_over(5000.0) is paused
+    assert paused.with_pause_counted(5000.0) is paused and paused.taken_over(5000.0) is paused
 
 
 @pytest.mark.parametrize('seconds, left', [(COUNT_SECONDS - 0.5, 300.0), (COUNT_SECONDS, 240.0)])
 def test_what_is_left_of_a_pause_is_counted_every_minute(seconds: float, left: float) -> None:
-    counted = Orders().pausing(1000.0, 300.0).counting(1000.0 + seconds)
+    counted = Orders().pausing(1000.0, 300.0).with_pause_counted(1000.0 + seconds)
     assert counted.paused_seconds == left and counted.paused_until == 1300.0
     # The clock of the next mgr may differ, and time without one does not count.
     assert counted.taken_over(9000.0).paused_until == 9000.0 + left
@@ -127,7 +127,7 @@ def test_an_attempt_without_an_answer_does_not_count() -> None:
 
 
 def test_pgs_with_nowhere_to_move_stay_unpinnable() -> None:
-    pinning = Pinning().cannot('1.0', DEGRADED).cannot('1.1', INCOMPLETE)
+    pinning = Pinning().with_unpinnable('1.0', DEGRADED).with_unpinnable('1.1', INCOMPLETE)
     assert pinning.unpinnable == {'1.0': DEGRADED, '1.1': INCOMPLETE}
     assert pinning.incomplete == pinning.tried_again().unpinnable == {'1.1': INCOMPLETE}
     assert pinning.for_campaign_document().unpinnable == {}
