@@ -77,7 +77,7 @@ class Promised:
     key: str
     promise: Any
     #: It was refused a moment ago, which was logged then.
-    again: bool = field(default=False, compare=False)
+    refused_before: bool = field(default=False, compare=False)
     #: The loop has executed or refused it.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
@@ -153,13 +153,13 @@ class Requests:
                     self._store.drop_note(key)
         return lost
 
-    def put(self, promise: Promise, again: bool = False) -> Promised:
+    def put(self, promise: Promise, refused_before: bool = False) -> Promised:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
         even if this mgr fails before."""
         # A mgr that becomes active again may load the notes at the same time.
         with self._putting:
             promised = Promised(self._store.note(promise.document, encode(promise), self._clock()),
-                                promise, again)
+                                promise, refused_before)
             self._promised.append(promised)
         return promised
 
@@ -203,20 +203,21 @@ class Requests:
 
     # ---- orders whose commands wait
 
-    def submit(self, order: AnsweredOrder, again: bool = False) -> PendingOrder:
-        pending = PendingOrder(order, again)
+    def submit(self, order: AnsweredOrder, refused_before: bool = False) -> PendingOrder:
+        pending = PendingOrder(order, refused_before)
         self._queue.put(pending)
         if self._closed:
             self.close()
         return pending
 
-    def ask(self, order: AnsweredOrder, wake: Callable[[], None], again: bool = False) -> Json:
+    def ask(self, order: AnsweredOrder, wake: Callable[[], None],
+            refused_before: bool = False) -> Json:
         """Give an order to the loop. The thread of the command waits for the answer. Raises
         Refused.
 
-        `again`: the order was refused a moment ago because the cluster was not fit.
+        `refused_before`: the order was refused a moment ago because the cluster was not fit.
         """
-        pending = self.submit(order, again)
+        pending = self.submit(order, refused_before)
         wake()
         if not pending.done.wait(REQUEST_PATIENCE_SECONDS):
             _give_up(pending)

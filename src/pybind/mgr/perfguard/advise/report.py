@@ -90,7 +90,7 @@ class Facts:
 
 class Symptom(NamedTuple):
     """A finding of a rule, and the command that fixes it."""
-    seen: str
+    text: str
     fix: str
 
 
@@ -107,7 +107,7 @@ class Rule:
 @dataclass(frozen=True)
 class Finding:
     rule: Rule
-    seen: str
+    text: str
     fix: str
     muted: bool = False
 
@@ -145,7 +145,7 @@ def to_json(advice: Advice) -> Json:
 
 def _finding(finding: Finding) -> Json:
     rule = finding.rule
-    return {'code': rule.code, 'severity': rule.severity.value, 'seen': finding.seen,
+    return {'code': rule.code, 'severity': rule.severity.value, 'seen': finding.text,
             'why': rule.why, 'fix': finding.fix, 'source': rule.source}
 
 

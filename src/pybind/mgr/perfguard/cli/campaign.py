@@ -190,13 +190,13 @@ class CampaignCommands(Handlers):
     def _ask(self, request: Request, message: str, dry_run: bool) -> Json:
         """Store a request for the loop, and wait for a moment whether the loop refuses it; with
         `dry_run`, wait for its effects. Returns the answer of the command."""
-        def give(again: bool) -> Json:
+        def give(refused_before: bool) -> Json:
             """`again`: it was refused a moment ago because the cluster was not ready."""
             if dry_run:
-                effects = self.loop.dry_run(request, again)
+                effects = self.loop.dry_run(request, refused_before)
                 return {'verb': request.verb, 'dry_run': True, 'effects': effects,
                         'message': '\n'.join(effects)}
-            self.loop.requests.confirm(self.loop.request(request, again))
+            self.loop.requests.confirm(self.loop.request(request, refused_before))
             return {'verb': request.verb, 'dry_run': False, 'message': message}
 
         return patiently(give, self.loop.report_seconds(), self.loop.wake)

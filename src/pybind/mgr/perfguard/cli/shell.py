@@ -150,5 +150,5 @@ class Handlers:
 
     def _order(self, order: Any) -> Json:
         """The answer to an order for the loop."""
-        return patiently(lambda again: self.loop.ask(order, again), self.loop.report_seconds(),
-                         self.loop.wake)
+        return patiently(lambda refused_before: self.loop.ask(order, refused_before),
+                         self.loop.report_seconds(), self.loop.wake)

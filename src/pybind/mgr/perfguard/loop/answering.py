@@ -65,7 +65,7 @@ class Answering:
         for request in stale:
             self._requests.take(request)
             self._requests.drop(request)
-            why = 'no mgr has taken it within %d minutes (it may be given again)' % (
+            why = 'no mgr has taken it within %d minutes (it may be given refused_before)' % (
                 PROMISE_SECONDS / 60)
             request.refused = Refused(errno.ETIMEDOUT,
                                       '%s has expired: %s' % (request.promise.text, why))
@@ -88,14 +88,14 @@ class Answering:
         for request in requests:
             self._requests.take(request)
             try:
-                request.refused = self._jobs.rebalance.apply_request(request.promise, observation,
-                                                                     again=request.again)
+                request.refused = self._jobs.rebalance.apply_request(
+                    request.promise, observation, refused_before=request.refused_before)
                 if request.refused is not None:
                     self._requests.drop(request)
             except Exception as error:
                 request.refused = Refused(errno.EIO,
                                           'campaign %s failed: %r (see the log of the mgr, '
-                                          'and try again)' % (request.promise.verb, error))
+                                          'and try refused_before)' % (request.promise.verb, error))
                 raise
             finally:
                 request.done.set()
@@ -133,7 +133,7 @@ class Answering:
             pending.refused = refused.anew()
             # Logged already if it was refused before for the same reason (`again`). Previews are
             # not logged: they change nothing, and users with read access can request many.
-            if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
+            if not (pending.refused_before and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
 
     def _carry_out(self, pending: PendingOrder, observation: Observation, view: View,

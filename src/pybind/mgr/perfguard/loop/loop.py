@@ -107,36 +107,36 @@ class Loop:
 
     # ---- for commands: other threads
 
-    def request(self, promise: Union[Request, Revert], again: bool = False) -> Promised:
+    def request(self, promise: Union[Request, Revert], refused_before: bool = False) -> Promised:
         """Queue a promise for the next turn; Refused if the last published state forbids it.
 
         The loop checks again, as the state may have changed, and logs a refusal; see
-        Requests.confirm. `again`: it was refused before because the cluster was not fit.
+        Requests.confirm. `refused_before`: it was refused before because the cluster was not fit.
         """
         self._ownership.refuse_idle(self.published)
         self._answering.check(promise, self.published)
-        promised = self.requests.put(promise, again)
+        promised = self.requests.put(promise, refused_before)
         self._publishing.publish_expected()
         self._wake_for_order()
         return promised
 
-    def dry_run(self, promise: Union[Request, Revert], again: bool = False) -> List[str]:
+    def dry_run(self, promise: Union[Request, Revert], refused_before: bool = False) -> List[str]:
         """Texts on what a promise would do; Refused if it cannot be met now."""
         self._ownership.refuse_idle(self.published)
         self._answering.check(promise, self.published)
         if isinstance(promise, Revert):
             return reverted_texts(self.published.mitigated.listing, promise)
         # PGs in flight that an abort would let arrive.
-        arriving = self.ask(DryRun(promise), again)['arriving']
+        arriving = self.ask(DryRun(promise), refused_before)['arriving']
         return effects(promise, self.published.rebalanced, self.published.ledger.rows,
                        self.jobs.options(), arriving)
 
-    def ask(self, order: AnsweredOrder, again: bool = False) -> Json:
+    def ask(self, order: AnsweredOrder, refused_before: bool = False) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it.
 
-        `again`: it was refused before because the cluster was not fit.
+        `refused_before`: it was refused before because the cluster was not fit.
         """
-        return self.requests.ask(order, self._order, again)
+        return self.requests.ask(order, self._order, refused_before)
 
     def _wake_for_order(self) -> None:
         self._ordered.set()

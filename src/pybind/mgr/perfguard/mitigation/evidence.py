@@ -12,7 +12,7 @@ from .types import Evidence, MitigationState, Trouble
 
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
-             slow_osds: Mapping[int, str], unknown: bool,
+             slow_osds: Mapping[int, str], is_incomplete: bool,
              untouched: AbstractSet[int] = frozenset(), evacuating: int = 0,
              waived: Sequence[str] = ()) -> Evidence:
     """The evidence by which the ladder takes and undoes rungs. `laggy`: PGs are or were laggy, or
@@ -48,7 +48,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     waiting = counts.degraded_waiting + counts.recovery_wait
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
-                    counts.degraded, blocked, dict(slow_osds), unknown, evacuating,
+                    counts.degraded, blocked, dict(slow_osds), is_incomplete, evacuating,
                     waiting=waiting, recovering=waiting + counts.degraded_recovering > 0,
                     accepted=accepted)
 
@@ -109,7 +109,7 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
     turn_seconds = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if signs.degraded else 1.0)
     # Where nothing would be rebalanced, the flag stops nothing.
-    stopped = stopped and (signs.rebalancing or signs.unknown)
+    stopped = stopped and (signs.rebalancing or signs.is_incomplete)
     current: List[Trouble] = []
     for key in sorted(present | troubles_before.keys()):
         trouble = troubles_before.get(key, Trouble(key, now))
@@ -123,7 +123,7 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
         pause = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
         is_kept = tried and not trouble.in_vain
         # While the evidence is unknown, its absence does not end a trouble.
-        if signs.unknown or is_kept or now - trouble.last < pause:
+        if signs.is_incomplete or is_kept or now - trouble.last < pause:
             current.append(trouble)
     return tuple(current)
 

@@ -209,7 +209,8 @@ class _Draft:
     def in_vain(self) -> bool:
         """Whether there is trouble, all of it has another cause than movement, and no other trouble
         has just paused."""
-        pause = float('inf') if self.evidence.unknown else CLEAR_INTERVALS * self.policy.seconds
+        pause = float('inf') if self.evidence.is_incomplete \
+            else CLEAR_INTERVALS * self.policy.seconds
         paused = any(not trouble.in_vain and 0.0 < self.now - trouble.last < pause
                      for trouble in self.state.troubles)
         return bool(self.evidence.of_movement) and not self.causes and not paused
@@ -249,7 +250,7 @@ def _keep_time(draft: _Draft) -> _Draft:
     bad_since, clear_since = state.bad_since, state.clear_since
     if draft.is_bad:
         bad_since, clear_since = bad_since or now, 0.0
-    elif not evidence.unknown:
+    elif not evidence.is_incomplete:
         # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
         bad_since, clear_since = 0.0, clear_since or now
     elif draft.in_vain:
@@ -435,7 +436,8 @@ def _down(draft: _Draft) -> _Draft:
 def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
     """Whether the evidence for a step has cleared."""
     if step.rung is Rung.AFFINITY:
-        return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
+        return int(step.subject) not in draft.evidence.slow_osds \
+            and not draft.evidence.is_incomplete
     if step.stage is StepStage.IN_VAIN:
         return not any(trouble.in_vain for trouble in draft.state.troubles) \
             and (draft.is_clear or not draft.is_too_often(step.rung))
@@ -575,7 +577,7 @@ def _accelerate(draft: _Draft) -> _Draft:
         StepStage.UNDOING, StepStage.GIVEN_UP, StepStage.REVERTED)
     if has_ended or draft.has_applied(Rung.SLOW):
         # A step that has ended is not repeated until all PGs have recovered.
-        recovery_is_over = not signs.recovering and not signs.unknown
+        recovery_is_over = not signs.recovering and not signs.is_incomplete
         if step is not None and step.stage is not StepStage.UNDOING and recovery_is_over:
             draft = draft.drop(step)
         return draft.with_pace(replace(draft.state.recovery, level=0))

@@ -88,7 +88,7 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
     """
     # In mode off, the level is 0 even while the evidence is unknown.
     pace = _at(pace, min(pace.level, level_limit), now)
-    if signs.unknown:
+    if signs.is_incomplete:
         return pace, ''
     pace = replace(pace, waiting=(pace.waiting or now) if signs.waiting else 0.0, raised=tuple(
         time for time in pace.raised if now - time < RAISED_SECONDS))

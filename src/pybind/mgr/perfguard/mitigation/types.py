@@ -180,7 +180,7 @@ class Evidence:
     #: Slow OSDs, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
-    unknown: bool = False
+    is_incomplete: bool = False
     #: Number of PGs that leave OSDs which are to be emptied.
     evacuating: int = 0
     #: Number of degraded PGs that wait for backfill or recovery.

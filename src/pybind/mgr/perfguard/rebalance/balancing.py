@@ -319,7 +319,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         # Shards that may move, that move, and that would move without the limit.
         'limit_shards': math.floor(change.max_movement * sum(
             len(pg.acting) for pgid, pg in future.all() if pool_of(pgid) in change.pools)),
-        'shards': evened.moved, 'wanted_shards': evened.wanted,
+        'shards': evened.moved, 'wanted_shards': evened.moved_without_limit,
         # PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
         'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),
         'upmaps_after': len(upmaps_after),
@@ -335,9 +335,10 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
     """Raise Refused, with the reason why there is nothing to move."""
-    if evened.wanted:
+    if evened.moved_without_limit:
         raise Refused(errno.EPERM, '--max-movement %g%% allows no move; %s would move without a '
-                      'limit' % (100 * change.max_movement, plural(evened.wanted, 'shard')))
+                      'limit' % (100 * change.max_movement,
+                                 plural(evened.moved_without_limit, 'shard')))
     names = listed([pool.name for pool in pools], NAMED_POOLS)
     worst = max(after for _, after in evened.deviations.values())
     lowest, highest = _load_range(evened, _AFTER)

@@ -127,7 +127,7 @@ class CampaignOrders:
             self._campaigns.refuse_held()
         if not order.dry_run:
             self._check_new(request, observation)
-            if waiting.again:
+            if waiting.refused_before:
                 # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(
                     waiting, not_fit(observation, self._known_touched(order, observation)))
@@ -288,7 +288,7 @@ class CampaignOrders:
         self._campaigns.refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare'), observation)
-            if waiting.again:
+            if waiting.refused_before:
                 # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(waiting, not_fit(observation))
         result = self._preview(waiting, observation, work)

@@ -190,16 +190,16 @@ class RebalanceController:
     # ---- requests and orders
 
     def apply_request(self, request: Request, observation: Observation,
-                      again: bool = False) -> Optional[Refused]:
+                      refused_before: bool = False) -> Optional[Refused]:
         """Carry out a request of an operator; returns why that is no longer possible, or None.
-        `again`: a refusal was logged a moment ago."""
+        `refused_before`: a refusal was logged a moment ago."""
         self._pin_goals.look_again()  # the request may change what they depend on
         try:
             self._check(request, observation)
             if request.verb == 'prepare':
                 self._context.reopen()
         except Refused as refused:
-            if not again:
+            if not refused_before:
                 self._note(Event('refused', 'campaign %s' % request.verb, str(refused)))
             return refused
         self._note(Event('request', request.text, 'by command'))

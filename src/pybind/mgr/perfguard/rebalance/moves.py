@@ -35,7 +35,7 @@ class Move:
     #: old OSD still serves is only read from there.
     readers: OsdSet = ()
     #: False: the targets are unknown until the PG is released.
-    known: bool = field(default=True, compare=False)
+    targets_known: bool = field(default=True, compare=False)
     #: When the move was first known, to find those that have waited too long.
     since: float = field(default=0.0, compare=False)
     #: A source is nearly full.
@@ -60,7 +60,7 @@ def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[Osd
     leader = old_osds[0] if old_osds and old_osds[0] != NO_OSD else next(
         (osd for osd in old_osds if osd != NO_OSD), -1)
     if new_osds is None:
-        return Move(pgid, (), (), leader, 0, known=False, here=old_osds)
+        return Move(pgid, (), (), leader, 0, targets_known=False, here=old_osds)
     # A new primary that has the data of a replicated PG leads it at once (serving_until_moved).
     new_leads_already = bool(new_osds) and not pool.erasure and new_osds[0] in old_osds
     primary = new_osds[0] if new_leads_already else leader
@@ -301,7 +301,7 @@ class Obstacle(NamedTuple):
     #: The option that sets it.
     option: str
     #: As in "osd.3" or "host h1"; '' for the whole cluster.
-    where: str
+    place: str
     used: int
     limit: int
 

@@ -23,7 +23,7 @@ class WaitingOrder:
     order: Any
     #: It was refused a moment ago, which was logged then: only the state of the cluster is examined
     #: first.
-    again: bool = False
+    refused_before: bool = False
     #: None: not begun, or not needed.
     job: Optional[AnyJob] = None
     #: The version of CRUSH that the job is based on.
@@ -35,7 +35,7 @@ class WaitingOrder:
 @dataclass
 class QueuedOrder(WaitingOrder):
     """An approved plan, or other order that no command waits for."""
-    again: bool = True
+    refused_before: bool = True
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class ReleaseMoves:
         absent, self._absent_epoch = osdmap.absent, osdmap.epoch
         if absent != self._absent:
             self._absent = absent
-            self.forget([pgid for pgid, move in self.moves.items() if not move.known
+            self.forget([pgid for pgid, move in self.moves.items() if not move.targets_known
                          or not _is_complete(osdmap.pools.get(pool_of(pgid)), move.here)])
 
     def forget(self, pgids: Iterable[str]) -> None:

@@ -225,7 +225,7 @@ def concerns(stop: Stop, move: Move) -> bool:
     """Whether a stop condition affects an OSD or the pool of a move."""
     if stop.reason.code == Code.SAME_DRIVE:
         # PGs may leave such an OSD.
-        return not move.known or stop.concerns(move.targets, ())
+        return not move.targets_known or stop.concerns(move.targets, ())
     if not stop.failing.isdisjoint(move.sources):
         # The sooner the PG leaves this OSD, the better. Its primaries, targets of others among
         # them, report slow operations while they wait for it.
@@ -486,7 +486,7 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
     # An OSD without such a limit is never crowded.
     crowded = {osd for move in affordable for osd in move.targets
                if load.target.get(osd, 0) >= caps.receives.get(osd, caps.pgs + 1)}
-    moves = [move for move in fitting if move.known] or fitting[:1]
+    moves = [move for move in fitting if move.targets_known] or fitting[:1]
     if crowded:
         return _Remaining(moves, (Reason(
             Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
@@ -704,7 +704,7 @@ def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:
     if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent \
             or draft.pin_of(pgid) is None or pgid in draft.seen.osdmap.pg_temp:
         return False
-    if not move.known and campaign.flights.in_flight:
+    if not move.targets_known and campaign.flights.in_flight:
         return False  # it may concern any OSD, so it is released alone
     for osd in move.targets:
         if osd in full or osd not in osds or not osds[osd].up:

@@ -44,7 +44,7 @@ class Evened:
     finals: Mapping[str, OsdSet]
     #: Shards that move, and that would move without a limit.
     moved: int
-    wanted: int
+    moved_without_limit: int
     #: Pool id -> greatest distance of an OSD from its share, in PGs, before and after.
     deviations: Mapping[int, Tuple[float, float]]
     #: OSD -> its relative load before and after.
@@ -265,7 +265,7 @@ class _Evening:
             finals.update(level.result().finals)
             deviations[level.pool.id] = (_deviation(level, level.before),
                                          _deviation(level, level.count))
-        return Evened(finals, self.moved, wanted=moves_without_limit, deviations=deviations, loads={
+        return Evened(finals, self.moved, moves_without_limit, deviations=deviations, loads={
             osd: (self._load_at_first[osd] / capacity, self._relative(osd))
             for osd, capacity in self._capacity.items()}, gained=dict(self._gained))
 

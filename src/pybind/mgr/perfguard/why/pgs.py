@@ -130,7 +130,7 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
     if not gate.affordable:
         causes.append(Cause(Code.STALL_RATIO, 'the pool waits a few seconds between releases '
                             '(stall_ratio)', {'option': 'stall_ratio'}))
-    if case.move is not None and not case.move.known and campaign.flights.in_flight:
+    if case.move is not None and not case.move.targets_known and campaign.flights.in_flight:
         causes.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
                             'is released alone', {'in_flight': len(campaign.flights.in_flight)}))
     causes += [passed_on(reason) for reason in case.reasons if reason.code in _REASONS_OF_ALL_PGS]
@@ -139,10 +139,10 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
 
 
 def _capped(obstacle: Obstacle) -> Cause:
-    place = ' of ' + obstacle.where if obstacle.where else ''
+    place = ' of ' + obstacle.place if obstacle.place else ''
     return Cause(obstacle.code, '%s%s is at its limit: %d of %d' % (
         obstacle.option, place, obstacle.used, obstacle.limit), {
-            'option': obstacle.option, 'where': obstacle.where, 'used': obstacle.used,
+            'option': obstacle.option, 'where': obstacle.place, 'used': obstacle.used,
             'limit': obstacle.limit})
 
 

@@ -238,12 +238,13 @@ OBJECT_BATCH_SECONDS = 2.0
 class Cleaned(NamedTuple):
     removed: int
     #: Objects that exist and could not be removed.
-    left: int
+    remaining: int
     #: Number of the first names that are certainly gone.
-    gone: int = 0
+    first_gone: int = 0
 
     def plus(self, images: 'Cleaned') -> 'Cleaned':
-        return self._replace(removed=self.removed + images.removed, left=self.left + images.left)
+        return self._replace(removed=self.removed + images.removed,
+                             remaining=self.remaining + images.remaining)
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
@@ -273,7 +274,7 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     removed = returned.count(0)
     first_left = next((number for number, answer in enumerate(returned)
                        if answer not in (0, -errno.ENOENT)), len(returned))
-    return Cleaned(removed, left=existing - removed + skipped, gone=first_left)
+    return Cleaned(removed, remaining=existing - removed + skipped, first_gone=first_left)
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:

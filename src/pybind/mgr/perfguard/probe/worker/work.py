@@ -220,20 +220,20 @@ class Work:
         cleaned = remove(ioctx, names[request.cursor:], until)
         if request.removes_images:
             cleaned = cleaned.plus(remove_images(ioctx, request.prefix, until))
-        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left,
-                         cursor=request.cursor + cleaned.gone, total=len(names))
-        return 'failed' if cleaned.left else 'done'
+        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.remaining,
+                         cursor=request.cursor + cleaned.first_gone, total=len(names))
+        return 'failed' if cleaned.remaining else 'done'
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> None:
         """Remove the objects and images of the run, and report what is left."""
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
         had_open_operations = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
-        if had_open_operations and not cleaned.left:
+        if had_open_operations and not cleaned.remaining:
             cleaned = self._clean_again(ioctx, names, until, cleaned)
         if self._request.removes_images:
             cleaned = cleaned.plus(self._remove_images(ioctx, until))
-        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left)
+        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.remaining)
 
     def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
                      cleaned: Cleaned) -> Cleaned:
@@ -245,9 +245,9 @@ class Work:
             time.sleep(OBJECTS_LOOK_SECONDS)
         if self._open_operations():
             # Each may still recreate its object.
-            return cleaned._replace(left=self._open_operations())
+            return cleaned._replace(remaining=self._open_operations())
         later = remove(ioctx, names, until + SECOND_PASS_SECONDS)
-        return Cleaned(cleaned.removed + later.removed, later.left)
+        return Cleaned(cleaned.removed + later.removed, later.remaining)
 
     def _remove_images(self, ioctx: Any, until: float) -> Cleaned:
         """Remove the images of the run, unless operations on one are still open."""
@@ -255,7 +255,7 @@ class Work:
         wait([self._librados_call], max(0.0, until - time.monotonic()))
         if self._open_operations() or not self._librados_call.done():
             # To close the image would wait for these.
-            return Cleaned(removed=0, left=1)
+            return Cleaned(removed=0, remaining=1)
         if self._core is not None:
             self._core.close_image()
         if self._image is not None:

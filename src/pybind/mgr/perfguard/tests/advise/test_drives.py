@@ -106,7 +106,7 @@ def test_the_first_of_several_versions_is_named() -> None:
     versions = {4: '18.2.2', 6: '17.2.6'}
     found = rules.slow_rocksdb(facts(osds=tuple(
         OsdFacts(osd, distro='debian', version=version) for osd, version in versions.items())))
-    assert found is not None and found.seen == 'version 18.2.2 on debian: osd.4, osd.6'
+    assert found is not None and found.text == 'version 18.2.2 on debian: osd.4, osd.6'
 
 
 @pytest.mark.parametrize('distro, version, is_reported', [

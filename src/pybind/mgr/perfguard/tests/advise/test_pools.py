@@ -137,7 +137,7 @@ def test_the_drives_of_three_models_are_named() -> None:
     given = facts(osds=tuple(replace(osd, model='DT02ABA' + models[osd.osd])
                              for osd in OSDS if osd.osd in models))
     found = rules.shingled(given)
-    assert found is not None and found.seen == (
+    assert found is not None and found.text == (
         'drives with shingled recording (SMR): DT02ABAD (4), DT02ABAC (3), DT02ABAB (2); OSDs: '
         '10, such as osd.0, osd.1, osd.2, osd.3, osd.4 and 5 more')
 
@@ -164,7 +164,7 @@ def test_pgs_are_averaged_over_the_osds_of_a_device_class_that_report_them() -> 
                              for name, pgs in [classes[osd.osd]]))
     found = rules.pgs_per_osd(given)
     assert found is not None
-    assert found.seen == \
+    assert found.text == \
         'OSDs of device class none have 25 PGs on average (recommended: 100 to 200)'
     assert rules.pgs_per_osd(facts(**osds(*range(12), pgs=None))) is None
 
@@ -178,10 +178,10 @@ def tight(number: int) -> Facts:
 def test_five_pools_without_a_spare_failure_domain_are_named(number: int, end: str) -> None:
     found = rules.no_spare_domain(tight(number))
     assert found is not None
-    assert found.seen.startswith(
+    assert found.text.startswith(
         'pool p0 needs 3 failure domains of type host and has 3; '
-        'pool p1 needs 4 failure domains of type rack and has 3; ') and found.seen.endswith(end)
-    assert found.seen.count('needs') == 5
+        'pool p1 needs 4 failure domains of type rack and has 3; ') and found.text.endswith(end)
+    assert found.text.count('needs') == 5
     assert found.fix == 'add a host with OSDs (ceph perfguard expand)'
 
 
@@ -218,7 +218,7 @@ def test_pools_that_share_the_osds_of_the_busiest_are_named() -> None:
 
 def test_a_pool_that_was_deleted_has_no_device_class() -> None:
     found = rules.busiest_pool(capacities(('gone', 0.9), pools=()))
-    assert found is not None and found.seen.endswith('seven days (probe 7)')
+    assert found is not None and found.text.endswith('seven days (probe 7)')
 
 
 @pytest.mark.parametrize('look, given, is_reported', [
@@ -253,7 +253,7 @@ def test_a_large_host_counts_with_all_its_osds() -> None:
     inventory = replace(given.inventory, osds=tuple(
         replace(osd, host='large' if osd.osd < 5 else osd.host) for osd in given.inventory.osds))
     found = rules.fill_after_host_loss(filled(replace(given, inventory=inventory), *[56.25] * 8))
-    assert found is not None and 'would be 150 % full (nearfull: 85 %)' in found.seen
+    assert found is not None and 'would be 150 % full (nearfull: 85 %)' in found.text
 
 
 @pytest.mark.parametrize('hostname, is_elsewhere', [
@@ -276,4 +276,4 @@ def test_no_more_than_sixteen_osds_are_asked() -> None:
     in_force: Dict[int, Dict[str, str]] = {
         osd: {'osd_crush_update_on_start': 'true'} for osd in range(17)}
     found = rules.moves_at_restart(replace(facts(osds=tuple(moved)), in_force=in_force))
-    assert found is not None and 'osd.4 and 11 more' in found.seen
+    assert found is not None and 'osd.4 and 11 more' in found.text

@@ -186,7 +186,7 @@ PROVOKED = [
 def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> None:
     found, = findings(given)
     assert found.rule.code == code and fix in found.fix
-    assert found.seen and not found.muted
+    assert found.text and not found.muted
 
 
 #: Commands after which data moves at once, each with what has to come before it in an advice.
@@ -221,7 +221,7 @@ def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
     found, = findings(replace(facts(*others, config(SSD, '250000', 'osd.3')),
                               measured=Measurements(store_iops=probed)))
     assert found.fix == fix
-    assert ('probe 7 measured' in found.seen) == (3 in probed)
+    assert ('probe 7 measured' in found.text) == (3 in probed)
 
 
 @pytest.mark.parametrize('used, seen', [
@@ -229,7 +229,7 @@ def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
                       'full (nearfull: 85 %)'])])
 def test_the_fill_after_the_loss_of_the_largest_host(used: int, seen: List[str]) -> None:
     found = findings(facts(**osds(*range(12), used_bytes=used * GIB)))
-    assert [each.seen for each in found if each.rule.code == 'CAPACITY_AFTER_HOST_LOSS'] == seen
+    assert [each.text for each in found if each.rule.code == 'CAPACITY_AFTER_HOST_LOSS'] == seen
 
 
 @pytest.mark.parametrize('limit, other', [(1000, 4000), (80000, 20000)])
@@ -403,7 +403,7 @@ def test_the_advice_never_lowers_the_number_of_scrubs(given: Facts, fix: str) ->
 
 def test_which_drives_have_another_firmware() -> None:
     found, = findings(smart({3: {'firmware': 'OLD'}, 7: {'firmware': 'OLD'}, 9: {'firmware': 'X'}}))
-    assert found.seen == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7 (NEW on 9 others); '
+    assert found.text == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7 (NEW on 9 others); '
                           'INTEL_SSDSC2KB960G8 has firmware X on osd.9 (NEW on 9 others)')
 
 
@@ -412,7 +412,7 @@ def test_firmware_is_updated_on_one_drive_first_and_compared() -> None:
     given = smart({3: {'firmware': 'OLD'}, 7: {'firmware': 'OLD'}})
     slowdowns = {0: 1.0, 1: 1.1, 2: 0.9, 3: 2.2, 7: 1.8}
     found, = findings(replace(given, measured=replace(given.measured, slowdowns=slowdowns)))
-    assert found.seen == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7, median slowdown '
+    assert found.text == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7, median slowdown '
                           '2.0 (NEW on 10 others, median slowdown 1.0)')
     first, last = (found.fix.index(text) for text in (
         'ceph perfguard probe run latency --osd 3; update this drive alone', 'one host at a time'))
@@ -424,7 +424,7 @@ def test_the_pool_and_the_device_class_that_limit_the_cluster() -> None:
     given = facts(pools=(*POOLS, PoolFacts(3, 'a b', places=SSDS), PoolFacts(4, 'cold')))
     found, = findings(replace(given, measured=Measurements(capacities=(
         UsedCapacity('logs', 0.31, 50.0, 6), UsedCapacity('rbd', 0.92, 5.0, 7)))))
-    assert found.seen == (
+    assert found.text == (
         'pool rbd used 92 % of the operations that it serves at p99 5 ms, in the busiest hour of '
         'seven days (probe 7); its OSDs have device class ssd and serve a b as well; next is pool '
         'logs, 31 %; not measured: 2 pools')
@@ -452,7 +452,7 @@ def test_absent_smart_data_is_said_to_be_absent() -> None:
 def test_many_osds_are_named_in_one_finding() -> None:
     found, = findings(facts(config('osd_memory_target', '2G')))
     # h1 has an entry of its own.
-    assert 'osd.0, osd.1, osd.4, osd.5, osd.6 and 5 more' in found.seen
+    assert 'osd.0, osd.1, osd.4, osd.5, osd.6 and 5 more' in found.text
 
 
 def test_warnings_are_listed_first() -> None:

@@ -158,7 +158,7 @@ def test_pgs_are_pinned_back_once() -> None:
 
 @pytest.mark.parametrize('evidence', [
     CLEAR, Evidence((LAGGY,)), Evidence(slow_osds={3: 'slow'}, moving=True),
-    Evidence((LAGGY,), unknown=True)])
+    Evidence((LAGGY,), is_incomplete=True)])
 def test_nothing_is_done_without_trouble_and_movement(evidence: Evidence) -> None:
     world = World(evidence=evidence)
     world.run(60)
@@ -200,10 +200,10 @@ def test_recovery_of_degraded_pgs_is_never_slowed(mode: str) -> None:
 
 
 def test_pgs_whose_primary_hangs_stay_unknown_and_hinder_nothing() -> None:
-    world = World(evidence=replace(BAD, unknown=True))
+    world = World(evidence=replace(BAD, is_incomplete=True))
     world.climb()
     assert world.config == SLOWED
-    world.evidence = replace(DEGRADED, unknown=True)
+    world.evidence = replace(DEGRADED, is_incomplete=True)
     world.turn()
     assert world.config == FOUND, 'known to be degraded'
 
@@ -297,7 +297,7 @@ def test_trouble_in_between_starts_the_count_again() -> None:
 def test_what_is_not_known_is_neither_trouble_nor_calm() -> None:
     world = World()
     world.climb()
-    world.evidence = Evidence(unknown=True)
+    world.evidence = Evidence(is_incomplete=True)
     world.run(100)
     assert set(world.stages().values()) == {'held'}
 
@@ -1078,27 +1078,27 @@ def test_recovery_is_not_slowed_while_it_is_accelerated(stage: StepStage, slowed
     (MitigationState(clear_since=7.0), BAD, (NOW, 0.0)),
     (MitigationState(), CLEAR, (0.0, NOW)), (MitigationState(bad_since=7.0), CLEAR, (0.0, NOW)),
     (MitigationState(clear_since=7.0), CLEAR, (0.0, 7.0)),
-    (MitigationState(bad_since=7.0), replace(CLEAR, unknown=True), (7.0, 0.0)),
-    (MitigationState(clear_since=7.0), replace(CLEAR, unknown=True), (0.0, 7.0)),
-    (MitigationState(clear_since=7.0), replace(BAD, unknown=True), (NOW, 0.0)),
+    (MitigationState(bad_since=7.0), replace(CLEAR, is_incomplete=True), (7.0, 0.0)),
+    (MitigationState(clear_since=7.0), replace(CLEAR, is_incomplete=True), (0.0, 7.0)),
+    (MitigationState(clear_since=7.0), replace(BAD, is_incomplete=True), (NOW, 0.0)),
     # Nothing moves.
     (MitigationState(bad_since=7.0), Evidence((LAGGY,)), (0.0, NOW)),
     # All that is known is in vain.
     (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)), BAD,
      (0.0, NOW)),
     (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY', NOW, 900.0, True),)),
-     replace(BAD, unknown=True), (0.0, 0.0)),
+     replace(BAD, is_incomplete=True), (0.0, 0.0)),
     # Of twice as many OSDs it is not known yet, but numbers vary.
     (MitigationState(bad_since=7.0, troubles=(Trouble('LAGGY 2', NOW, 900.0, True),
                                               Trouble('LAGGY 4', NOW, 0.0, False))),
-     Evidence((replace(LAGGY, number=5),), moving=True, unknown=True), (0.0, 0.0)),
+     Evidence((replace(LAGGY, number=5),), moving=True, is_incomplete=True), (0.0, 0.0)),
     # Another one that was in vain has paused, and one that was not.
     (MitigationState(bad_since=7.0, troubles=(
         Trouble('LAGGY', NOW, 900.0, True), Trouble('SLOW_OPS', NOW - 5.0, 900.0, True))),
-     replace(BAD, unknown=True), (0.0, 0.0)),
+     replace(BAD, is_incomplete=True), (0.0, 0.0)),
     (MitigationState(clear_since=7.0, troubles=(
         Trouble('LAGGY', NOW, 900.0, True), Trouble('SLOW_OPS', NOW - 5.0, 0.0, False))),
-     replace(BAD, unknown=True), (0.0, 7.0))])
+     replace(BAD, is_incomplete=True), (0.0, 7.0))])
 def test_since_when_there_is_evidence(state: MitigationState, evidence: Evidence,
                                       since: Tuple[float, float]) -> None:
     decision = ladder.decide(state, evidence, VIEW, ACT, NOW)
@@ -1228,8 +1228,8 @@ def test_what_mitigation_backfills_excludes(stage: str, backfills: int, bound: i
                                             after: Optional[str]) -> None:
     step = step_of(Rung.FASTER, StepStage(stage))
     policy = Policy('observe' if stage == 'would' else 'act', SECONDS, backfills=backfills)
-    decision = decided(step, evidence=Evidence(unknown=True), policy=policy, state=MitigationState(
-        recovery=RecoveryPace(1, bound=bound)))
+    decision = decided(step, evidence=Evidence(is_incomplete=True), policy=policy,
+                       state=MitigationState(recovery=RecoveryPace(1, bound=bound)))
     stages = [step.stage.value for step in decision.state.steps if step.id == 5]
     assert stages == [stage] * (after == stage)
     assert after in (None, stage) or events_of(decision)[0] == (
@@ -1267,7 +1267,7 @@ def test_the_highest_rung_is_undone_first_and_others_only_informed() -> None:
     assert {step.id: step.stage.value for step in decision.state.steps} == {
         0: 'held', 1: 'held', 3: 'held', 4: 'undoing', 5: 'held'}
     # While the evidence is unknown, no OSD has recovered.
-    decision = decided(*steps, state=CLEARED, evidence=Evidence(unknown=True))
+    decision = decided(*steps, state=CLEARED, evidence=Evidence(is_incomplete=True))
     assert {step.id: step.stage.value for step in decision.state.steps} == {
         0: 'undoing', 1: 'held', 3: 'held', 4: 'held', 5: 'held', 6: 'given up'}
 

@@ -110,7 +110,7 @@ def test_no_room_no_haste(change: Dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize('evidence', [
-    Evidence(degraded=5), replace(WAITING, waiting=0), replace(WAITING, unknown=True),
+    Evidence(degraded=5), replace(WAITING, waiting=0), replace(WAITING, is_incomplete=True),
     Evidence(moving=True, rebalancing=True),
     replace(WAITING, trouble=(Reason(Code.SLOW_OPS, '3 slow operations'),))])
 def test_nothing_waits_or_clients_suffer(evidence: Evidence) -> None:
@@ -151,7 +151,7 @@ def test_a_failover_changes_nothing() -> None:
     """A new mgr does not know yet which PGs are degraded, nor how clients feel."""
     world = Recovering()
     world.run(30)
-    world.evidence = Evidence(unknown=True)
+    world.evidence = Evidence(is_incomplete=True)
     world.clients.known = world.clients.comfortable = False
     world.run(30)
     assert world.backfills == '2' and len(world.state.steps) == 1
@@ -204,7 +204,7 @@ def test_in_mode_off_nothing_is_said_or_stored(backfills: int, stage: str, unkno
     world.run(int(SECONDS) + 2)
     assert world.stages() == {'faster recovery': stage} and world.level == 1
     world.policy = replace(world.policy, mode='off')
-    world.evidence, world.clients.felt = replace(WAITING, unknown=unknown), felt
+    world.evidence, world.clients.felt = replace(WAITING, is_incomplete=unknown), felt
     number_of_events, last_id = len(world.events), world.state.last_id
     world.run(30)
     assert (world.stages(), world.level) == ({}, 0)

@@ -195,7 +195,7 @@ def test_a_preview_is_the_same_while_an_osd_is_down() -> None:
 def unknown(driver: Driver) -> List[str]:
     """PGs of which it is not known where their release leads."""
     return [pgid for pgid, move in driver.loop.rebalance.release_moves.moves.items()
-            if not move.known]
+            if not move.targets_known]
 
 
 @pytest.mark.parametrize('trigger', ['failover', 'reweight'])

@@ -28,7 +28,7 @@ def test_an_osd_receives_no_more_than_fits() -> None:
     chosen = choose(moves, load, replace(WIDE, receives={9: 2}))
     assert len(chosen) == 2
     [obstacle] = load.obstacles(moves[4], replace(WIDE, receives={9: 2}))
-    assert (obstacle.code, obstacle.where, obstacle.used, obstacle.limit) == (
+    assert (obstacle.code, obstacle.place, obstacle.used, obstacle.limit) == (
         'PG_LIMIT', 'osd.9', 2, 2)
     assert choose(moves, Load(no_host), replace(WIDE, receives={9: -3})) == []
     assert len(choose(moves, Load(no_host), WIDE)) == 5

@@ -193,7 +193,7 @@ def test_released_pgs_may_be_degraded_for_a_moment() -> None:
     (Code.OSD_LATENCY, {5}, replace(MOVE, staying=(4,)), False),
     # PGs may leave an OSD on the same drive.
     (Code.SAME_DRIVE, {0}, MOVE, False), (Code.SAME_DRIVE, {3}, MOVE, True),
-    (Code.SAME_DRIVE, {4}, replace(MOVE, known=False), True)])
+    (Code.SAME_DRIVE, {4}, replace(MOVE, targets_known=False), True)])
 def test_a_stop_condition_concerns_a_move(code: str, osds: Any, move: Move, expected: bool) -> None:
     stop = Stop(Reason(code, ''), frozenset(osds))
     assert concerns(stop, move) == expected
@@ -480,8 +480,8 @@ def test_a_rule_is_broken_by_upmaps_alone() -> None:
     ({}, {'osds': {3: replace(OSDS[3], up=False)}}, MOVE, False),
     ({}, {'osds': {0: replace(OSDS[0], up=False)}}, MOVE, True),
     ({}, {}, replace(MOVE, targets=(5,)), False), ({}, {}, replace(MOVE, targets=(4, 5)), False),
-    ({}, {}, replace(MOVE, known=False, targets=()), True),
-    ({'in_flight': {'1.1': FLIGHT}}, {}, replace(MOVE, known=False, targets=()), False),
+    ({}, {}, replace(MOVE, targets_known=False, targets=()), True),
+    ({'in_flight': {'1.1': FLIGHT}}, {}, replace(MOVE, targets_known=False, targets=()), False),
     ({'in_flight': {'1.1': FLIGHT}}, {}, MOVE, True)])
 def test_a_pin_that_can_be_released(changes: Dict[str, Any], cluster: Dict[str, Any], move: Move,
                                     expected: bool) -> None:
@@ -613,7 +613,7 @@ LIMITS = replace(caps(RELAXED), pgs=4)
 
 def test_moves_with_unknown_targets_go_alone() -> None:
     before = draft(PINS)
-    unknown = [replace(move, known=False, targets=()) for move in MOVES_OF.values()]
+    unknown = [replace(move, targets_known=False, targets=()) for move in MOVES_OF.values()]
     found = _chosen(before, unknown, present_load(before, LIMITS), LIMITS)
     assert len(found.moves) == 1 and not found.reasons
     both = [unknown[0], *list(MOVES_OF.values())[1:3]]

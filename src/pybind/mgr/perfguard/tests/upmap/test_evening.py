@@ -79,7 +79,7 @@ def check(parts: Sequence[EvenPool], on: EvenGround, found: Evened) -> None:
              for part in parts]
     space = {osd: row._replace(used_bytes=row.used_bytes + gained[osd])
              for osd, row in on.space.items()}
-    if found.moved == found.wanted:
+    if found.moved == found.moved_without_limit:
         assert even_out(again, on._replace(space=space), 10 ** 9).finals == {}
 
 
@@ -132,8 +132,8 @@ def test_no_more_moves_than_allowed(percent: int, by_bytes: bool, tmp_path: Path
     budget = sum(part.shards for part in parts) * percent // 100
     found, without = even_out(parts, on, budget), even_out(parts, on, 10 ** 9)
     check(parts, on, found)
-    assert found.moved <= budget and found.wanted == without.moved
-    assert found.moved == min(budget, found.wanted) or percent > 1
+    assert found.moved <= budget and found.moved_without_limit == without.moved
+    assert found.moved == min(budget, found.moved_without_limit) or percent > 1
     assert spread_of(found.loads, 1) <= spread_of(found.loads, 0)
 
 

@@ -80,7 +80,7 @@ CASES = [
     (pinned(Phase.RELEASING, Code.LATENCY_OK, Code.PEERING), Code.PEERING),
     (pinned(Phase.RELEASING, Code.LATENCY_OK), Code.NEXT),
     (replace(moving(), place=Placement(HERE, HERE), remapped=False, pin=PIN,
-             pgid='1.b', move=Move('1.b', (), (), 0, 0, known=False)), Code.GOES_ALONE),
+             pgid='1.b', move=Move('1.b', (), (), 0, 0, targets_known=False)), Code.GOES_ALONE),
     # In flight.
     (UNCONFIRMED, Code.RELEASE_SENT),
     (moving('backfilling'), Code.BACKFILLING),
@@ -189,7 +189,7 @@ def of_state(code: str, text: str, state: str) -> Cause:
                      'first', {'in_flight': 0})),
     (pinned(Phase.RELEASING, Code.BATCH), Cause(Code.BATCH, 'because')),
     (replace(moving(), place=Placement(HERE, HERE), remapped=False, pin=PIN, pgid='1.b',
-             move=Move('1.b', (), (), 0, 0, known=False)), Cause(
+             move=Move('1.b', (), (), 0, 0, targets_known=False)), Cause(
         Code.GOES_ALONE, 'its target is known only after the release, so it is released alone',
         {'in_flight': 1})),
     # In flight.
