@@ -146,7 +146,7 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
 
 def give_back(held: Held, value: Optional[str]) -> HoldStep:
     """One step towards the value that was found; done when the cluster shows another value than
-    ours."""
+    ours. `value`: what the cluster shows."""
     is_restored = same_value(value, held.found)
     if is_restored and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)

@@ -10,7 +10,7 @@ from typing import ClassVar, List, Optional, Sequence
 
 from .errors import Refused
 from .rebalance.campaign import Campaign
-from .rebalance.pinning import unpinned
+from .rebalance.pinning import unpinned_count
 from .rebalance.requests import Request
 from .rebalance.types import Phase
 from .store import Store
@@ -80,8 +80,8 @@ def losses(campaign: Campaign, pins: int, probe: Optional[int]) -> List[str]:
     if campaign.open and pins:
         texts.append('the pins of %s will become ordinary upmaps, which the balancer may change '
                      '("campaign rollback" restores CRUSH first)' % pgs(pins))
-    if campaign.open and unpinned(campaign):
-        texts.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
+    if campaign.open and unpinned_count(campaign):
+        texts.append('%s cannot be pinned and will move at once' % pgs(unpinned_count(campaign)))
     if probe is not None:
         texts.append('probe %d will be cancelled' % probe)
     return texts

@@ -14,8 +14,8 @@ from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
 from .rebalance.campaign import Campaign
-from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, staying, unpinnable_excess,
-                                unpinned, waiting)
+from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, recovering_count,
+                                staying_count, unpinnable_excess, unpinned_count)
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Phase
@@ -181,7 +181,7 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
                 '; releases wait for "campaign start" or "campaign abort"' if excess else ''),
             ['PG %s: %s' % (pgid, lasting[pgid].reason) for pgid in sorted(lasting)])
     if campaign.held:
-        count = campaign.left + unpinned(campaign)
+        count = campaign.left + unpinned_count(campaign)
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, observation), count)
@@ -213,18 +213,18 @@ _ENDING_COMMANDS = {Phase.PREPARED: 'pin', Phase.PINNED: 'start', Phase.ABORTED:
 
 
 def _in_place(campaign: Campaign) -> str:
-    return ' (staying in place: %d)' % staying(campaign) if staying(campaign) else ''
+    return ' (staying in place: %d)' % staying_count(campaign) if staying_count(campaign) else ''
 
 
 def held_detail(campaign: Campaign, observation: Observation) -> List[str]:
     """The detail of the health check on an aborted campaign: what it keeps until the operator
     decides, and the commands to choose from."""
     detail = ['%s pinned where the data is' % pgs_are(campaign.left)]
-    if unpinned(campaign):
+    if unpinned_count(campaign):
         detail.append('%s cannot be pinned and would move without norebalance, '
-                      'so norebalance stays set' % pgs(unpinned(campaign)))
-    if waiting(campaign):
-        count = waiting(campaign)
+                      'so norebalance stays set' % pgs(unpinned_count(campaign)))
+    if recovering_count(campaign):
+        count = recovering_count(campaign)
         detail.append('%s of these must recover before %s can be pinned'
                       % (pgs(count), 'it' if count == 1 else 'they'))
     if observation.settings.balancer_active == 'false':

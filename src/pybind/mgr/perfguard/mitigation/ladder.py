@@ -589,7 +589,7 @@ def _accelerate(draft: _Draft) -> _Draft:
         level_limit = recovery.MOST_LEVELS if in_force else 1
     pace, why = recovery.next_pace(draft.state.recovery, signs, draft.view.room, draft.view.flags,
                                    level_limit, policy.seconds, draft.now)
-    why = why or recovery.waits(signs, draft.view.room)
+    why = why or recovery.why_faster(signs, draft.view.room)
     if not pace.level:
         draft = draft.with_pace(pace)
         if step is None:

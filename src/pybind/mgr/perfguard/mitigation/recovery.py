@@ -112,10 +112,10 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
     if not may_rise:
         return pace, ''
     raised = _at(replace(pace, raised=(*pace.raised, now)), pace.level + 1, now)
-    return raised, waits(signs, clients)
+    return raised, why_faster(signs, clients)
 
 
-def waits(signs: Evidence, clients: ClientRoom) -> str:
+def why_faster(signs: Evidence, clients: ClientRoom) -> str:
     """Why recovery should be faster."""
     return '%s degraded and waiting; %s' % (pgs_are(signs.waiting), clients.why)
 

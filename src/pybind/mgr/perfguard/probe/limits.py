@@ -255,7 +255,7 @@ LEAST_PROBE_OPS = 50
 Kind = Tuple[int, str]
 
 
-def affected(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[Kind, Ops]:
+def affected_ops(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[Kind, Ops]:
     """The operations that a probe affects in the last reading: those of its pools, and those on
     OSDs that it loads. `slow`: OSDs that were slow before the probe, and may be probed for that."""
     sums: Dict[Kind, Ops] = {}
@@ -274,7 +274,7 @@ def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Lis
     last reading (of the affected operations) and in the last minute (of the whole pool), so that
     neither a stall nor a slow OSD counts."""
     latency_ms: Dict[Kind, float] = {}
-    for (pool_id, kind), ops in affected(clients, loaded, slow).items():
+    for (pool_id, kind), ops in affected_ops(clients, loaded, slow).items():
         pool = clients.pools.get(pool_id)
         if pool is not None and ops.number >= LEAST_PROBE_OPS:
             minute = pool.read_minute if kind == 'reads' else pool.write_minute
@@ -294,7 +294,7 @@ class AffectedClients:
         """Take the last reading, if it is new."""
         if clients.time != self._time:
             self._time = clients.time
-            self._readings.append(affected(clients, loaded, slow))
+            self._readings.append(affected_ops(clients, loaded, slow))
 
     def over_limit(self, clients: Clients) -> List[str]:
         """The clients whose latency is over its limit, as texts."""

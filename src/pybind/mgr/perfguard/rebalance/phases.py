@@ -30,8 +30,8 @@ from .joining import (closing_change, drop_refused, following_tranche, is_divisi
                       report_left_out, remove_needless, settle_change, tiny_osds)
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_osds, loose_pgs,
-                      pin_remapped, staying, unpinnable_excess, waiting)
+from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose_pgs, pin_remapped,
+                      pinned_after_recovery, recovering_count, staying_count, unpinnable_excess)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
                         drop_stale_goals, follow_accepted, keep, keep_stayers, loose_moves,
@@ -255,9 +255,9 @@ def _yields_to_evacuation(draft: Draft) -> bool:
     if others have cleared it: `reconcile` would forget that, and set the flag again later.
     """
     campaign = draft.campaign
-    # PGs that are pinned only after their recovery (`awaited`) do not count.
-    is_pinning = draft.to_pin > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
-        or _to_pin_back(draft)
+    # PGs that are pinned only after their recovery (`pinned_after_recovery`) do not count.
+    is_pinning = draft.to_pin > pinned_after_recovery(draft) or campaign.pinning.sent \
+        or _flag_is_coming(draft) or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
     emptied = set(campaign.crush.emptied)
     return any(not emptied.issuperset(osds) for osds in draft.seen.evacuation.values()) and not (
@@ -417,7 +417,7 @@ def _left_reason(draft: Draft) -> Reason:
 
 def _recovering(draft: Draft) -> str:
     """Text on PGs that are pinned after their recovery; '' if there are none."""
-    degraded = waiting(draft.campaign)
+    degraded = recovering_count(draft.campaign)
     return ' (%d of them must recover first)' % degraded if degraded else ''
 
 
@@ -653,7 +653,7 @@ def _unclean(draft: Draft) -> _Unclean:
     counts, campaign = draft.seen.signals.counts, draft.campaign
     # PGs that have nowhere to move (`staying`) or leave OSDs to be emptied remain remapped.
     unclean = counts.in_transition + max(
-        0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
+        0, counts.remapped - staying_count(campaign) - len(draft.seen.evacuation))
     idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
     if unclean:
         waited = min(idle, draft.now - campaign.phase_since)
@@ -745,7 +745,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     """What to wait for after PGs were pinned back; None: nothing."""
     campaign = draft.campaign
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    unpinned = draft.to_pin - awaited(draft)
+    unpinned = draft.to_pin - pinned_after_recovery(draft)
     if unpinned or campaign.pinning.sent or campaign.flights.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
             unpinned + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))

@@ -232,7 +232,7 @@ def pin_remapped(draft: Draft) -> Draft:
         draft = _pin(draft, decisions)
     else:
         later += len(decisions)
-    return replace(draft, to_pin=later + awaited(draft))
+    return replace(draft, to_pin=later + pinned_after_recovery(draft))
 
 
 class _PinPlan(NamedTuple):
@@ -407,14 +407,14 @@ def _stays_unpinnable(draft: Draft, pgid: str, other_crush: bool) -> bool:
     return reason != INCOMPLETE and len(draft.campaign.pinning.unpinnable) > PLANNED_AGAIN
 
 
-def waits(campaign: Campaign, pgid: str) -> bool:
+def pinned_once_recovered(campaign: Campaign, pgid: str) -> bool:
     """Whether the PG is remapped and will be pinned after its recovery."""
     return campaign.pinning.unpinnable.get(pgid) == DEGRADED
 
 
-def waiting(campaign: Campaign) -> int:
+def recovering_count(campaign: Campaign) -> int:
     """How many PGs wait for recovery."""
-    return sum(1 for pgid in campaign.pinning.unpinnable if waits(campaign, pgid))
+    return sum(1 for pgid in campaign.pinning.unpinnable if pinned_once_recovered(campaign, pgid))
 
 
 def lastingly_unpinnable(campaign: Campaign) -> Dict[str, Unpinnable]:
@@ -439,7 +439,7 @@ def kept_on_osds(campaign: Campaign, observation: Observation) -> Evacuation:
     return {**kept_pgs, **observation.evacuation}
 
 
-def awaited(draft: Draft) -> int:
+def pinned_after_recovery(draft: Draft) -> int:
     """How many PGs have to be pinned after their recovery.
 
     Those that lack an OSD which is out do not: norebalance does not stop them, and they recover to
@@ -447,7 +447,7 @@ def awaited(draft: Draft) -> int:
     room. Nor do those whose copies or shards are all in place, or that have nowhere to move.
     """
     return sum(1 for pgid in draft.campaign.pinning.unpinnable
-               if waits(draft.campaign, pgid) and not _only_recovers(draft, pgid))
+               if pinned_once_recovered(draft.campaign, pgid) and not _only_recovers(draft, pgid))
 
 
 def _only_recovers(draft: Draft, pgid: str) -> bool:
@@ -461,20 +461,20 @@ def _only_recovers(draft: Draft, pgid: str) -> bool:
         not draft.lost or _is_in_place(pool, place))
 
 
-def staying(campaign: Campaign) -> int:
+def staying_count(campaign: Campaign) -> int:
     """How many PGs are remapped and have nowhere to move."""
     return len(campaign.pinning.incomplete)
 
 
-def unpinned(campaign: Campaign) -> int:
+def unpinned_count(campaign: Campaign) -> int:
     """How many PGs without a pin move as soon as norebalance is cleared, or once they have
     recovered."""
-    return len(campaign.pinning.unpinnable) - staying(campaign)
+    return len(campaign.pinning.unpinnable) - staying_count(campaign)
 
 
 def lastingly_unpinned(campaign: Campaign) -> int:
     """How many PGs without a pin move as soon as norebalance is cleared."""
-    return unpinned(campaign) - waiting(campaign)
+    return unpinned_count(campaign) - recovering_count(campaign)
 
 
 def are_many(number: int, campaign_pgs: int, options: Options) -> bool:

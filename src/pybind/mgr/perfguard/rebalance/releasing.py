@@ -26,7 +26,7 @@ from .holds import foreign_movement_flags, option_text
 from .latency import explains_alarm, slow_read_stops
 from .moves import (MAX_SCANNED, Caps, Load, Move, choose, domains_of, load_of, move_between,
                     route_osds, serving_until_moved, window)
-from .pinning import lacks_an_osd, may_be_degraded, waits
+from .pinning import lacks_an_osd, may_be_degraded, pinned_once_recovered
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
 from .throttle import limit
@@ -267,7 +267,8 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
     for pgid in draft.campaign.pinning.unpinnable:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if (pgid in draft.campaign.flights.in_flight or pool is None or place is None
-                or pgid not in draft.seen.osdmap.pg_temp or waits(draft.campaign, pgid)):
+                or pgid not in draft.seen.osdmap.pg_temp
+                or pinned_once_recovered(draft.campaign, pgid)):
             continue
         move = move_between(pgid, pool, place.acting, place.up,
                             draft.seen.signals.pool_bytes.get(pool.id, 0))

@@ -13,8 +13,8 @@ from perfguard.rebalance import pinning
 from perfguard.rebalance.campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.draft import Draft
-from perfguard.rebalance.pinning import (audit, awaited, is_mixture, is_still, kept_on_osds,
-                                         pin_decision, pin_remapped, unpinnable_excess,
+from perfguard.rebalance.pinning import (audit, is_mixture, is_still, kept_on_osds, pin_decision,
+                                         pin_remapped, pinned_after_recovery, unpinnable_excess,
                                          unpinned_warning)
 from perfguard.rebalance.types import (NOREBALANCE_KEY, Flight, Holds, Phase, PinRecord, Sent,
                                        SetEntry)
@@ -545,11 +545,12 @@ def test_how_many_pgs_are_not_pinned() -> None:
     campaign = pinning_of(unpinnable={
         '1.0': DEGRADED, '1.1': DEGRADED, '1.2': INCOMPLETE, '1.3': LEGAL, '1.4': LEGAL,
         '1.5': DROPPED_BY_MON})
-    assert (pinning.waiting(campaign), pinning.staying(campaign)) == (2, 1)
-    assert (pinning.unpinned(campaign), pinning.lastingly_unpinned(campaign)) == (5, 3)
+    assert (pinning.recovering_count(campaign), pinning.staying_count(campaign)) == (2, 1)
+    assert (pinning.unpinned_count(campaign), pinning.lastingly_unpinned(campaign)) == (5, 3)
     assert set(pinning.lastingly_unpinnable(campaign)) == {'1.2', '1.3', '1.4', '1.5'}
-    assert pinning.waits(campaign, '1.0') and not pinning.waits(campaign, '1.3')
-    assert not pinning.waits(campaign, '1.7')
+    assert pinning.pinned_once_recovered(campaign, '1.0')
+    assert not pinning.pinned_once_recovered(campaign, '1.3')
+    assert not pinning.pinned_once_recovered(campaign, '1.7')
 
 
 @pytest.mark.parametrize('number, others, ratio, many', [
@@ -610,8 +611,9 @@ def test_nothing_moves_while_norebalance_is_set(flags: Any, given_up: bool, stil
     ('2.0', {'up': {'2.0': (3, 1)}, 'acting': {'2.0': (NO_OSD, 1, 2)}, 'osds': DOWN}, 1),
     ('2.0', {'up': {'2.0': THERE}, 'acting': {'2.0': (0, 1, NO_OSD)}, 'osds': DOWN}, 1)])
 def test_which_pgs_are_awaited(pgid: str, cluster: Dict[str, Any], expected: int) -> None:
-    assert awaited(draft_of(pinning_of(unpinnable={pgid: DEGRADED}), **cluster)) == expected
-    assert awaited(draft_of(pinning_of(unpinnable={pgid: LEGAL}), **cluster)) == 0
+    assert pinned_after_recovery(
+        draft_of(pinning_of(unpinnable={pgid: DEGRADED}), **cluster)) == expected
+    assert pinned_after_recovery(draft_of(pinning_of(unpinnable={pgid: LEGAL}), **cluster)) == 0
 
 
 @pytest.mark.parametrize('phase, emptied, expected', [

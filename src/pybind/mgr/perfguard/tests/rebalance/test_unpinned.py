@@ -10,7 +10,7 @@ from perfguard.cluster.types import Placement
 from perfguard.errors import Refused
 from perfguard.metrics.page import campaign_samples
 from perfguard.options import Options
-from perfguard.rebalance.pinning import waits
+from perfguard.rebalance.pinning import pinned_once_recovered
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import Phase
 
@@ -562,7 +562,7 @@ def test_pgs_with_a_hole_wait_for_recovery() -> None:
         driver.turn()
         campaign = driver.loop.rebalance.campaign
         assert driver.phase != 'PINNED'
-        assert all(waits(campaign, pgid) for pgid in campaign.pinning.unpinnable)
+        assert all(pinned_once_recovered(campaign, pgid) for pgid in campaign.pinning.unpinnable)
     driver.run_to('DONE')
 
 
