@@ -50,7 +50,7 @@ def follow_flights(draft: Draft) -> Draft:
             draft = _land(draft, pgid, flight)
             changes.append(_arrival(begin, pgid, flight))
         elif _stays(begin, pgid, flight):
-            draft = _stop(draft, pgid, flight)
+            draft = _end_without_arrival(draft, pgid, flight)
         else:
             flights[pgid] = flight
     return _note_progress(draft, begin.campaign, flights).set(
@@ -80,7 +80,7 @@ def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
     return draft.set(change=replace(change, ahead={**change.ahead, **from_first}))
 
 
-def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
+def _end_without_arrival(draft: Draft, pgid: str, flight: Flight) -> Draft:
     """The PG stays remapped where it is. It may only lack an OSD that is down: it has arrived on
     the others, and recovers when that OSD is back."""
     campaign = draft.campaign
