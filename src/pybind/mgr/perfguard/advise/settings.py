@@ -252,13 +252,13 @@ def mclock_ignores(facts: Facts) -> Optional[Symptom]:
     # option set other limits in any case, even if the mons were forced to store it.
     overriding = [osd for osd in mclock_osds if OVERRIDE in facts.inventory.defaults
                   and value_of(facts, osd, OVERRIDE) == 'true']
-    others = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
+    other_osds = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
 
     def applies_to_one_of(osds: Sequence[OsdFacts], entry: ConfigEntry) -> bool:
         return any(precedence(entry, osd.config_target) is not None for osd in osds)
 
     return _cleared([entry for entry in entries(facts, *SLEEPS, *LIMITS)
-                     if not applies_to_one_of(others, entry)
+                     if not applies_to_one_of(other_osds, entry)
                      and not (entry.name in LIMITS and applies_to_one_of(overriding, entry))])
 
 

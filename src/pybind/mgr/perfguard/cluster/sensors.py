@@ -355,10 +355,10 @@ class Sensors:
         """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
         pending = self._asking.asked(OPS_TOPIC)
         # OSDs that were never asked, or longest ago, first.
-        due = sorted((osd for osd in laggy_osds if osd not in pending
-                      and now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
-                     key=lambda osd: self._ops_asked.get(osd, -math.inf))
-        chosen = due[:max(0, ASKED_FOR_OPS - len(pending))]
+        osds_to_ask = sorted((osd for osd in laggy_osds if osd not in pending
+                              and now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
+                             key=lambda osd: self._ops_asked.get(osd, -math.inf))
+        chosen = osds_to_ask[:max(0, ASKED_FOR_OPS - len(pending))]
         self._asking.ask(OPS_TOPIC, chosen, {'prefix': 'dump_ops_in_flight'})
         self._ops_asked.update({osd: now for osd in chosen})
         return {answer.osd: tuple(answer.parsed)

@@ -455,9 +455,10 @@ def _up(draft: _Draft) -> _Draft:
     if draft.bad_lasts and draft.is_bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
-            taken = draft if rung in rungs_tried else _TAKE[rung](draft, why)
-            is_taken = taken.state.last_id != draft.state.last_id
-            draft = draft.not_again(rung, why) if is_taken and draft.is_too_often(rung) else taken
+            with_rung = draft if rung in rungs_tried else _TAKE[rung](draft, why)
+            is_taken = with_rung.state.last_id != draft.state.last_id
+            draft = draft.not_again(rung, why) if is_taken and draft.is_too_often(rung) \
+                else with_rung
             if not draft.is_bad:
                 # All trouble is in vain now.
                 break
@@ -528,9 +529,9 @@ def _take_affinity(draft: _Draft) -> _Draft:
         if not limit:
             if name in limited:
                 draft = draft.drop(limited[name])
-            held = Held(_affinity_text(affinities[osd]), '0')
+            record = Held(_affinity_text(affinities[osd]), '0')
             return draft.add(Rung.AFFINITY, why, name,
-                             settings=(Setting(SettingKind.AFFINITY, name, '', held),))
+                             settings=(Setting(SettingKind.AFFINITY, name, '', record),))
         if name not in limited:
             draft = draft.limit(Rung.AFFINITY, why, name, limit)
         elif limited[name].note != limit:

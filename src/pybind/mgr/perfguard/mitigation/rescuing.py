@@ -311,7 +311,7 @@ class Rescuing:
         perfguard `acts`, those that it has not shown so far are only awaited: the mons may have
         accepted them."""
         commands: List[Command] = []
-        due: List[str] = []
+        sent_pgids: List[str] = []
         for pgid, rescue in sorted(self._rescues.items()):
             present = observation.osdmap.entry(pgid)
             entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
@@ -319,10 +319,10 @@ class Rescuing:
                 continue
             if present != entry and self._is_due(pgid, observation.now):
                 commands += entry_commands(pgid, present, entry)
-                due.append(pgid)
+                sent_pgids.append(pgid)
         if not commands or not self._journal_is_stored():
             return
-        self._sent_at.update(dict.fromkeys(due, observation.now))
+        self._sent_at.update(dict.fromkeys(sent_pgids, observation.now))
         for command, reply in zip(commands, self._cluster.run(commands)):
             line, error = as_line(command), reply.error or 'no answer'
             pgid = str(command['pgid'])

@@ -167,9 +167,9 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     observed = distance(sum(ranks[:len(a)]))
     if max(len(a), len(b)) <= EXACT_REPETITIONS:
         choices_by_sum = _choices_by_sum(ranks, len(a))
-        far = sum(count for rank_sum, count in enumerate(choices_by_sum)
-                  if count and distance(rank_sum) >= observed)
-        return far / sum(choices_by_sum)
+        as_far = sum(count for rank_sum, count in enumerate(choices_by_sum)
+                     if count and distance(rank_sum) >= observed)
+        return as_far / sum(choices_by_sum)
     mean_square = sum(rank * rank for rank in ranks) / len(ranks)
     spread = mean_square - (total / len(ranks)) ** 2
     variance = len(a) * len(b) / (len(ranks) - 1) * spread

@@ -225,13 +225,13 @@ class Bill:
         away_others = _slow_up_to(away, column, quiet_share if waits_for_others else 1.0)
         unsure_others = _slow_up_to(unsure, column, quiet_share)
         moving_others = _slow_up_to(moving, column, least_expected)
-        others = _slow(still, column) + away_others + unsure_others + moving_others
+        not_by_movement = _slow(still, column) + away_others + unsure_others + moving_others
         unknown = (_slow(away, column) - away_others) + (_slow(unsure, column) - unsure_others)
         remaining = _slow(moving, column) - moving_others
         if least_expected is None or most_expected is None:
-            return 0.0, others, unknown + remaining
+            return 0.0, not_by_movement, unknown + remaining
         undecided = min(remaining, moving.ops * (most_expected - least_expected))
-        return remaining - undecided, others, unknown + undecided
+        return remaining - undecided, not_by_movement, unknown + undecided
 
 
 def _key(group: str, kind: str) -> str:

@@ -291,7 +291,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     recalled = {pgid for pgid in campaign.flights.recalled if draft.pin_of(pgid) is not None}
     actions: List[SetEntry] = []
     forgotten: List[str] = []
-    stuck: List[str] = []
+    unpinnable: List[str] = []
     foreign: List[str] = []
     for pgid, flight in to_pin_back.items():
         if flight.pin is None:
@@ -302,7 +302,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
             # others as the one that a release restores.
             foreign.append(pgid)
         elif pin is None:
-            stuck.append(pgid)
+            unpinnable.append(pgid)
         elif pin.entry == flight.entry:
             forgotten.append(pgid)  # it has just arrived: what it was released to serves it
         else:
@@ -313,8 +313,8 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
                 recalled.add(pgid)
             present = flight.entry if unseen else draft.seen.osdmap.entry(pgid)
             actions.append(SetEntry(pgid, pin.entry, present))
-    draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *stuck, *foreign])
-                      .send(*actions), pins, foreign, stuck)
+    draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *unpinnable, *foreign])
+                      .send(*actions), pins, foreign, unpinnable)
     remaining = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
                  if pgid not in to_pin_back}
     return draft.set(flights=replace(
@@ -324,7 +324,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
 
 
 def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str],
-              stuck: Sequence[str]) -> Draft:
+              unpinnable: Sequence[str]) -> Draft:
     """Events on PGs that are pinned back, or cannot be."""
     if pins.keys() - draft.campaign.pinning.sent.keys():
         draft = draft.event('pin', 'pinning %s back' % pgs(
@@ -334,9 +334,9 @@ def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str
             'pin', 'pinning %s with the present upmap as the one from before the campaign: %s'
             % (pgs(len(foreign)), listed(sorted(foreign))),
             'it was changed outside perfguard while the data moved')
-    if stuck:
+    if unpinnable:
         draft = draft.event('unpinnable', '%s still moving: %s' % (
-            pgs_are(len(stuck)), ', '.join(sorted(stuck))), 'cannot be pinned back')
+            pgs_are(len(unpinnable)), ', '.join(sorted(unpinnable))), 'cannot be pinned back')
     return draft
 
 

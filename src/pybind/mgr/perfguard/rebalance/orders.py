@@ -515,26 +515,27 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
     already, and no fewer afterwards, that is no reason."""
     crush = facts.crush
     for pool in facts.osdmap.pools.values():
-        left = _osds_left(pool, emptied, facts)
+        remaining_osds = _osds_left(pool, emptied, facts)
         before = _osds_left(pool, emptied - osds, facts)
-        if left == before:
+        if remaining_osds == before:
             continue
         rule = pool.crush_rule
         domain, needed = crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, pool.size)
-        domains = len(crush.domains_of(left, domain))
+        domains = len(crush.domains_of(remaining_osds, domain))
         if domains < needed and len(crush.domains_of(before, domain)) > domains:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
                           'but only %d would be left%s' % (
                               pool.name, needed, domain, domains, _LESS))
         # Buckets that the rule chooses above its failure domain.
         for kind, number in crush.fences(rule):
-            needed, buckets = chosen_number(number, pool.size), len(crush.domains_of(left, kind))
+            needed = chosen_number(number, pool.size)
+            buckets = len(crush.domains_of(remaining_osds, kind))
             if buckets < needed and len(crush.domains_of(before, kind)) > buckets:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left%s' % (
                                   pool.name, needed, kind, buckets, _LESS))
         # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.
-        places = crush.places(rule, pool.size, left)
+        places = crush.places(rule, pool.size, remaining_osds)
         if places < pool.size and crush.places(rule, pool.size, before) > places:
             raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
                           '(size %d)%s' % (crush.rule_name(rule), plural(places, 'OSD'),
@@ -569,21 +570,22 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
     # Rules may share OSDs that take their data: those whose takers are among others need the room
     # of these together, and so do all.
     for takers in sorted({*all_takers, frozenset().union(*all_takers)}, key=len):
-        here = [part for part in parts if takers.issuperset(part.takers)]
-        holders: Set[int] = set().union(*(part.holders for part in here))
-        moving = _moving(here, space)
+        parts_here = [part for part in parts if takers.issuperset(part.takers)]
+        holders: Set[int] = set().union(*(part.holders for part in parts_here))
+        moving = _moving(parts_here, space)
         room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
                    for osd in takers if osd in space)
         if moving > room:
-            held = 'these OSDs hold' if holders == osds else \
+            holders_text = 'these OSDs hold' if holders == osds else \
                 'the data of %s is' % osds_text(sorted(holders))
             if moving < _used_bytes(holders, space):
-                rules = listed(sorted({facts.crush.rule_name(part.rule) for part in here}))
-                held = 'the data of %s under CRUSH rule %s is' % (
+                rules = listed(sorted({facts.crush.rule_name(part.rule) for part in parts_here}))
+                holders_text = 'the data of %s under CRUSH rule %s is' % (
                     osds_text(sorted(holders)), rules)
             raise Refused(errno.ENOSPC, 'not enough space: %s %s, but the others have %s left '
                           'below nearfull (%d %%)%s' % (
-                              held, bytes_text(moving), bytes_text(room), 100 * limit, _LESS))
+                              holders_text, bytes_text(moving), bytes_text(room), 100 * limit,
+                              _LESS))
 
 
 def _moving(parts: Iterable[_Part], space: Mapping[int, Space]) -> int:

@@ -185,9 +185,9 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
     """
     lifted = False
     if norebalance and _gives_way(draft):
-        loose = _loose_count(draft)
-        lifted = not loose
-        draft = _report_kept_flag(draft, loose) if loose else _report_lifted_flag(draft)
+        loose_count = _loose_count(draft)
+        lifted = not loose_count
+        draft = _report_kept_flag(draft, loose_count) if loose_count else _report_lifted_flag(draft)
     norebalance = norebalance and not lifted
     campaign, settings = draft.campaign, draft.seen.settings
     # Earlier orders are from before the settings were borrowed.
@@ -293,13 +293,14 @@ def _keeps_maps(draft: Draft) -> bool:
 def _report_evacuation(draft: Draft) -> Draft:
     """Report PGs that leave OSDs which are to be emptied, or that norebalance keeps there, and note
     since when it does."""
-    flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
-    if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
+    flag, kept_pgs = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
+    if kept_pgs and NOREBALANCE in draft.seen.osdmap.flags and flag is not None \
+            and not flag.returning:
         holds = draft.campaign.holds
         return draft.set(holds=replace(
             holds, evacuation_held=holds.evacuation_held or draft.now)).because(
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
-            % (pgs(len(kept)), osds_text(by_osd(kept))))
+            % (pgs(len(kept_pgs)), osds_text(by_osd(kept_pgs))))
     draft = draft.set(holds=replace(draft.campaign.holds, evacuation_held=0.0))
     leaving = by_osd(draft.seen.evacuation)
     return draft.because(
@@ -881,13 +882,13 @@ def _aborted(draft: Draft) -> Draft:
             return draft.report(_TIDYING if draft.in_force else _GIVING_BACK)
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
-    back = campaign.way_back(draft.seen.osdmap)
+    command_back = campaign.way_back(draft.seen.osdmap)
     return draft.because(
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
             _parts_text(campaign) + _last_step_text(draft),
-            _resume_does(draft), ', "%s"' % back if back else ''))
+            _resume_does(draft), ', "%s"' % command_back if command_back else ''))
 
 
 def _resume_does(draft: Draft) -> str:

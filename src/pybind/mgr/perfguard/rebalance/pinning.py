@@ -59,7 +59,7 @@ def _confirm(draft: Draft) -> Draft:
     for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
         if pin is None or draft.pool(pgid) is None:
-            draft = _end_trial(draft, pgid, kept=False)
+            draft = _end_trial(draft, pgid, is_kept=False)
             continue
         present = draft.seen.osdmap.entry(pgid)
         if present == pin.entry:
@@ -76,7 +76,7 @@ def _confirm(draft: Draft) -> Draft:
         else:
             draft = _give_up(draft, pgid, pin)
         if pgid not in unconfirmed or draft.pin_of(pgid) != pin:
-            draft = _end_trial(draft, pgid, kept=present == pin.entry)
+            draft = _end_trial(draft, pgid, is_kept=present == pin.entry)
     if unconfirmed == draft.campaign.pinning.sent:
         return draft
     return draft.set(pinning=replace(draft.campaign.pinning, sent=unconfirmed))
@@ -314,14 +314,14 @@ def _tried_pin(draft: Draft, decision: PinDecision,
     return decision if trial.pin is None else trial._replace(tries=rule)
 
 
-def _end_trial(draft: Draft, pgid: str, kept: bool) -> Draft:
+def _end_trial(draft: Draft, pgid: str, is_kept: bool) -> Draft:
     """Note whether the mons have kept the pin with which a rule was tried; if so, all PGs under the
     rule are pinned from the next turn on. The pool may have another rule by now."""
     pinning, crush = draft.campaign.pinning, draft.seen.crush
     if pgid not in pinning.trials.values():
         return draft
     pool = draft.pool(pgid)
-    if not kept or pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
+    if not is_kept or pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
             or pinning.trials.get(crush.checksum(pool.crush_rule)) != pgid:
         return draft.set(pinning=pinning.tried(pgid, TRIAL_REFUSED))
     # PGs that could not be pinned are tried again.

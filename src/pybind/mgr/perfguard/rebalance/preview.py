@@ -422,15 +422,15 @@ class Preview:
         if can_be_divided or self.bursts <= 1:
             return []
         pins = self._pins_at_once
-        what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
-                         'steps with "crushmap"') if order.verb == 'rollback' else (
+        cause, instead = ('rollback', 'run "campaign abort", then undo the change in several '
+                          'steps with "crushmap"') if order.verb == 'rollback' else (
             'change', 'use "--upmaps-max %d", with which more data moves' % MAX_BURST_PINS
             if self.details.upmaps == pins else
             'apply the change in several steps')
         return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
                      'the same epoch: %s; otherwise %s pinned one epoch later, after a second '
                      'peering that stalls client I/O' % (
-                         what, pins, MAX_BURST_PINS, instead, pgs_are(pins - MAX_BURST_PINS)),
+                         cause, pins, MAX_BURST_PINS, instead, pgs_are(pins - MAX_BURST_PINS)),
                      errno.EFBIG)]
 
     def _pins_risk(self, order: Order, observation: Observation, options: Options) -> List[Risk]:

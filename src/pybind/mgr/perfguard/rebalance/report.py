@@ -386,13 +386,13 @@ def _slow_texts(bill: Bill) -> List[str]:
 def _settings_text(bill: Bill) -> str:
     """What became of the settings that the campaign has borrowed."""
     borrowed = [key for key, setting in bill.settings.items() if setting.held]
-    left = [key for key, setting in bill.settings.items() if setting.left]
+    overruled = [key for key, setting in bill.settings.items() if setting.left]
     if not bill.settings:
         return 'no settings were borrowed'
-    if not borrowed + left:
+    if not borrowed + overruled:
         return 'all borrowed settings are given back'
     return '; '.join('%s: %s' % (text, ', '.join(map(setting_text, keys))) for keys, text in (
-        (borrowed, 'still borrowed'), (left, 'changed by others and left alone')) if keys)
+        (borrowed, 'still borrowed'), (overruled, 'changed by others and left alone')) if keys)
 
 
 def idle_reasons(campaign: Campaign, remapped: int) -> List[Reason]:

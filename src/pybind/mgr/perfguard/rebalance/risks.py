@@ -57,8 +57,8 @@ def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
         return
     codes = dict.fromkeys((*accept, *(risk.code for risk in missing)))
     words = ''.join(' --accept ' + code for code in codes)
-    fits = command and len(command + words) <= MOST_COMMAND
-    how = '; to accept: ' + ('"%s%s"' % (command, words) if fits else 'add' + words)
+    is_short = command and len(command + words) <= MOST_COMMAND
+    how = '; to accept: ' + ('"%s%s"' % (command, words) if is_short else 'add' + words)
     # Not fit: the next reports may show a state of the cluster as cleared.
     raise Refused(missing[0].errno, _listed(missing, MOST_ERROR_CHARACTERS - len(how)) + how,
                   not_fit=any(risk.of_cluster for risk in missing))

@@ -523,8 +523,8 @@ def loss(data: Json) -> str:
                 'degraded_pgs', 'inactive_pgs', 'unreadable_pgs', 'unplaced_pgs')))
             for row in data['pools'][:SHOWN_POOLS]], left=('pool',)), '']
     lines += ['%s would be above %s, such as osd.%d' % (
-        plural(len(data[key]), 'OSD'), what, data[key][0])
-              for key, what in (('full_osds', 'full'), ('nearfull_osds', 'nearfull'))
+        plural(len(data[key]), 'OSD'), level, data[key][0])
+              for key, level in (('full_osds', 'full'), ('nearfull_osds', 'nearfull'))
               if data[key]][:1]
     return '\n'.join([*lines, *_remarks(data)]).rstrip('\n')
 

@@ -499,12 +499,12 @@ def out_of_hours(draft: Draft) -> List[Reason]:
     except BadWindow:
         return reasons  # which include the bad window
     if seconds is None:
-        when = 'it does not open within the next week (clock change)'
+        opening = 'it does not open within the next week (clock change)'
     else:
-        when = 'it opens in %s' % plural(max(1, round(seconds / 60)), 'minute')
+        opening = 'it opens in %s' % plural(max(1, round(seconds / 60)), 'minute')
     if seconds != 0.0:
         reasons.append(Reason(Code.WINDOW_CLOSED,
-                              'outside the time window (begin_time to end_time): ' + when))
+                              'outside the time window (begin_time to end_time): ' + opening))
     return reasons
 
 

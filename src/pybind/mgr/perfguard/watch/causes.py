@@ -195,13 +195,14 @@ def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
     if osd not in slow:
         return ()
     times = {peer: ms for peer, ms in peer_ping_ms.get(osd, {}).items() if peer in places}
-    near = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
-    far = times.keys() - near
-    this_side, others = {osd} | near & slow, far - slow
+    near_peers = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
+    far_peers = times.keys() - near_peers
+    this_side, other_side = {osd} | near_peers & slow, far_peers - slow
     # Most OSDs on this side have slow heartbeats too, and most of the others do not.
-    two_sides = len(near & slow) >= SIDE_SHARE * len(near) and len(others) >= SIDE_SHARE * len(far)
+    two_sides = len(near_peers & slow) >= SIDE_SHARE * len(near_peers) \
+        and len(other_side) >= SIDE_SHARE * len(far_peers)
     several_hosts = all(len({places[member].host for member in members}) > 1
-                        for members in (this_side, others))
+                        for members in (this_side, other_side))
     return tuple(places[member] for member in sorted(this_side)) \
         if two_sides and several_hosts else ()
 

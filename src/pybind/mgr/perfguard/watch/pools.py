@@ -726,9 +726,9 @@ class AlarmLevel:
         """
         slot = hour % period.hours
         # The hours before and after it count as well, since nothing begins at the same second.
-        highest_first = sorted((max(self.high.get(hour - back * period.hours + near, 0.0)
-                                    for near in (-1, 0, 1))
-                                for back in range(1, period.of + 1)), reverse=True)
+        highest_first = sorted((max(self.high.get(hour - periods_back * period.hours + offset, 0.0)
+                                    for offset in (-1, 0, 1))
+                                for periods_back in range(1, period.of + 1)), reverse=True)
         recurring_ms = highest_first[period.least - 1]
         accepted_ms = accepted.pop(slot, base_ms)
         if recurring_ms > factor * accepted_ms:

@@ -137,11 +137,11 @@ def unnamed(slow: Mapping[int, float], judged: Iterable[int],
     as slow as most of them are left out, to be named, unless they are too many as well. `slow`:
     OSD -> slowdown."""
     crowd = in_crowded_classes(slow.keys(), judged, places)
-    far: Set[int] = set()
+    far_slower: Set[int] = set()
     for osds in by_class(crowd, places).values():
         usual = median(sorted(slow[osd] for osd in osds))
-        far |= {osd for osd in osds if slow[osd] >= PART_RATIO * usual}
-    return crowd - (far - in_crowded_classes(far, judged, places))
+        far_slower |= {osd for osd in osds if slow[osd] >= PART_RATIO * usual}
+    return crowd - (far_slower - in_crowded_classes(far_slower, judged, places))
 
 
 def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],

@@ -119,13 +119,13 @@ class Changes:
     def note(self, now: float, facts: Mapping[str, str], late: Mapping[str, float]) -> None:
         """Note the changes since the last call. `facts`: name -> value now. `late`: names of facts
         that are read from time to time -> seconds for which a change may not have been noticed."""
-        for what, value in facts.items():
-            if self._facts.get(what, value) != value:
+        for name, value in facts.items():
+            if self._facts.get(name, value) != value:
                 self._changes.append(ClusterChange(
-                    now, what, self._facts[what], value, late.get(what, 0.0)))
+                    now, name, self._facts[name], value, late.get(name, 0.0)))
         # Pools are removed; what is read from time to time remains known.
-        kept = {what: value for what, value in self._facts.items() if what in late}
-        self._facts = {**kept, **facts}
+        late_facts = {name: value for name, value in self._facts.items() if name in late}
+        self._facts = {**late_facts, **facts}
 
     def around(self, step: Step) -> List[ClusterChange]:
         return changes_around(self._changes, step)
@@ -178,10 +178,10 @@ def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str
     facts.update({'pools with %s' % flag: str(flags[flag]) for flag in IO_FLAGS})
     facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
     # The names in LATE are in the order of `software`.
-    for what, values in zip(LATE, zip(*software)):
-        known = sorted({value for value in values if value})
-        if known:
-            facts[what] = ' and '.join(known)
+    for name, values in zip(LATE, zip(*software)):
+        known_values = sorted({value for value in values if value})
+        if known_values:
+            facts[name] = ' and '.join(known_values)
     return facts
 
 

@@ -318,9 +318,9 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
                     outcomes.append(_is_removed(rbd, images.trash_remove, ioctx, entry['id'], True))
         except (rados.Error, rbd.Error) as e:
             raise failed(e, 'could not list the images')
-        removed, left = removed + outcomes.count(True), outcomes.count(False)
-        if not left or time.monotonic() >= deadline:
-            return Cleaned(removed, left)
+        removed, failed_count = removed + outcomes.count(True), outcomes.count(False)
+        if not failed_count or time.monotonic() >= deadline:
+            return Cleaned(removed, failed_count)
         time.sleep(IMAGE_PAUSE_SECONDS)
 
 
