@@ -17,7 +17,7 @@ from ..codec import decode, encode
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, Window, is_open, window
-from .compare import NothingInCommon, RunComparison, compare
+from .compare import NothingInCommon, compare
 from .jobs import number_between
 from .orders import RunOrder, words_of_order
 from .records import RunHistory, RunRecord, differing_conditions
@@ -215,11 +215,8 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
         return None
     if not comparison.slower:
         return None
-    return Regression(baseline.id, record.id, record.target.key, _slower_lines(comparison))
-
-
-def _slower_lines(comparison: RunComparison) -> Tuple[str, ...]:
-    return tuple('%s: %s' % (line.label, line.why) for line in comparison.slower)
+    return Regression(baseline.id, record.id, record.target.key, tuple(
+        '%s: %s' % (line.label, line.why) for line in comparison.slower))
 
 
 def health_check(regressions: Sequence[Regression]) -> HealthChecks:
