@@ -195,15 +195,15 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
         if primaries else {},
         standbys=standbys(mgr_map, mgr.module_name),
-        version=_module(mgr_map, mgr.module_name).version or '', installed=installed_version())
+        version=_mgr_with_module(mgr_map, mgr.module_name).version or '', installed=installed_version())
 
 
 def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
     """From the MgrMap, which contains the modules of each mgr since its start."""
-    return tuple(_module(standby, module) for standby in mgr_map.get('standbys', []))
+    return tuple(_mgr_with_module(standby, module) for standby in mgr_map.get('standbys', []))
 
 
-def _module(mgr: Json, module: str) -> StandbyMgr:
+def _mgr_with_module(mgr: Json, module: str) -> StandbyMgr:
     """The module as one mgr has it; `mgr`: its entry, or the MgrMap itself for the active one."""
     entry: Json = next((candidate for candidate in mgr.get('available_modules', [])
                         if candidate['name'] == module), {})

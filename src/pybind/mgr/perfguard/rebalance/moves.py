@@ -357,7 +357,7 @@ class Load:
         """Count a PG that moves on this route."""
         self.pgs += 1
         self.bytes += route.bytes
-        for keys, counts in ((_read(route), self.source), (route.targets, self.target),
+        for keys, counts in ((_osds_read(route), self.source), (route.targets, self.target),
                              ((route.primary,), self.primary)):
             for osd in keys:
                 counts[osd] = counts.get(osd, 0) + 1
@@ -417,7 +417,7 @@ class Load:
         if self.pgs and self.bytes + move.bytes > caps.bytes:
             obstacles.append(Obstacle(Code.CAP_BYTES, 'max_bytes_in_flight', '',
                                       self.bytes + move.bytes, caps.bytes))
-        for role, osds, counts, cap in (('source', _read(move), self.source, caps.source),
+        for role, osds, counts, cap in (('source', _osds_read(move), self.source, caps.source),
                                         ('target', move.targets, self.target, caps.target),
                                         ('primary', (move.primary,), self.primary, caps.primary)):
             obstacles += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
@@ -437,7 +437,7 @@ class Load:
 
     def of_path(self, move: Move) -> int:
         """How busy the route of a move is: the sum over its OSDs in all their roles."""
-        return (sum(self.source.get(osd, 0) for osd in _read(move))
+        return (sum(self.source.get(osd, 0) for osd in _osds_read(move))
                 + sum(self.target.get(osd, 0) for osd in move.targets)
                 + self.primary.get(move.primary, 0))
 
@@ -478,7 +478,7 @@ def _full(option: str, where: str, used: int, limit: int) -> Obstacle:
     return Obstacle(Code.CAP_BACKFILLS, option, where, used, limit)
 
 
-def _read(route: Route) -> Iterable[int]:
+def _osds_read(route: Route) -> Iterable[int]:
     """OSDs that are read: the sources, and all that help to rebuild a lost shard."""
     return {*route.sources, *route.readers}
 

@@ -276,7 +276,7 @@ class Watching:
             covered=self.clients.covered + readings.seconds, norms=self._watch.norms.norms(),
             silent=context.now if readings.silent or readings.unreported else self.clients.silent,
             counted=self._without_probes(context.now, readings.counted),
-            quiet=self._watch.quiet_ops.known)
+            quiet=self._watch.quiet_ops.summed_counts)
 
     def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
         """At most one event: the pools that have become slower, with what changed at that time. If

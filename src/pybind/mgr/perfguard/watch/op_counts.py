@@ -122,7 +122,7 @@ class QuietOps:
             self._counts = self._counts.plus(sample)
 
     @property
-    def known(self) -> Optional[LatencyCounts]:
+    def summed_counts(self) -> Optional[LatencyCounts]:
         """The counts of all OSDs together (OSD -1); None: nothing was counted."""
         counts = self._counts
         return LatencyCounts(-1, 0.0, counts.bounds, tuple(map(round, counts.read)), tuple(

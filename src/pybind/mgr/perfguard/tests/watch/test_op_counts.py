@@ -73,15 +73,15 @@ def test_sums_leave_out_empty_buckets() -> None:
 
 def test_quiet_operations_are_those_of_wholly_quiet_intervals() -> None:
     quiet = QuietOps()
-    assert quiet.known is None
+    assert quiet.summed_counts is None
     quiet.update(1000.0, True, [counts(7)])
-    assert quiet.known is None, 'most of it was before this mgr knew'
+    assert quiet.summed_counts is None, 'most of it was before this mgr knew'
     quiet.update(1040.0, True, [counts(7)])
     quiet.update(1045.0, False, [counts(100)])
     quiet.update(1050.0, True, [counts(100)])
-    assert quiet.known is not None and sum(quiet.known.read) == 7
+    assert quiet.summed_counts is not None and sum(quiet.summed_counts.read) == 7
     quiet.update(1085.0, True, [counts(4)])
-    assert sum(quiet.known.read) == 11
+    assert sum(quiet.summed_counts.read) == 11
 
 
 @pytest.mark.parametrize('age, counted', [(5.0, 7), (5.01, 0)])
@@ -89,7 +89,7 @@ def test_a_sample_is_quiet_from_its_first_second_on(age: float, counted: int) ->
     quiet = QuietOps()
     quiet.update(1000.0, True, [])
     quiet.update(1035.0, True, [counts(7, seconds=30.0, age=age)])
-    assert sum(quiet.known.read if quiet.known else ()) == counted
+    assert sum(quiet.summed_counts.read if quiet.summed_counts else ()) == counted
 
 
 def test_what_is_known_of_quiet_operations() -> None:
@@ -98,7 +98,7 @@ def test_what_is_known_of_quiet_operations() -> None:
         quiet.update(now, True, [LatencyCounts(3, 30.0, (1, 2), (1, 2, 3), (4, 0, 0))])
     quiet.update(100.0 + HALF_LIFE_SECONDS, True, [
         LatencyCounts(4, 30.0, (1, 2), (1, 0, 0), (0, 0, 0))])
-    assert quiet.known == LatencyCounts(-1, 0.0, (1, 2), (2, 1, 2), (2,))
+    assert quiet.summed_counts == LatencyCounts(-1, 0.0, (1, 2), (2, 1, 2), (2,))
 
 
 def test_quiet_operations_lose_their_weight() -> None:
@@ -106,4 +106,4 @@ def test_quiet_operations_lose_their_weight() -> None:
     for now in (1000.0, 1100.0):
         quiet.update(now, True, [counts(1000, seconds=50.0)])
     quiet.update(1100.0 + HALF_LIFE_SECONDS, True, [counts(0, 8)])
-    assert quiet.known is not None and sum(quiet.known.read) == 508
+    assert quiet.summed_counts is not None and sum(quiet.summed_counts.read) == 508
