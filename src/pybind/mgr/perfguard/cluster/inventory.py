@@ -195,7 +195,8 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
         if primaries else {},
         standbys=standbys(mgr_map, mgr.module_name),
-        version=_mgr_with_module(mgr_map, mgr.module_name).version or '', installed=installed_version())
+        version=_mgr_with_module(mgr_map, mgr.module_name).version or '',
+        installed=installed_version())
 
 
 def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:

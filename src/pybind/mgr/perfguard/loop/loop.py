@@ -136,7 +136,7 @@ class Loop:
 
         `refused_before`: it was refused before because the cluster was not fit.
         """
-        return self.requests.ask(order, self._order, refused_before)
+        return self.requests.ask(order, self._wake_for_order, refused_before)
 
     def _wake_for_order(self) -> None:
         self._ordered.set()

@@ -81,7 +81,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         if isinstance(pin, Pin) and pin.changed:
             entries[pgid] = pin.entry
         # A pin may keep only some of the shards in place.
-        unpinned_reason = pin.reason if isinstance(pin, Unpinnable) else pin.left
+        unpinned_reason = pin.reason if isinstance(pin, Unpinnable) else pin.unpinned_reason
         if unpinned_reason:
             unpinnable[pgid] = DEGRADED_PG if 'degraded' in state else Unpinnable(unpinned_reason)
     return PinPlan(entries, unpinnable)
@@ -117,7 +117,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     row_of = {row.pgid: row for row in rows}
     # Balancing(): as if the balancer covered all pools with its default deviation.
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
-    left_out, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
+    left_out, moves, room = dict(adoption.left_out), [], _room(rows, pg_limit)
     for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
         move = release_move(pgid, osdmap, row_of[pgid].up, pin, out,

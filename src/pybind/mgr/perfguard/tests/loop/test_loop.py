@@ -1003,7 +1003,7 @@ def test_a_turn_waits_until_the_osds_have_handled_the_osdmap(
     assert loop.MAP_HANDLED_SECONDS not in waits
 
 
-@pytest.mark.parametrize('called', [loop.Loop._order, loop.Loop.stop])
+@pytest.mark.parametrize('called', [loop.Loop._wake_for_order, loop.Loop.stop])
 def test_an_order_does_not_wait_until_the_osds_have_handled_an_osdmap(
         called: Callable[[loop.Loop], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have arrived since the last turn."""

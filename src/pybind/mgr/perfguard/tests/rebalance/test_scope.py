@@ -490,7 +490,7 @@ def test_drained_osds_fail_if_they_are_slow_on_their_own(
     draft = Draft.of(campaign, {}, {}, seen, driver.options)
     assert failing_osds(draft) == failing
     assert burdened_osds(draft) == ({8} if 3 in failing else {1, 3, 8})
-    left = {stop.reason.code: stop.left for stop in all_stops(draft)}
+    left = {stop.reason.code: stop.failing for stop in all_stops(draft)}
     assert left == ({'SLOW_OPS': failing} if reporting else {})
 
 

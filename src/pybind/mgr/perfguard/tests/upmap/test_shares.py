@@ -112,7 +112,7 @@ def test_room_counts_the_pools_that_are_placed_already() -> None:
     room.add(1, 100)
     room.add(2, -2000)
     assert room.of_pool(50) == PoolRoom({0: 1, 2: 17}, {0: 0.8, 2: 0.0})
-    assert room.of_pool(0).more == {}
+    assert room.of_pool(0).more_shards == {}
     assert room.has(0, 50) and not room.has(0, 51) and not room.has(1, 0) and not room.has(9, 0)
 
 

@@ -18,7 +18,7 @@ class Pgs:
     def update(self, *replicas: int) -> Dict[int, set]:
         osdmap = OsdMap(self.epoch, frozenset(), self.pools, {}, {}, {}, {})
         self.partners.update(set(replicas), osdmap, self.placement)
-        return {osd: set(osds) for osd, osds in self.partners.known.items()}
+        return {osd: set(osds) for osd, osds in self.partners.by_osd.items()}
 
     def placement(self, pgid: str) -> Optional[Placement]:
         self.mapped += 1

@@ -179,7 +179,7 @@ def of_state(code: str, text: str, state: str) -> Cause:
     (gated(obstacles=(CAP,)), Cause(
         Code.CAP_BACKFILLS, 'max_backfills_target of osd.8 is at its limit: 2 of 2',
         {'option': 'max_backfills_target', 'where': 'osd.8', 'used': 2, 'limit': 2})),
-    (gated(obstacles=(CAP._replace(where='', used=3),)), Cause(
+    (gated(obstacles=(CAP._replace(place='', used=3),)), Cause(
         Code.CAP_BACKFILLS, 'max_backfills_target is at its limit: 3 of 2',
         {'option': 'max_backfills_target', 'where': '', 'used': 3, 'limit': 2})),
     (gated(affordable=False), Cause(
