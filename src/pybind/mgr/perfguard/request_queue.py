@@ -29,6 +29,9 @@ LAST_PATIENCE_SECONDS = 10.0
 #: Seconds for which a command waits until the loop has taken its promise: other commands of this
 #: module wait meanwhile.
 CONFIRM_SECONDS = 2.0
+#: Seconds that a command waits until the mons have stored its promise: without a quorum, a write
+#: never returns.
+STORE_SECONDS = 10.0
 #: Seconds after which a promise that no mgr has taken is not executed anymore: the mgr hung, or the
 #: module was disabled, and the operator does not expect it now.
 PROMISE_SECONDS = 3600.0
@@ -73,18 +76,18 @@ class AnsweredOrder(Protocol):
 
 @dataclass
 class Promised:
-    #: The key of its note in the store.
+    #: The key of its note in the store; '': there is none yet.
     key: str
     promise: Any
     #: It was refused a moment ago, which was logged then.
     refused_before: bool = field(default=False, compare=False)
-    #: The loop has executed or refused it.
+    #: The loop has executed or refused it, or its command has given up.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
 
     def is_stale(self, now: float) -> bool:
         """Its key ends with the time at which it was stored, in ns."""
-        return not self.promise.only_stops \
+        return self.done.is_set() or not self.promise.only_stops \
             and now - int(self.key.rpartition('/')[2]) / 1e9 > PROMISE_SECONDS
 
 
@@ -124,7 +127,7 @@ class Requests:
         #: The last order whose command did not wait for its job.
         self._unawaited: Optional[PendingOrder] = None
         self._unawaited_at = 0.0
-        self.confirm_seconds = CONFIRM_SECONDS
+        self.confirm_seconds, self.store_seconds = CONFIRM_SECONDS, STORE_SECONDS
         #: Texts on promises that have expired, until the next one is executed.
         self.remarks: List[str] = []
 
@@ -155,18 +158,43 @@ class Requests:
 
     def put(self, promise: Promise, refused_before: bool = False) -> Promised:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
-        even if this mgr fails before."""
+        even if this mgr fails before. Raises Refused if the mons do not store the note in time; the
+        promise is not executed then, even if they store it later."""
+        promised = Promised('', promise, refused_before)
+        errors: List[BaseException] = []
+        stored, claim = threading.Event(), threading.Lock()
+
+        def store() -> None:
+            try:
+                key = self._store.note(promise.document, encode(promise), self._clock())
+                with claim:
+                    promised.key = key
+                    self._promised.append(promised)
+                    stored.set()
+            except BaseException as error:
+                errors.append(error)
+                stored.set()
+            finally:
+                self._putting.release()
+
         # A mgr that becomes active again may load the notes at the same time.
-        with self._putting:
-            promised = Promised(self._store.note(promise.document, encode(promise), self._clock()),
-                                promise, refused_before)
-            self._promised.append(promised)
+        if not self._putting.acquire(timeout=self.store_seconds):
+            raise _not_stored(promise)
+        threading.Thread(target=store, name='perfguard-request', daemon=True).start()
+        if not stored.wait(self.store_seconds):
+            with claim:
+                if not stored.is_set():
+                    promised.refused = _not_stored(promise)
+                    promised.done.set()
+                    raise promised.refused.anew()
+        if errors:
+            raise errors[0]
         return promised
 
     def promised(self, document: str) -> List[Promised]:
         """Promises that have not been taken yet, oldest first."""
         return [promised for promised in list(self._promised)
-                if promised.promise.document == document]
+                if promised.promise.document == document and not promised.done.is_set()]
 
     def confirm(self, promised: Promised) -> None:
         """For the command's thread: raises Refused if the loop, which checks the cluster again,
@@ -279,6 +307,12 @@ class Requests:
         for pending in self.next():
             pending.refused = Refused(errno.EAGAIN, why)
             pending.done.set()
+
+
+def _not_stored(promise: Promise) -> Refused:
+    return Refused(errno.ETIMEDOUT, '%s: the mons have not stored the request within %d s, so it '
+                   'is not carried out: try again when they have a quorum ("ceph quorum_status")'
+                   % (promise.text, STORE_SECONDS))
 
 
 def _give_up(pending: PendingOrder) -> None:

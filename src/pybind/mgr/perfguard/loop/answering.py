@@ -57,7 +57,8 @@ class Answering:
             refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
 
     def expire(self, now: float) -> None:
-        """Drop promises that no mgr has taken for too long."""
+        """Drop promises that no mgr has taken for too long, and those whose commands have reported
+        that they were not stored in time."""
         stale = self._requests.stale(now)
         if not stale or not self._jobs.may_write():
             return
@@ -65,7 +66,9 @@ class Answering:
         for request in stale:
             self._requests.take(request)
             self._requests.drop(request)
-            why = 'no mgr has taken it within %d minutes (it may be given refused_before)' % (
+            if request.refused is not None:
+                continue
+            why = 'no mgr has taken it within %d minutes (it may be given again)' % (
                 PROMISE_SECONDS / 60)
             request.refused = Refused(errno.ETIMEDOUT,
                                       '%s has expired: %s' % (request.promise.text, why))

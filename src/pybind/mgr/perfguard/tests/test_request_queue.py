@@ -3,7 +3,7 @@
 import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 import pytest
 
@@ -204,6 +204,53 @@ def test_a_promise_is_kept_once_though_the_notes_are_loaded_as_it_is_put(
     threads[0].join(10)
     [found] = requests.promised(Request.document)
     assert found is kept[0]  # the one for whose end the command waits
+
+
+class StuckKv(MemoryKv):
+    """Without a quorum of the mons, writes of requests return when there is one again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quorum = threading.Event()
+
+    def set_store(self, key: str, val: Optional[str]) -> None:
+        if key.startswith(Request.document + '/'):
+            assert self.quorum.wait(60)
+        super().set_store(key, val)
+
+
+def test_a_promise_that_the_mons_do_not_store_in_time_is_refused_and_never_executed() -> None:
+    driver = Driver()
+    requests, kv = driver.loop.requests, StuckKv()
+    kv.data, driver.loop._store._kv = driver.kv.data, kv
+    requests.store_seconds = 0.05
+    # The second one waits for the write of the first one.
+    for verb in ('prepare', 'pause'):
+        with pytest.raises(Refused, match='have not stored the request') as refused:
+            requests.put(Request(verb))
+        assert refused.value.errno == errno.ETIMEDOUT
+    driver.run(3)
+    kv.quorum.set()
+    with requests._putting:
+        assert not requests.promised(Request.document)
+        assert [key for key in kv.data if key.startswith('requests/')]
+    driver.run(3)
+    assert driver.status['id'] is None
+    assert not [key for key in kv.data if key.startswith('requests/')]
+    # No event reports it again: its command has.
+    assert 'expired' not in str(driver.loop.published.events)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+
+
+def test_an_error_of_the_store_is_raised_in_the_command() -> None:
+    kv = MemoryKv()
+    requests = Requests(Store(kv), Clock())
+    kv.fault.at = 1
+    kv.fault.error = ValueError('x')
+    with pytest.raises(ValueError):
+        requests.put(REQUEST)
+    assert requests.put(REQUEST) in requests.promised(Request.document)
 
 
 def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
