@@ -6,7 +6,6 @@ For a rollback the old weights, or the old CRUSH map, are sent with the pins of 
 moved meanwhile, as in joining.py. The pins that this makes unnecessary are removed once the change
 is read back: the mons may refuse a change of CRUSH and still remove pins that are sent with it.
 """
-import base64
 import errno
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,10 +71,9 @@ class CrushOrders:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
         crush_map = None
         if isinstance(change, MapChange):
-            stored = self._store.get(CRUSH_MAP)
-            if stored is None:
+            crush_map, _ = self._stored_map()
+            if crush_map is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
-            crush_map = base64.b64decode(stored)
         space = self._cluster.osd_space()
         return lambda: change.foreseen(
             self._outlook(observation, change.chunk, crush_map, whole=change.whole,
@@ -94,8 +92,7 @@ class CrushOrders:
         if not isinstance(change, MapChange) or not change.crush_version \
                 or observation.crush_version == change.crush_version:
             return ''
-        # {}: not stored.
-        before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest
+        before, now = self._stored_base()[0], observation.crush.digest
         # Names of rules do not affect placement.
         is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
         return '' if is_same else changed_crush_parts(before, now)
@@ -390,6 +387,15 @@ class CrushOrders:
         """CRUSH from before the campaign, if it is known; errors if it cannot be read."""
         return self._store.load(CRUSH_BEFORE, Optional[CrushBefore], None)
 
+    def _stored_map(self) -> Tuple[Optional[bytes], List[str]]:
+        """The new CRUSH map of the campaign, if it has one; errors if it cannot be read."""
+        return self._store.load(CRUSH_MAP, Optional[bytes], None)
+
+    def _stored_base(self) -> Tuple[Dict[str, int], List[str]]:
+        """The digest of the map that the new one replaces, {} if it is not known; errors if it
+        cannot be read."""
+        return self._store.load(CRUSH_BASE, Dict[str, int], {})
+
     def _preview_of(self, change: AnyChange, observation: Observation,
                     crush_map: Optional[bytes],
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
@@ -404,7 +410,7 @@ class CrushOrders:
         """Journal the data of a campaign that is not in its own document."""
         if preview.crush_map is not None:
             self._store.put(CRUSH_BASE, observation.crush.digest)
-            self._store.put(CRUSH_MAP, base64.b64encode(preview.crush_map).decode())
+            self._store.put(CRUSH_MAP, encode(preview.crush_map))
         if preview.change.drained:
             weights = observation.crush.weights()
             # A rollback that continues an earlier one finds tiny weights: these are not recorded.
@@ -441,11 +447,12 @@ class CrushOrders:
         read."""
         self._records, drained_errors = self._store.load(DRAINED, Dict[int, Drained], {})
         self._added, added_errors = self._store.load(ADDED, Dict[int, Added], {})
-        # Only a rollback needs it, when an operator waits for the answer.
-        _, before_errors = self._stored_before()
-        return ['the drained OSDs (%s)' % error for error in drained_errors] + [
-            'the new OSDs (%s)' % error for error in added_errors] + [
-            'the CRUSH map from before the campaign (%s)' % error for error in before_errors]
+        # The others are read when a rollback, or a change that is not sent yet, needs them.
+        lost = (('the drained OSDs', drained_errors), ('the new OSDs', added_errors),
+                ('the CRUSH map from before the campaign', self._stored_before()[1]),
+                ('the new CRUSH map of the campaign', self._stored_map()[1]),
+                ('the checksums of CRUSH from before the campaign', self._stored_base()[1]))
+        return ['%s (%s)' % (what, error) for what, errors in lost for error in errors]
 
     def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
         """Record these weights for `undrain`, with the new devices of the OSDs."""

@@ -158,6 +158,24 @@ def test_a_new_map_that_is_not_stored() -> None:
     assert orders.foreseeing(seen(), WeightChange(weights={4: 1.0}))() is failed
 
 
+@pytest.mark.parametrize('name, stored', [
+    (CRUSH_MAP, 5), (CRUSH_MAP, '?'), (CRUSH_MAP, {}), (CRUSH_BASE, [1]), (CRUSH_BASE, 'x'),
+    (CRUSH_BASE, {'osd.1': 'x'})])
+def test_a_new_map_that_cannot_be_read_is_set_aside(name: str, stored: Any) -> None:
+    orders = Orders()
+    orders.store.put(CRUSH_MAP, base64.b64encode(b'new').decode())
+    orders.store.put(name, stored)
+    error, = orders.load()
+    assert 'before the campaign (' in error or 'the new CRUSH map of the campaign (' in error
+    assert orders.store.get(name) is None and orders.store.unreadable == {name}
+    outlook = orders.foreseeing(seen(), MapChange())()
+    assert isinstance(outlook, NoFuture) == (name == CRUSH_MAP)
+    changed = seen({**WEIGHTS, 4: 1.0}, 6)
+    change = MapChange(crush_version=5, crush_identity=changed.crush.identity)
+    assert orders.overtaken(changed, change) == ''
+    assert orders.load() == []
+
+
 @pytest.mark.parametrize('before, now, text', [
     ({'a': 1}, {'a': 1}, 'tunables or weight sets'), ({'a': 1}, {}, 'a'), ({}, {'a': 1}, 'a'),
     ({'b': 1, 'osd.10': 1, 'osd.9': 1, 'a': 1, 'c': 5}, {'c': 5}, 'osd.9, osd.10, a, b')])

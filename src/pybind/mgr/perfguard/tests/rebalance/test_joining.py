@@ -27,6 +27,7 @@ from perfguard.rebalance.turn_inputs import (OUTDATED_TIMES, PREVIEW_SECONDS, PR
 from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
 from perfguard.request_queue import PendingOrder
+from perfguard.store import Store
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP
@@ -422,6 +423,23 @@ def test_a_whole_crush_map() -> None:
     driver.run_to('DONE')
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
     assert not [key for key in driver.kv.data if key.startswith('crushmap')]
+
+
+@pytest.mark.parametrize('stored', [5, 'x', {}])
+def test_a_whole_crush_map_that_cannot_be_read_again_ends_the_campaign(stored: Any) -> None:
+    """Each turn of the loop has failed on it."""
+    driver = Driver(waiting())
+    driver.order('crushmap', crush_map=whole_map(driver.cluster))
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    Store(driver.kv).put('crushmap', stored)
+    driver.restart()
+    driver.turn()
+    assert 'the new CRUSH map of the campaign (' in str(
+        driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'])
+    driver.run_to('ABORTED')
+    assert 'the new CRUSH map is no longer in the store' in str(driver.loop.published.events)
+    assert driver.cluster.most_unclean == 0 and not [
+        key for key in driver.kv.data if key.startswith('crushmap')]
 
 
 def test_a_crush_map_with_the_same_trees_is_waited_for() -> None:
