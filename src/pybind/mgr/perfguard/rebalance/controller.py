@@ -514,8 +514,8 @@ class RebalanceController:
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
                                  options, observation.wall),
-            preview=ReleasePreview(moves, self.release_moves.pinnable,
-                                   self.campaign.pinning.unpinnable),
+            preview=ReleasePreview(moves, self.release_moves.pinnable, {
+                **self.release_moves.refused, **self.campaign.pinning.unpinnable}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
             loose=self._why_not_finish(observation),

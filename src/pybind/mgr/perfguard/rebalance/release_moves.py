@@ -9,7 +9,7 @@ from typing import AbstractSet, Dict, Iterable, Mapping, Optional, Sequence, Tup
 from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..options import Options
-from ..upmap.pins import Pin, plan_partial_pin
+from ..upmap.pins import DROPPED_BY_MON, Pin, Unpinnable, plan_partial_pin
 from .campaign import NO_CAMPAIGN, Campaign
 from .moves import Move, MoveIndex, Movement, move_between, movement_of, release_move
 from .pin_index import PinIndex
@@ -40,9 +40,11 @@ class ReleaseMoves:
         #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
         #: move to, without those of an evacuation and those that recover.
         self.moving = 0
-        #: PGs that a campaign would pin: these, and PGs of which a copy or shard is lacking and
-        #: another one can be kept where it is.
+        #: PGs that a campaign would pin: these without `refused`, and PGs of which a copy or shard
+        #: is lacking and another one can be kept where it is.
         self.pinnable = 0
+        #: PG of `moving` -> why no campaign would pin it: the mons cancel upmaps under its rule.
+        self.refused: Mapping[str, Unpinnable] = {}
         #: What the moves depend on: OSD -> reweight below 1; pool -> _placing.
         self._weights: Optional[Mapping[int, float]] = None
         self._pools: Dict[int, Tuple[int, ...]] = {}
@@ -155,10 +157,14 @@ class ReleaseMoves:
                     if pgid not in pins and pgid not in campaign.flights.in_flight]
         unpinned_moves = _moves_of_remapped(remapped, observation) \
             if len(remapped) <= PREVIEW_PGS else {}
-        self.moving = sum(1 for pgid in remapped if pgid not in observation.evacuation
-                          and _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
-                          and (pgid not in unpinned_moves or unpinned_moves[pgid].targets))
-        self.pinnable = self.moving + sum(
+        moving = [pgid for pgid in remapped if pgid not in observation.evacuation
+                  and _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
+                  and (pgid not in unpinned_moves or unpinned_moves[pgid].targets)]
+        self.moving = len(moving)
+        without_upmaps = {pool.id for pool in osdmap.pools.values()
+                          if not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)}
+        self.refused = {pgid: DROPPED_BY_MON for pgid in moving if pool_of(pgid) in without_upmaps}
+        self.pinnable = len(moving) - len(self.refused) + sum(
             1 for pgid, move in unpinned_moves.items() if pgid not in observation.evacuation
             and not _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
             and _is_pinned_in_part(pgid, move, observation))

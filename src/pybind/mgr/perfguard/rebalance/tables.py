@@ -6,6 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..errors import Code, Refused, texts
 from ..tables import Json, pairs, reason_lines, table
 from ..text import bytes_text, interval_text, ms_text, pgs, pgs_are, plural, seconds_text, time_text
+from ..upmap.pins import UnpinnableCode
 from .bill import KINDS
 from .orders import AWAIT, left_out_text
 from .report import WHOLE_RATIO, CampaignStatus
@@ -126,8 +127,10 @@ def _reason_table(rows: Sequence[Json], title: str) -> str:
 def release_preview(data: Json) -> str:
     """What a release of all pins moves, as text."""
     if not data['pgs']:
-        return ('%s remapped: run "campaign pin" for a preview' % pgs_are(data['remapped'])
-                if data['remapped'] else 'nothing to move')
+        remapped = data['remapped'] or sum(
+            row['code'] != UnpinnableCode.INCOMPLETE.value for row in data['unpinnable'])
+        return ('%s remapped: run "campaign pin" for a preview' % pgs_are(remapped)
+                if remapped else 'nothing to move')
     rows = [('PGs to move', data['pgs']), ('shards to copy', data['shards']),
             ('bytes to copy', bytes_text(data['bytes'])),
             ('primaries that move', data['primaries_moving']),
@@ -135,6 +138,8 @@ def release_preview(data: Json) -> str:
                                                   data['estimate_basis']))]
     if data['remapped']:
         rows.append(('not pinned yet', data['remapped']))
+    if data['unpinnable']:
+        rows.append(('cannot be pinned', len(data['unpinnable'])))
     return '\n'.join([pairs(rows), '', _load_table(data['osds'])])
 
 

@@ -244,6 +244,32 @@ def test_pgs_of_a_step_arrive_after_an_abort_though_fewer_may_be_in_flight_now(
     assert others or '7 PGs that cannot be pinned still move' in str(driver.status['reasons'])
 
 
+def test_a_dry_run_of_pin_counts_the_pgs_of_which_the_mons_cancel_upmaps_as_unpinnable() -> None:
+    cluster = HybridCluster(pgs=32)
+    cluster.add_osds(4, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    setattr(driver.loop, 'ask', lambda order, again=False: driver.give(order))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    for osd in sorted(cluster.toys)[-4:]:
+        cluster.weigh(osd, 1.0)
+    driver.run(3)
+    remapped = cluster.remapped()
+    unpinnable = [pgid for pgid in remapped if pool_of(pgid) == 1]
+    assert 0 < len(unpinnable) < len(remapped)
+    assert driver.loop.dry_run(Request('pin'))[1:] == [
+        '%s would be pinned where the data is' % pgs(len(remapped) - len(unpinnable)),
+        '%s cannot be pinned and would move at once' % pgs(len(unpinnable))]
+    assert sorted(row['pgid'] for row in driver.preview['unpinnable']) == sorted(unpinnable)
+    shown = tables.release_preview(driver.preview).split('\n')
+    assert 'cannot be pinned' in str(shown) and str(len(unpinnable)) in str(shown)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert driver.status['pinned'] == len(remapped) - len(unpinnable)
+    assert len(driver.status['unpinnable']) == len(unpinnable)
+
+
 def test_a_dry_run_of_an_abort_names_the_pgs_that_arrive() -> None:
     driver, _ = expanding()
     cluster = cluster_of(driver)
