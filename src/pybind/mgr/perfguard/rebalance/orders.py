@@ -89,7 +89,7 @@ class Order:
         verb = 'campaign rollback' if self.verb == 'rollback' else self.verb
         options = [word for name, value in (
             ('--weight', self.weight), ('--prior-version', self.prior_version), ('--by', self.by),
-            ('--within', '%gs' % self.within if self.within else None),
+            ('--within', _number(self.within) + 's' if self.within else None),
             ('--deviation', self.deviation), ('--max-movement', self.max_movement),
             ('--upmaps-max', self.upmaps_max),
             ('--what-if', self.what_if), ('--under', ','.join(self.under) or None),
@@ -661,5 +661,5 @@ def _raw_bytes(rule: int, facts: OrderFacts) -> float:
 
 
 def _number(value: float) -> str:
-    """A CRUSH weight as text."""
+    """A CRUSH weight, or seconds, as text."""
     return ('%.5f' % value).rstrip('0').rstrip('.')

@@ -18,6 +18,7 @@ from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
 from perfguard.shutdown import ShutdownOrder
+from perfguard.window import duration_seconds
 
 from qa.lib import reference
 
@@ -168,6 +169,9 @@ def test_osds_that_are_awaited(shell: Shell) -> None:
     assert given == [Order(AWAIT), Order(AWAIT, weight='2', within=43200.0, dry_run=True),
                      Order(AWAIT, dry_run=True)]
     assert given[1].command == 'ceph perfguard expand --await --weight 2 --within 43200s'
+    for within in ('30d', '1.5d', '0.25s', '100001s'):
+        assert shell('expand', **awaits, within=within)[0] == 0
+        assert duration_seconds(given[-1].command.split()[-1]) == duration_seconds(within)
     wrong: List[Tuple[Dict[str, Any], str]] = [
         ({'what': ['osd.8']}, 'it takes the OSDs that boot later'),
         ({'accept': ['PG_LIMIT']}, 'the risks are not known yet'),
