@@ -39,8 +39,7 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
 
     `arguments`: those of the command by name; None, False and an empty inbuf: not given.
     """
-    given = {name: value for name, value in arguments.items()
-             if value is not None and value is not False and (value or name != 'inbuf')}
+    given = _given(arguments)
     what, codes = given.pop('what', ()), accepted(given.pop('accept', ()))
     dry_run = 'dry_run' in given
     change = spelled(change)
@@ -68,6 +67,12 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
     if change == 'expand':
         return expansion(words(*what), order.weight, codes, dry_run, drain)
     return replace(order, names=_names(change, what))
+
+
+def _given(arguments: Mapping[str, Any]) -> Dict[str, Any]:
+    """The arguments of a command that are given."""
+    return {name: value for name, value in arguments.items()
+            if value is not None and value is not False and (value or name != 'inbuf')}
 
 
 def _refuse_mismatched(change: str, what: Sequence[str], given: Mapping[str, Any]) -> None:
@@ -225,13 +230,18 @@ class ChangeCommands(Handlers):
                 under: Optional[List[str]] = None, class_: Optional[str] = None,
                 format: Optional[str] = None) -> CommandResult:
         """Show what a change or a loss would do, or what a changed CRUSH map will move"""
+        arguments = dict(
+            what=what, weight=weight, prior_version=prior_version, inbuf=inbuf, await_=await_,
+            within=within, by=by, deviation=deviation, max_movement=max_movement, drain=drain,
+            what_if=what_if, under=under, class_=class_, upmaps_max=upmaps_max)
         if change is None:
+            given = ', '.join(map(_spelled, _given(arguments)))
+            if given:
+                raise Refused(errno.EINVAL, '%s applies only to a change: name it first, as in '
+                              '"preview expand"' % given)
             return show(release_preview_json(self._ready().rebalanced.preview), format,
                         tables.release_preview)
-        order = order_of(change, dict(
-            what=what, weight=weight, prior_version=prior_version, inbuf=inbuf, dry_run=True,
-            await_=await_, within=within, by=by, deviation=deviation, max_movement=max_movement,
-            drain=drain, what_if=what_if, under=under, class_=class_, upmaps_max=upmaps_max))
+        order = order_of(change, {**arguments, 'dry_run': True})
         text = tables.loss if order.verb == LOSE else \
             CHANGE_TEXTS[spelled(change)] if what_if is None else tables.growth
         return show(self._order(order), format, text)

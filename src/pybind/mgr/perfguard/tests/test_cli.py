@@ -271,7 +271,10 @@ def test_an_empty_variable_of_a_shell_is_refused(
     ('preview', {'change': 'pg_num', 'what': ['p', '32', '16']}, 'at most one number'),
     ('preview', {'change': 'rule', 'what': ['p']}, 'a CRUSH rule'),
     ('preview', {'change': 'rule', 'what': ['p', 'r', 'q']}, 'a CRUSH rule'),
-    ('preview', {'change': 'destroy'}, 'expand, drain')])
+    ('preview', {'change': 'destroy'}, 'expand, drain'),
+    ('preview', {'what_if': '4x12x16T'}, '--what-if applies only to a change'),
+    ('preview', {'inbuf': 'map'}, '-i applies only'), ('preview', {'await': True}, '--await'),
+    ('preview', {'upmaps_max': 0}, '--upmaps-max')])
 def test_no_argument_is_ignored_or_assumed(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, given: Dict[str, Any],
         named: str) -> None:
