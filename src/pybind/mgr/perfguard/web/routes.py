@@ -242,7 +242,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/campaign/resume', 'campaign_resume', 'Continue after a pause or an abort', _DRY_RUN),
     _post('/campaign/set', 'campaign_set', 'Set an option for the active campaign only',
           Field('setting', STRING, '<option>=<value>', required=True), _DRY_RUN),
-    _post('/campaign/accept', 'campaign_accept', 'Ignore a stop condition until the campaign ends',
+    _post('/campaign/accept', 'campaign_accept', 'Ignore a stop condition until it is over',
           Field('code', STRING, 'Code of the stop condition', required=True), _DRY_RUN),
     _post('/campaign/abort', 'campaign_abort',
           'Pin back the PGs in flight and keep the rest pinned', _DRY_RUN),
