@@ -53,6 +53,8 @@ class WatchCommands(Handlers):
     def pools(self, expected: bool = False, capacity: bool = False,
               format: Optional[str] = None) -> CommandResult:
         """Show client latency and baseline of each pool, what is --expected, or its --capacity"""
+        if capacity and expected:
+            raise Refused(errno.EINVAL, '--expected and --capacity exclude each other')
         if capacity:
             return show(self.loop.probed().capacity_json(
                 self._ready().watched.uses, self.loop.clock()), format, probe_tables.capacity)

@@ -274,7 +274,8 @@ def test_an_empty_variable_of_a_shell_is_refused(
     ('preview', {'change': 'destroy'}, 'expand, drain'),
     ('preview', {'what_if': '4x12x16T'}, '--what-if applies only to a change'),
     ('preview', {'inbuf': 'map'}, '-i applies only'), ('preview', {'await': True}, '--await'),
-    ('preview', {'upmaps_max': 0}, '--upmaps-max')])
+    ('preview', {'upmaps_max': 0}, '--upmaps-max'),
+    ('pools', {'expected': True, 'capacity': True}, 'exclude each other')])
 def test_no_argument_is_ignored_or_assumed(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, given: Dict[str, Any],
         named: str) -> None:
