@@ -59,7 +59,8 @@ archive() {
     find perfguard dashboard -type f | LC_ALL=C sort | xargs sha256sum > SHA256SUMS
     echo "$version" > VERSION
     install -m 755 "$tree/packaging/install_cephadm.py" install-cephadm
-    cp -r "$tree/COPYING" "$tree/monitoring/perfguard_alerts.yml" "$tree/monitoring/grafana" .
+    cp -r "$tree/COPYING" "$tree/monitoring/perfguard_alerts.yml" "$tree/monitoring/grafana" \
+        "$tree/monitoring/snmp" .
     tar -C "$work" --owner=0 --group=0 -czf "$out/$name.tar.gz" "$name"
 }
 

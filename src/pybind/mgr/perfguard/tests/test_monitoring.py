@@ -191,6 +191,16 @@ def test_the_packages_install_the_manual_where_alerts_say() -> None:
     assert 'doc/mgr/perfguard' in re.findall(r'^%doc (.+)$', spec, re.MULTILINE)[0].split()
 
 
+def test_the_packages_install_what_the_manual_names() -> None:
+    manual = reference.pages()['monitoring.rst']
+    for path in ('perfguard_alerts.yml', 'grafana/perfguard.json', 'snmp/perfguard-mib.txt'):
+        assert '``%s``' % Path(path).name in manual
+        for package in ('debian/rules', 'packaging/ceph-mgr-perfguard.spec'):
+            assert 'install -D -m 644 monitoring/%s ' % path in (CHECKOUT / package).read_text()
+        assert '/monitoring/%s"' % path.split('/')[0] in (
+            CHECKOUT / 'packaging' / 'build.sh').read_text()
+
+
 def test_critical_alerts_are_defined_for_the_snmp_gateway() -> None:
     mib = (MONITORING / 'snmp' / 'perfguard-mib.txt').read_text()
     branch = re.findall(r'^promPerfguard +OBJECT IDENTIFIER ::= { prometheus (\d+) }$', mib, re.M)
