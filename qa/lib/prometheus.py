@@ -19,7 +19,6 @@ global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: ['%s']
 scrape_configs:
   - job_name: perfguard
-    honor_labels: true
     static_configs:
       - targets: %s
 '''

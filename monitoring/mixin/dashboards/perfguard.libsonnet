@@ -375,13 +375,13 @@ local panels = import 'panels.libsonnet';
       },
       panels.row(27, 'Probes', 78),
       panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last completed probe, for each profile and what it measured.', [0, 79, 12, 8], [
-        panels.target('A', 'max by (measured, profile, job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}}'),
+        panels.target('A', 'max by (measured, profile, probe_job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{probe_job}} {{op}}'),
       ]),
       panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last completed probe.', [12, 79, 12, 8], [
-        panels.target('A', 'sum by (measured, profile, job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}} {{part}}'),
+        panels.target('A', 'sum by (measured, profile, probe_job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{probe_job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
       panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last completed probe.', [0, 87, 12, 8], [
-        panels.target('A', 'sum by (measured, profile, job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{job}} {{op}} {{part}}'),
+        panels.target('A', 'sum by (measured, profile, probe_job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{measured}} {{profile}} {{probe_job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
       panels.table(31, 'Last probes', 'The last probe for each profile and what it measured; slower means slower than its baseline.', [12, 87, 12, 8], [
         panels.target('A', 'time() - max by (measured, profile) (ceph_perfguard_probe_ended_timestamp_seconds{%(matchers)s})' % cfg, 'age', 'table'),

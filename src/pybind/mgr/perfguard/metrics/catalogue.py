@@ -13,7 +13,7 @@ OSD_LABELS = ('ceph_daemon', 'hostname', 'device_class')
 #: As in ceph_pool_metadata of the prometheus module, which can be joined on pool_id.
 POOL = ('pool_id', 'name')
 PROBE = ('measured', 'profile')
-MEASURED = PROBE + ('job', 'op', 'part', 'ceph_daemon')
+MEASURED = PROBE + ('probe_job', 'op', 'part', 'ceph_daemon')
 
 
 class Metric(NamedTuple):

@@ -324,7 +324,7 @@ def _measure(subject: str, record: RunRecord) -> Tuple[Measurement, ...]:
 
 def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measurement:
     """The medians of the repetitions of one job. Latencies are in seconds."""
-    who = labels(job=repetitions[0].name, op=key.direction, part=key.part,
+    who = labels(probe_job=repetitions[0].name, op=key.direction, part=key.part,
                  ceph_daemon=None if key.osd is None else 'osd.%d' % key.osd)
     return Measurement(
         joined(subject, who),

@@ -83,6 +83,11 @@ def test_rules_ask_for_what_there_is(name: str, rule: str) -> None:
     assert 'without (instance, pod' in rule or 'absent(' in rule
 
 
+def test_no_label_is_one_that_prometheus_sets() -> None:
+    """Prometheus would rename it, or lose its own (honor_labels)."""
+    assert not [metric.name for metric in CATALOGUE if OF_PROMETHEUS & set(metric.labels)]
+
+
 def test_no_rule_about_unclean_pgs_recommends_a_pause() -> None:
     """A pause sets norebalance, which keeps the PGs in flight unclean."""
     about = {name: rule for name, rule in rules() if re.search(r'\b(un)?clean\b', rule)}

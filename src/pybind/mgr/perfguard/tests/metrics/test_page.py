@@ -312,7 +312,7 @@ def test_probes() -> None:
     assert found[key('probe_success', **who)] == 0
     assert found[key('probe_ended_timestamp_seconds', **who)] == 300.0
     assert found[key('probe_regression', **who)] == 1
-    measurement = {**who, 'job': 'latency', 'op': 'read'}
+    measurement = {**who, 'probe_job': 'latency', 'op': 'read'}
     assert found[key('probe_ops_per_second', **measurement)] == 150.0
     assert found[key('probe_bytes_per_second', **measurement)] == 150.0 * 4096
     mean = found[key('probe_latency_seconds', **measurement)]
@@ -351,8 +351,8 @@ def test_a_newer_run_replaces_the_remembered_one() -> None:
     before = parse(metrics.text(Published(), probed))
     faster = probe_records.run(5, [probe_records.step(probe_records.LATENCY, [900])], ended=500.0)
     after = parse(metrics.text(Published(), replace(probed, records=(*probed.records, faster))))
-    rate = key('probe_ops_per_second', measured='pool:rbd', profile='quick', job='latency',
-               op='read')
+    rate = key('probe_ops_per_second', measured='pool:rbd', profile='quick',
+               probe_job='latency', op='read')
     assert (before[rate], after[rate]) == (150.0, 900.0)
 
 
