@@ -20,7 +20,8 @@ from ..text import pgs_are, seconds_text
 from ..watch.stop_conditions import LASTING
 from ..window import duration_seconds
 from .changes import order_of
-from .shell import CommandResult, Handlers, line, patiently, reads, show, spelled, writes
+from .shell import (CommandResult, Handlers, line, patiently, reads, refuse_empty, show, spelled,
+                    writes)
 
 
 class CampaignCommands(Handlers):
@@ -181,11 +182,12 @@ class CampaignCommands(Handlers):
         return self.loop.ask(PlanOrder(RM, plan))
 
     @writes('perfguard plan approve', tables.approved)
-    def plan_approve(self, plan: str, token: str = '', dry_run: bool = False,
+    def plan_approve(self, plan: str, token: Optional[str] = None, dry_run: bool = False,
                      accept: Optional[List[str]] = None) -> Json:
         """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
-        return self._order(PlanOrder(APPROVE, plan, token=token, accept=codes_of(accept or ()),
-                                     previews=dry_run))
+        refuse_empty(token=token)
+        return self._order(PlanOrder(APPROVE, plan, token=token or '', previews=dry_run,
+                                     accept=codes_of(accept or ())))
 
     def _ask(self, request: Request, message: str, dry_run: bool) -> Json:
         """Store a request for the loop, and wait for a moment whether the loop refuses it; with

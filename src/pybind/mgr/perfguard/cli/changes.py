@@ -111,6 +111,8 @@ def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
     if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
             change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
+    if change == 'balance' and not all(what):
+        raise Refused(errno.EINVAL, 'an argument for pools, device classes or CRUSH roots is empty')
     if change in ('rule', 'pg_num', 'balance'):
         # A pool's name may contain commas.
         return tuple(what)

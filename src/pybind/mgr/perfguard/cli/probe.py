@@ -11,14 +11,16 @@ from ..probe import tables as probe_tables
 from ..probe.orders import (DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
                             words_of_order)
 from ..tables import accepted
-from .shell import Handlers, reads, writes
+from .shell import Handlers, reads, refuse_empty, writes
 
 #: Arguments of a probe that are fio's words.
 FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ramp_time',
              'rwmixread', 'rate_iops', 'io_size', 'ioengine')
+#: Those that select OSDs.
+_SELECTIONS = ('osd', 'host', 'device_class')
 #: Its other arguments that are texts, before and after these; its switches; and those switches
 #: that a preview lacks, since it does nothing.
-_TARGETS = ('profile', 'pool', 'osd', 'host', 'device_class')
+_TARGETS = ('profile', 'pool', *_SELECTIONS)
 _JOB_WORDS = ('repeat', 'replicas')
 _SWITCHES = ('store', 'interference', 'scale', 'by_host')
 _RUN_SWITCHES = ('dry_run', 'during_campaign', 'hold_scrub', 'yes_i_really_mean_it')
@@ -50,6 +52,7 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
 
 def _run_order(arguments: Mapping[str, Any], **switches: Any) -> RunOrder:
     """The order for the arguments of a command."""
+    refuse_empty(**{name: arguments[name] for name in _SELECTIONS})
     return RunOrder(
         words={word: arguments[word] for word in FIO_WORDS if arguments[word] is not None},
         job_file=arguments['inbuf'],
@@ -123,6 +126,7 @@ class ProbeCommands(Handlers):
                        during_campaign: bool = False, hold_scrub: bool = False,
                        rm: bool = False, yes_i_really_mean_it: bool = False) -> Json:
         """Run a probe once in each time window (HHMM) on some weekdays; --rm removes a schedule"""
+        refuse_empty(osd=osd, host=host, device_class=device_class)
         window = {'begin_time': begin_time, 'end_time': end_time, 'begin_weekday': begin_weekday,
                   'end_weekday': end_weekday, 'every_days': every_days}
         run = RunOrder(profile=profile, pool=pool, osd=osd, host=host, device_class=device_class,

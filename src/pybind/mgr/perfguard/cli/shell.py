@@ -106,6 +106,14 @@ def spelled(word: str) -> str:
     return word.replace('-', '_')
 
 
+def refuse_empty(**options: Optional[str]) -> None:
+    """Raise Refused for an option without a value, such as an empty variable of a shell: without
+    the option, the command does more."""
+    for name, text in options.items():
+        if text == '':
+            raise Refused(errno.EINVAL, '--%s is empty' % name.replace('_', '-'))
+
+
 def show(data: Dict[str, Any], format: Optional[str], plain: Plain) -> CommandResult:
     return 0, tables.render(data, format or 'plain', plain), ''
 

@@ -237,11 +237,15 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
     ('expand', {'what': ['']}), ('expand', {'what': ['h1', ',']}),
     ('preview', {'change': 'expand', 'what': ['']}),
     ('drain', {'what': ['']}), ('undrain', {'what': [',']}), ('replace', {'what': ['']}),
-    ('plan save', {'plan': 'p', 'change': 'expand', 'what': ['']})])
+    ('plan save', {'plan': 'p', 'change': 'expand', 'what': ['']}),
+    ('balance', {'what': ['']}), ('preview', {'change': 'balance', 'what': ['rep', '']}),
+    ('plan approve', {'plan': 'p', 'token': ''}), ('probe run', {'osd': ''}),
+    ('preview probe', {'host': ''}), ('probe schedule', {'schedule': 's', 'device_class': ''})])
 def test_an_empty_variable_of_a_shell_is_refused(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str,
         given: Dict[str, Any]) -> None:
-    """"expand" without names takes all new OSDs."""
+    """"expand" without names takes all new OSDs, a probe without an OSD the cluster, and an
+    approval without a token any plan."""
     monkeypatch.setattr(shell.driver.loop, 'ask', lambda order, again=False: pytest.fail('asked'))
     retval, out, error = shell(command, **given)
     assert (retval, out) == (-errno.EINVAL, '') and 'empty' in error
