@@ -296,7 +296,7 @@ def check_pg_num(names: Sequence[str], osdmap: OsdMap) -> Pool:
         raise Refused(errno.ENOENT, 'pool %r does not exist' % name)
     for number in numbers:
         if not _NUMBER.fullmatch(number):
-            raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r'
+            raise Refused(errno.EINVAL, 'pg_num must be an integer from 1 to 9999999999, not %.40r'
                           % number)
     return pool
 

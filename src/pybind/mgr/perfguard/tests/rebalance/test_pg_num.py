@@ -263,7 +263,9 @@ def refusal(*names: str, pool: Pool = POOL, limit: int = 0, pool_limit: int = 0)
 
 @pytest.mark.parametrize('names, pool, number, text', [
     (('none', '32'), POOL, errno.ENOENT, "pool 'none' does not exist"),
-    (('rep', '0'), POOL, errno.EINVAL, "pg_num must be an integer of at least 1, not '0'"),
+    (('rep', '0'), POOL, errno.EINVAL, "pg_num must be an integer from 1 to 9999999999, not '0'"),
+    (('rep', '1099511627776'), POOL, errno.EINVAL,
+     "pg_num must be an integer from 1 to 9999999999, not '1099511627776'"),
     (('rep', '16'), POOL, errno.EALREADY, 'pool rep already has 16 PGs'),
     (('rep', '32'), replace(POOL, flags=frozenset({NOPGCHANGE})), errno.EPERM,
      'the flag nopgchange of pool rep is set: "ceph osd pool set rep nopgchange false" first'),
