@@ -141,9 +141,10 @@ def check(campaign: Campaign, request: Request, pins: int,
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value, advice or 'see "campaign status"'))
     if verb == 'finish' and pins and not request.keep:
-        raise Refused(errno.EBUSY, '%s still pinned: release them, or run "campaign finish '
-                      '--keep" to turn the pins into ordinary upmaps, or "campaign abort"'
-                      % pgs_are(pins))
+        raise Refused(errno.EBUSY, '%s still pinned: release them%s, or run "campaign finish '
+                      '--keep" to turn the pins into ordinary upmaps%s' % (
+                          pgs_are(pins), *((' ("campaign resume")', '') if campaign.held else
+                                           ('', ', or "campaign abort"'))))
     if verb == 'finish' and loose and not request.sure:
         raise Refused(errno.EPERM, '%s: "campaign %s" first, or --yes-i-really-mean-it finishes '
                       'anyway' % (loose, _PIN_VERBS.get(campaign.phase, 'start')))

@@ -224,6 +224,12 @@ def test_what_must_not_be_left(verb: str, request_changes: Any, pins: int, loose
     assert raised.value.errno == (errno.EBUSY if pins else errno.EPERM)
 
 
+def test_an_aborted_campaign_is_not_finished_with_pins_by_another_abort() -> None:
+    refused = refusal(campaign(Phase.ABORTED, held=True), Request('finish'), pins=2)
+    assert str(refused) == '2 PGs are still pinned: release them ("campaign resume"), or run ' \
+        '"campaign finish --keep" to turn the pins into ordinary upmaps'
+
+
 @pytest.mark.parametrize('phase, verb', [(Phase.PREPARED, 'pin'), (Phase.ABORTED, 'resume'),
                                          (Phase.RELEASING, 'start')])
 def test_what_pins_or_releases_pgs_that_would_move(phase: Phase, verb: str) -> None:
