@@ -119,16 +119,21 @@ def preview(data: Json) -> str:
         for job in data['jobs']], left=('job', 'rw'))
     transfer = ('an unlimited number of bytes' if data['transfer_bytes'] is None
                 else 'at most ' + bytes_text(data['transfer_bytes']))
+    takes = 'takes about %s, at most %s' % (seconds_text(data['seconds']),
+                                            seconds_text(data['limit_seconds']))
+    # The bench of an OSD has no jobs, and removes what it has written before the next one begins.
     lines = [
         'measures %s: %s, %s of each:' % (data['target'], plural(data['steps'], 'measurement'),
                                           plural(data['repeat'], 'repetition')),
-        '', jobs, '',
-        'takes about %s, at most %s' % (seconds_text(data['seconds']),
-                                        seconds_text(data['limit_seconds'])),
+        '', jobs, '', takes,
         'writes %s (%s, with all replicas %s) and removes them at the end' % (
             plural(data['objects'], 'object'), bytes_text(data['prefill_bytes']),
             bytes_text(data['stored_bytes'])),
-        'reads and writes %s' % transfer]
+        'reads and writes %s' % transfer] if data['jobs'] else [
+        "runs the OSDs' own bench (%s) on one OSD at a time, %s:" % (
+            data['target'], plural(data['repeat'], 'repetition')), '', takes,
+        'writes %s first, then %s, and stores at most %s at a time' % (
+            bytes_text(data['prefill_bytes']), transfer, bytes_text(data['stored_bytes']))]
     return '\n'.join([*lines, *data['remarks'],
                       *('refused: ' + text for text in data['refusals'])])
 

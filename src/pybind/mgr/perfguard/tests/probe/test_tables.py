@@ -7,6 +7,7 @@ from perfguard.probe import tables
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.limits import budget_of, preview_json, refusals
+from perfguard.probe.osd_bench import store_budget
 from perfguard.probe.types import Job, JobStep, StepResult, Stream, StreamResult, Target
 
 from ..fakes.probe_runs import repeated, result
@@ -101,6 +102,17 @@ def test_preview() -> None:
     assert 'an unlimited number of bytes' in text
     assert text.endswith('refused: the probe would store 768.0 MiB (limit 10 B, probe_max_bytes)')
     assert 'reads and writes at most 2.6 MiB' in preview(rate_iops=10)
+
+
+def test_the_preview_of_a_bench_of_the_stores_shows_no_jobs() -> None:
+    target = Target('store', '', (0, 3))
+    text = tables.preview(preview_json(target, (), 2, store_budget(2, 2), ()))
+    first, *_, takes, writes = text.splitlines()
+    assert first == "runs the OSDs' own bench (%s) on one OSD at a time, 2 repetitions:" \
+        % target.key
+    assert takes.startswith('takes about ') and writes == (
+        'writes 1.6 GiB first, then at most 558.9 MiB, and stores at most 400.0 MiB at a time')
+    assert 'measurement' not in text and 'replicas' not in text and '0 objects' not in text
 
 
 # ---- Details
