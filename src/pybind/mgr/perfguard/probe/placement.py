@@ -4,6 +4,7 @@
 Computed as every client does it: rjenkins hash of the name, stable modulo of the pool's pg_num.
 Pools hash with rjenkins (object_hash 2) unless another hash was chosen at creation.
 """
+import errno
 import json
 import struct
 import zlib
@@ -15,6 +16,7 @@ from typing import (Annotated, Collection, Dict, Iterable, Iterator, List, Mappi
 
 from ..cluster.types import mask_of, stable_mod
 from ..codec import As, decode
+from ..errors import Refused
 from ..text import plural
 from .types import NAMESPACE, PROBE_PREFIX, BadJob, Job, JobStep, Stream, Target
 
@@ -129,15 +131,16 @@ ALL = 'all'
 
 def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str = '',
                   device_class: str = '') -> Tuple[int, ...]:
-    """The selected OSDs, in order; BadJob, with the name, if the selection is invalid.
+    """The selected OSDs, in order. Raises Refused, with the name, for one that does not exist, and
+    BadJob if the selection is invalid.
 
     `osd`: "3", "osd.3", "3,osd.4" or "all". Host and class restrict the selection. A named OSD that
     is down or out is refused; otherwise such OSDs are skipped.
     """
     if host and host not in {place.host for place in candidates.values()}:
-        raise BadJob('no host %s with OSDs' % host)
+        raise Refused(errno.ENOENT, 'no host %s with OSDs' % host)
     if device_class and device_class not in {place.device_class for place in candidates.values()}:
-        raise BadJob('no OSD has device class %s' % device_class)
+        raise Refused(errno.ENOENT, 'no OSD has device class %s' % device_class)
     named = () if osd in ('', ALL) else _osds_named(osd, candidates)
     selected = [osd_id for osd_id, place in sorted(candidates.items())
                 if (osd_id in named if named else place.up and place.into)
@@ -150,7 +153,8 @@ def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str 
 
 
 def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ...]:
-    """The OSDs of a list such as "3,osd.4". Raises BadJob unless all are up and in."""
+    """The OSDs of a list such as "3,osd.4". Raises Refused, or BadJob, unless all exist and are up
+    and in."""
     named = []
     for name in (part.strip() for part in text.split(',')):
         digits = name[len('osd.'):] if name.startswith('osd.') else name
@@ -158,7 +162,7 @@ def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ..
             raise BadJob('%r is not an OSD: must be a list such as 3 or osd.3,osd.4, or all' % name)
         osd = int(digits)
         if osd not in candidates:
-            raise BadJob('osd.%d does not exist' % osd)
+            raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
         if not (candidates[osd].up and candidates[osd].into):
             raise BadJob('osd.%d is %s' % (osd, 'out' if candidates[osd].up else 'down'))
         named.append(osd)

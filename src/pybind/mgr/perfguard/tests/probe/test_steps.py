@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Steps of a run, the OSDs that it is about, and what it takes."""
+import errno
 from dataclasses import replace
 from typing import Any, Dict, Sequence, Tuple
 
 import pytest
 
 from perfguard.cluster.types import Space
+from perfguard.errors import Refused
 from perfguard.probe.jobs import parse_jobs, plan_steps, step_count
 from perfguard.probe.limits import (Budget, budget_of, limit_seconds, nearfull_osds, refusals,
                                     shares_of)
@@ -123,9 +125,13 @@ def test_selected(words: Dict[str, str], osds: Tuple[int, ...]) -> None:
     ({'host': 'h2', 'device_class': 'hdd'}, 'no OSD is up and in and on host h2 and of device '
                                             'class hdd')])
 def test_not_selected(words: Dict[str, str], message: str) -> None:
-    with pytest.raises(BadJob) as caught:
+    with pytest.raises((BadJob, Refused)) as caught:
         selected_osds(PLACES, **words)
     assert message in str(caught.value)
+    # As of other commands, for a name that does not exist.
+    is_unknown = message.endswith('does not exist') or words in (
+        {'host': 'h9'}, {'device_class': 'nvme'})
+    assert caught.value.errno == (errno.ENOENT if is_unknown else errno.EINVAL)
 
 
 def test_budget() -> None:
