@@ -9,6 +9,7 @@ left beside the clients: their operations at that time are added to what it reac
 Bounds are from the lowest and the highest repetition.
 """
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
@@ -53,7 +54,9 @@ class Remark(NamedTuple):
 
     @property
     def text(self) -> str:
-        return TEXTS[self.code] % self.values
+        # The pool is a word of a command.
+        return TEXTS[self.code] % {name: quote(str(value)) if name == 'pool' else value
+                                   for name, value in self.values.items()}
 
 
 class ServedOps(NamedTuple):

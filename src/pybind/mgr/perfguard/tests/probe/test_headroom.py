@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The share that clients use of what a pool serves."""
 import random
+import shlex
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -237,6 +238,12 @@ def test_without_a_curve_or_a_depth_that_is_fast_enough_there_is_no_share() -> N
             (headroom(use(), 12, [replace_points(probed(), points(limited=True))], NOW),
              'the CPU of probe 7 was the bottleneck: the share is an upper bound')):
         assert [remark.text for remark in row.remarks] == [text]
+
+
+def test_the_name_of_a_pool_is_one_word_of_a_command() -> None:
+    remark, = headroom(use()._replace(pool="a b'c"), 12, [], NOW).remarks
+    words = shlex.split(remark.text.split('"', 1)[1][:-1])
+    assert words == ['ceph', 'perfguard', 'probe', 'run', 'curve', '--pool', "a b'c"]
 
 
 def test_a_pool_without_clients() -> None:
