@@ -98,7 +98,7 @@ class Answering:
             except Exception as error:
                 request.refused = Refused(errno.EIO,
                                           'campaign %s failed: %r (see the log of the mgr, '
-                                          'and try refused_before)' % (request.promise.verb, error))
+                                          'and try again)' % (request.promise.verb, error))
                 raise
             finally:
                 request.done.set()
