@@ -362,15 +362,17 @@ def test_every_line_of_an_import() -> None:
 
 
 def test_every_line_of_the_preview_of_releases() -> None:
-    data = {'pgs': 3, 'shards': 4, 'bytes': 3 * GIB, 'primaries_moving': 1,
-            'estimated_seconds': 130.0, 'estimate_basis': 'measured', 'remapped': 2, 'osds': LOADS,
-            'unpinnable': [{'pgid': '1.0', 'code': 'DROPPED_BY_MON'}]}
+    data: Dict[str, Any] = {
+        'pgs': 3, 'shards': 4, 'bytes': 3 * GIB, 'primaries_moving': 1, 'estimated_seconds': 130.0,
+        'estimate_basis': 'measured', 'remapped': 2, 'osds': LOADS,
+        'unpinnable': [{'pgid': '1.0', 'code': 'DROPPED_BY_MON'}]}
     assert cells(tables.release_preview(data)) == [
         ['PGs to move', '3'], ['shards to copy', '4'], ['bytes to copy', '3.0 GiB'],
         ['primaries that move', '1'], ['estimated time', '2 min (speed measured)'],
         ['not pinned yet', '2'], ['cannot be pinned', '1'], *LOAD_CELLS]
     # Many remapped PGs are not previewed.
-    for more in ({'remapped': 1, 'unpinnable': []}, {**data, 'remapped': 0}):
+    unpinned: List[Dict[str, Any]] = [{'remapped': 1, 'unpinnable': []}, {**data, 'remapped': 0}]
+    for more in unpinned:
         assert tables.release_preview({**more, 'pgs': 0}) == (
             '1 PG is remapped: run "campaign pin" for a preview')
     assert tables.release_preview({'pgs': 0, 'remapped': 0, 'unpinnable': [
