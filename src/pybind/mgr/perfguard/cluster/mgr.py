@@ -458,7 +458,7 @@ class MgrCluster:
         self._asking.ask(topic, osds, command, patience_seconds)
 
     def asked(self, topic: str) -> Set[int]:
-        """OSDs whose answer is pending."""
+        """OSDs whose answer is expected."""
         return self._asking.asked(topic)
 
     def answers(self, topic: str) -> Dict[int, Any]:

@@ -35,12 +35,19 @@ class OsdCommands:
         self._clock = clock
         #: When it was sent, until when an answer is expected, and the answer.
         self._open: Dict[Tuple[str, int], Tuple[float, float, CommandResult]] = {}
+        #: Answers that are not expected anymore. They arrive once the OSD continues or is down.
+        self._overdue: Dict[Tuple[str, int], CommandResult] = {}
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
             patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
-        """Send a command to each of the OSDs without a pending answer on this topic."""
+        """Send a command to each of the OSDs that has answered all earlier ones on this topic. Each
+        pending command is one of the messages of clients that an OSD accepts at a time
+        (osd_client_message_cap): repeated ones would keep the operations of clients out of an OSD
+        of which only the thread for commands hangs."""
+        self._overdue = {key: result for key, result in self._overdue.items()
+                         if not result.ev.is_set()}
         for osd in osds:
-            if (topic, osd) not in self._open:
+            if (topic, osd) not in self._open and (topic, osd) not in self._overdue:
                 result = CommandResult('')
                 self._mgr.send_command(result, 'osd', str(osd),
                                        json.dumps({'format': 'json', **command}), '')
@@ -48,7 +55,7 @@ class OsdCommands:
                 self._open[topic, osd] = (now, now + patience_seconds, result)
 
     def asked(self, topic: str) -> Set[int]:
-        """OSDs whose answer is pending."""
+        """OSDs whose answer is expected."""
         return {osd for open_topic, osd in self._open if open_topic == topic}
 
     def answers(self, topic: str, parse: Callable[[str], Any]) -> List[OsdAnswer]:
@@ -71,7 +78,7 @@ class OsdCommands:
                         ValueError) as error:
                     log.warning('osd.%d: cannot read %s: %r', osd, topic, error)
             elif now > until:
-                del self._open[topic, osd]
+                self._overdue[topic, osd] = self._open.pop((topic, osd))[2]
         return parsed
 
 

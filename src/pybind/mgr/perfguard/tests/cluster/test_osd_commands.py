@@ -100,14 +100,16 @@ def test_refusals_and_nonsense_are_no_answers(asker: Asker, out: str, retval: in
     assert len(asker.mgr.sent) == 2
 
 
-def test_one_that_hangs_is_asked_again_after_a_minute(asker: Asker) -> None:
-    for _ in range(59):
+def test_one_that_hangs_is_asked_again_once_it_has_answered(asker: Asker) -> None:
+    """Its late answer is not used."""
+    for _ in range(3600):
         assert asker.ask(PG) == {}
         asker.now += 1
     assert len(asker.mgr.sent) == 1
-    asker.now += 3
-    asker.ask(PG)
-    assert len(asker.mgr.sent) == 2
+    asker.mgr.answer('{"state": "late"}')
+    assert asker.ask(PG) == {} and len(asker.mgr.sent) == 2
+    asker.mgr.answer('{"state": "x"}')
+    assert asker.ask(PG) == {PG: 'x'}
 
 
 # ---- commands
@@ -155,6 +157,22 @@ def test_an_answer_is_pending_as_long_as_asked(osds: Osds, late: float, pending:
     assert osds.asking.asked('x') == set() and osds.asking.asked('y') == {3, 4}
     assert [tuple(answer) for answer in osds.asking.answers('y', json.loads)] == [
         (3, 500.0, 7), (4, 500.0, 7)]
+
+
+def test_commands_of_one_topic_do_not_pile_up_on_an_osd_that_hangs(osds: Osds) -> None:
+    """Other OSDs and other topics are asked meanwhile."""
+    for _ in range(9):
+        osds.asking.ask('x', [3, 4], {'prefix': 'a'}, 10.0)
+        osds.asking.ask('y', [3], {'prefix': 'b'}, 99.0)
+        osds.answer(7, osd=4)
+        osds.now += 11.0
+        assert [answer.osd for answer in osds.asking.answers('x', json.loads)] == [4]
+        assert osds.asking.asked('x') == set()
+    assert osds.asked() == [3, 4, 3] + [4] * 8
+    osds.answer(7, osd=3)
+    assert osds.asking.answers('x', json.loads) == []
+    osds.asking.ask('x', [3], {'prefix': 'a'}, 10.0)
+    assert osds.asked() == [3]
 
 
 @pytest.mark.parametrize('later, repeated', [(5.0, False), (5.5, True)])
@@ -312,6 +330,7 @@ def test_osds_are_asked_for_ping_times_each_minute(osds: Osds) -> None:
     answer(2.5, 4)
     assert take(570.0, [5]) == {9: {2: 1.5, 4: 2.5}} and osds.asked() == [5]
     answer(3.5, 5)
+    answer(9.5)  # of the three, too late
     assert take(1100.0) == {9: {2: 1.5, 4: 2.5, 5: 3.5}}, 'those of 600 s'
     osds.asked()
     answer(4.5)
