@@ -211,12 +211,14 @@ UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'cre
              'stale', 'down', 'incomplete', 'laggy', '+wait', 'recover')
 #: PG statistics lag behind the OSDMap by seconds.
 LAG = 'sleep 10'
-#: RECEIVERS: ids of OSDs, with | between them. A PG that is clean and remapped stays where it is.
+#: RECEIVERS: ids of OSDs, with | between them. A PG that is released to one that is down and in
+#: lacks a copy at once; if it is out, CRUSH chooses another. A PG that is clean and remapped stays
+#: where it is.
 SETTLE = (LAG + '; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && '
           'checks=$(CEPH health detail) && case "$(echo "${pgs%%;*}" | '
           'sed s/clean+remapped/clean/g)" in (STATES) false ;; esac && '
-          '! printf "%s\\n" "$osds" "$checks" | grep -E "^osd[.](RECEIVERS) .*full|'
-          '^flags .*(FLAGS)|^[[][A-Z]+[]] (CHECKS):" >&2; do echo "waiting for PGs, space, flags '
+          '! printf "%s\\n" "$osds" "$checks" | grep -E "^osd[.](RECEIVERS) (down in |.*full)|'
+          '^flags .*(FLAGS)|^[[][A-Z]+[]] (CHECKS):" >&2; do echo "waiting for PGs, OSDs, flags '
           'or health: $pgs" >&2; sleep 10; done').replace(
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED)).replace(
                   'FLAGS', '|'.join(MOVEMENT_FLAGS)).replace('CHECKS', '|'.join(STOP_CHECKS))
@@ -260,8 +262,8 @@ class CommandBatch:
     receivers: Optional[FrozenSet[int]] = None
 
     def settle(self, ceph: str) -> Iterator[str]:
-        """The command that waits until no PG moves or is in trouble, and no receiver is nearly
-        full."""
+        """The command that waits until no PG moves or is in trouble, and no receiver is down or
+        nearly full."""
         if self.receivers is not None:
             receivers = '|'.join(map(str, sorted(self.receivers))) or 'none'
             yield SETTLE.replace('CEPH', ceph).replace('RECEIVERS', receivers)

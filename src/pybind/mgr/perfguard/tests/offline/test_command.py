@@ -720,7 +720,7 @@ SETTLED = '90 pgs: 90 active+clean; remapped'
 
 def play(tmp_path, script: str, answers: List[str]) -> Tuple[List[str], str]:
     """Which commands a script sends between each "pg stat" and the next, a letter for each
-    ("r": releases), and what it says. `answers`: those of "pg stat"; or states of osd.9, flags or
+    ("r": releases), and what it says. `answers`: those of "pg stat"; or osd.9, its states, flags or
     health checks."""
     (tmp_path / 'answers').write_text('\n'.join(answers + [SETTLED] * 20) + '\n')
     (tmp_path / 'sleep').write_text('#!/bin/sh\n')
@@ -735,7 +735,7 @@ answer=$(head -1 answers)
 sed -i 1d answers
 echo HEALTH_OK > checks
 case "$answer" in
-    flags*) echo "$answer" > osds; answer='%s' ;;
+    flags*|osd*) echo "$answer" > osds; answer='%s' ;;
     *WRN*) echo "$answer" > checks; answer='%s' ;;
     exists*) echo "osd.9 up   in  weight 1 $answer" > osds; answer='%s' ;;
     *) { echo "osd.8 up   in  weight 1 exists,nearfull,up"; echo "osd.9 exists,up"; } > osds ;;
@@ -772,6 +772,18 @@ def test_a_batch_waits_while_an_osd_that_receives_its_pgs_is_nearly_full(pinned,
     assert 'r' in batches[1] and not any('r' in batch for batch in batches[2:5])
     assert 'r' in batches[5] and ''.join(batches).count('r') == 23
     assert 'osd.9 up   in  weight 1 exists,nearfull,up' in said and 'osd.8' not in said
+
+
+@pytest.mark.parametrize('output', ['sh', 'commands'])
+def test_a_batch_waits_while_an_osd_that_receives_its_pgs_is_down(pinned, tmp_path, output):
+    """Without this, its PGs would lack a copy at once, for as long as it is down and in. It had no
+    PG before, so no PG shows it."""
+    script = pinned[1]('plan', '--format', output, '--osd-max-backfills', '10').stdout
+    down = 'osd.9 down in  weight 1 up_from 5 exists'
+    batches, said = play(tmp_path, script, [SETTLED, down, down, 'osd.9 down out weight 0 exists'])
+    assert 'r' in batches[1] and not any('r' in batch for batch in batches[2:4])
+    assert 'r' in batches[4] and ''.join(batches).count('r') == 23
+    assert said.count(down) == said.count('waiting for PGs') == 2
 
 
 @pytest.mark.parametrize('answer', [
