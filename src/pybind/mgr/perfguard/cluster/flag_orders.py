@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags, modes of the autoscaler and states of the balancer that others have ordered, from the
-audit log of the mons.
+"""Flags, modes of the autoscaler, states of the balancer and primary affinities that others have
+ordered, from the audit log of the mons.
 
 The OSDMap shows neither who has set a flag nor that it was set a second time, which changes
 nothing. The mons write each command that they receive to the audit log, with the entity that sent
@@ -20,12 +20,13 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
 #: Messages of orders contain one of these; most entries contain none, and are not parsed.
-_ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer')
+_ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer', 'primary-affinity')
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
-#: Settings whose values are followed: the option of the balancer, and a prefix for the mode of a
-#: pool's autoscaler. The mons do not log "config set".
+#: Settings whose values are followed: the option of the balancer, and prefixes for the mode of a
+#: pool's autoscaler and for the primary affinity of an OSD. The mons do not log "config set".
 BALANCER_OPTION, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
+AFFINITY_OF_OSD = 'primary affinity of osd.'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
 SKEW_SECONDS = 5.0
@@ -145,6 +146,9 @@ def _value(command: Mapping[str, object]) -> Optional[_Value]:
     if prefix == 'osd pool set' and command.get('var') == 'pg_autoscale_mode' \
             and 'pool' in command and 'val' in command:
         return _Value(AUTOSCALE_OF_POOL + str(command['pool']), str(command['val']))
+    if prefix == 'osd primary-affinity' and 'id' in command and 'weight' in command:
+        return _Value(AFFINITY_OF_OSD + str(command['id']).replace('osd.', ''),
+                      str(command['weight']))
     return None
 
 

@@ -358,7 +358,8 @@ class Observing:
                               self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
                               else frozenset(),
                               self._cluster.ordered_values(rebalance.balancer_orders_seconds)
-                              if rebalance.campaign.holds.held else {}),
+                              if rebalance.campaign.holds.held or self._jobs.mitigating.held
+                              else {}),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if needs_degraded else frozenset(),

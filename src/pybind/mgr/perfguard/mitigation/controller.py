@@ -240,6 +240,7 @@ class Mitigating:
             unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
+            ordered_values=observed.settings.ordered_values,
             unanswered_at=observed.unanswered_at, room=self._room,
             campaign_still=campaign.active and (
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))

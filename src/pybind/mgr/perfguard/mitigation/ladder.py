@@ -8,10 +8,10 @@ alone. A rule takes a draft of the decision and returns the next one.
 from dataclasses import dataclass, replace
 from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
+from ..cluster.flag_orders import AFFINITY_OF_OSD
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..ledger import CHANGED_BY_OTHERS, Held, give_back, hold, hold_other
-from ..rebalance.holds import NOREBALANCE
+from ..ledger import CHANGED_BY_OTHERS, Held, give_back, hold, hold_other, same_value
 from ..text import pgs, pgs_are, plural
 from . import recovery
 from .evidence import CLEAR_INTERVALS, IN_VAIN_REST_SECONDS, is_known, trouble_keys, troubles
@@ -283,7 +283,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
         can_tell, value = present(setting, draft.view)
         if can_tell:
             # What others have ordered as well is left to them, like what they have changed.
-            hold_step = CHANGED_BY_OTHERS if _is_ordered(setting, draft) \
+            hold_step = CHANGED_BY_OTHERS if _is_ordered(step, setting, draft) \
                 else hold(setting.held, value)
             if hold_step.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
@@ -307,8 +307,12 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=in_flight))
 
 
-def _is_ordered(setting: Setting, draft: _Draft) -> bool:
-    """Whether others have set the flag as well: that changes nothing, but it is an order."""
+def _is_ordered(step: LadderStep, setting: Setting, draft: _Draft) -> bool:
+    """Whether others have set the flag or the primary affinity of a step as well: that changes
+    nothing, but it is an order."""
+    if setting.kind is SettingKind.AFFINITY:
+        value, when = draft.view.ordered_values.get(AFFINITY_OF_OSD + setting.name, ('', 0.0))
+        return when > step.since and same_value(value, setting.held.put)
     return setting.kind is SettingKind.FLAG and setting.name in draft.view.ordered_flags
 
 
@@ -326,18 +330,19 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
     settings: List[Setting] = []
     for setting in step.settings:
         if not setting.done:
-            draft, setting = _give_back(draft, setting)
+            draft, setting = _give_back(draft, step, setting)
         settings.append(setting)
     step = replace(step, settings=tuple(settings))
     return _undone(draft, step) if all(setting.done for setting in settings) else draft.put(step)
 
 
-def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
+def _give_back(draft: _Draft, step: LadderStep, setting: Setting) -> Tuple[_Draft, Setting]:
     """One step towards the value from before; a setting that others have changed stays."""
     can_tell, value = present(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
-    step_back = CHANGED_BY_OTHERS if _is_ordered(setting, draft) else give_back(setting.held, value)
+    step_back = CHANGED_BY_OTHERS if _is_ordered(step, setting, draft) \
+        else give_back(setting.held, value)
     if step_back.send:
         draft = draft.send([Put(setting, setting.held.found)])
     elif step_back.theirs:

@@ -234,6 +234,8 @@ class LadderView:
     unread: AbstractSet[int] = frozenset()
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()
+    #: As Settings.ordered_values.
+    ordered_values: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
     #: As Observation.unanswered_at.
     unanswered_at: float = 0.0
     room: ClientRoom = ClientRoom()

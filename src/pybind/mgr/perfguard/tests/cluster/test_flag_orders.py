@@ -100,7 +100,7 @@ def test_an_order_ends_with_its_flag_though_the_log_lacks_the_end(
 # ---- values
 
 def said(second: int, entity: str = 'client.admin', form: str = 'pacific',
-         **command: str) -> Dict[str, Any]:
+         **command: Any) -> Dict[str, Any]:
     return {'channel': 'audit', 'stamp': '2026-11-27T01:17:%02d.000000+0000' % second,
             'message': FORMS[form].format(entity, json.dumps(command))}
 
@@ -132,10 +132,20 @@ def test_the_last_mode_that_others_have_ordered_counts(form: str) -> None:
     assert orders.values() == {'pg_autoscale_mode of rbd': ('off', NOW - 1.0)}
 
 
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('osd', [7, 'osd.7'])
+def test_a_primary_affinity_is_set_by_others(osd: Any, form: str) -> None:
+    orders = FlagOrders()
+    orders.read([said(1, form=form, prefix='osd primary-affinity', id=osd, weight=0.0),
+                 said(2, 'mgr.x', form, prefix='osd primary-affinity', id=osd, weight=1.0)], NOW)
+    assert orders.values() == {'primary affinity of osd.7': ('0.0', NOW - 2.0)}
+
+
 @pytest.mark.parametrize('other', [
     mode(1, '32', var='pg_num'), {**mode(1, 'off'), 'channel': 'cluster'},
     {**mode(1, 'off'), 'stamp': ''}, said(1, prefix='balancer status'),
     said(1, prefix='osd pool set', var='pg_autoscale_mode'),
+    said(1, prefix='osd primary-affinity', id='7'),
     said(1, prefix='config set', who='mgr', name='mgr/balancer/mode', value='upmap'),
     {**mode(1, 'off'), 'message': mode(1, 'off')['message'].replace(': dispatch', ': denied')}])
 def test_other_commands_order_no_value(other: Dict[str, Any]) -> None:

@@ -407,6 +407,16 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
     assert driver.osds.affinity == {7: 0.75}
 
 
+def test_an_affinity_that_an_operator_sets_to_0_as_well_is_not_given_back() -> None:
+    driver = lowered()
+    driver.osds.order_value('primary affinity of osd.7', '0')
+    driver.minutes(1)
+    assert 'primary affinity of osd.7: given up' in driver.events('mitigation')
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.osds.affinity == {7: 0.0}
+
+
 def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule of the pool takes OSDs of all classes."""

@@ -33,8 +33,9 @@ class World:
     policy: Policy = Policy('act', SECONDS)
     evidence: Evidence = BAD
     flags: Set[str] = field(default_factory=set)
-    #: Flags that others have ordered to set.
+    #: Flags that others have ordered to set, and the values of other settings, with the time.
     ordered: Set[str] = field(default_factory=set)
+    ordered_values: Dict[str, Tuple[str, float]] = field(default_factory=dict)
     config: Dict[Tuple[str, str], str] = field(default_factory=lambda: dict(FOUND))
     affinities: Dict[int, float] = field(default_factory=lambda: {i: 1.0 for i in range(20)})
     hosts: Dict[int, str] = field(default_factory=lambda: {i: 'h%d' % (i // 5) for i in range(20)})
@@ -65,6 +66,7 @@ class World:
                           self.schedulers, self.in_flight, states, self.campaign_still,
                           self.taken, mixed=self.mixed, futile=self.futile, unread=self.unread,
                           ordered_flags=frozenset(self.flags & self.ordered),
+                          ordered_values=self.ordered_values,
                           unanswered_at=self.unanswered_at)
 
     def turn(self, seconds: float = 1.0) -> None:
@@ -975,6 +977,27 @@ def test_affinity_of_an_osd_that_was_removed() -> None:
     world.evidence = Evidence()
     world.run(30)
     assert world.state.steps == () and 3 not in world.affinities
+
+
+@pytest.mark.parametrize('value, seconds, stays', [
+    ('0', 1.0, True), ('0.0', 1.0, True), ('1', 1.0, False),
+    # Before it was lowered: it had another value then.
+    ('0', -60.0, False)])
+@pytest.mark.parametrize('by_option', [False, True])
+def test_an_affinity_of_0_that_an_operator_has_ordered_as_well_stays(
+        value: str, seconds: float, stays: bool, by_option: bool) -> None:
+    """As the manual advises where an OSD is slow."""
+    world = World(policy=ACT, evidence=SLOW)
+    world.run(3)
+    (step,) = [step for step in world.state.steps if step.subject == '3']
+    assert lowered(world) == [3] and step.stage is StepStage.HELD
+    world.ordered_values['primary affinity of osd.3'] = value, step.since + seconds
+    if by_option:
+        world.policy = replace(world.policy, affinity=False)
+    else:
+        world.evidence = Evidence()
+    world.run(60)
+    assert lowered(world) == ([3] if stays else []) and world.state.steps == ()
 
 
 def test_affinity_is_restored_when_its_option_is_switched_off() -> None:
