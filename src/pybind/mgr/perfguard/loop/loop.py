@@ -526,10 +526,7 @@ class Ownership:
         self._jobs.journal.load(now)
         self._publishing.events.load()
         self._jobs.load(now)
-        losses = new_losses(self._store, self._load_shared())
-        for loss in losses:
-            self._publishing.note(Event('store', loss.text))
-        self._store.losses = losses + earlier_losses(self._store)
+        self._note_losses(self._load_shared())
         # Log that the campaign continues.
         self._jobs.rebalance.resumed()
 
@@ -567,11 +564,20 @@ class Ownership:
         # Another mgr may have replaced what this one wrote, so that is not read back any more.
         self._store.verified()
         self._store.read_again()
-        for text in self._load_shared():
-            self._publishing.note(Event('store', 'cannot read %s' % text))
+        self._note_losses(self._load_shared())
         self._publishing.note(
             Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))
         return True
+
+    def _note_losses(self, lost: Sequence[str]) -> None:
+        """Report what could not be read by events and, until an operator acknowledges it, by a
+        health check. `lost`: as for `new_losses`."""
+        store = self._store
+        losses = [loss for loss in new_losses(store, lost) if loss not in store.losses]
+        for loss in losses:
+            self._publishing.note(Event('store', loss.text))
+        store.losses = [*store.losses, *losses, *(
+            loss for loss in earlier_losses(store) if loss not in store.losses)]
 
     def refuse_idle(self, published: Published) -> None:
         """Raise Refused while this mgr must not act, or has not completed a turn yet."""

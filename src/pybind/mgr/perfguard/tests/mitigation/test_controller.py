@@ -769,6 +769,23 @@ def test_an_mgr_that_is_active_again_continues_from_what_the_other_stored() -> N
     assert 'norebalance' not in driver.cluster.flags and driver.cluster.osd_config == FOUND
 
 
+def test_what_an_mgr_that_is_active_again_cannot_read_raises_a_health_check() -> None:
+    """Nothing else would give the settings back that it describes."""
+    driver = climbed()
+    jobs, gid = driver.loop.jobs, driver.cluster.gid
+    assert jobs.may_write()
+    two(driver)
+    jobs.begin_turn()
+    assert not jobs.may_write() and jobs.journal.fenced
+    Store(driver.kv).put('mitigation', {'steps': [{'id': 1}]})
+    driver.cluster.gid = gid
+    driver.run_until(lambda: not driver.loop.journal.fenced)
+    driver.turn()
+    assert 'norebalance' in driver.cluster.flags and not driver.loop.published.ledger.rows
+    (text,) = [text for text in driver.told('store') if 'the mitigations in force' in text]
+    assert text in driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail']
+
+
 def test_nothing_is_written_while_the_mons_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceph's set_store waits for them without a limit, and the loop with it."""
     driver = climbed()
