@@ -93,6 +93,15 @@ class Store:
 
     def get(self, name: str) -> Optional[Any]:
         """A document; None if there is none, if it is not readable, or if a newer perfguard wrote
+        it. One that is not readable is set aside and reported."""
+        try:
+            return self.read(name)
+        except Malformed as error:
+            self.refuse(name, str(error))
+            return None
+
+    def read(self, name: str) -> Optional[Any]:
+        """As `get`, but Malformed if it is not readable: it stays as it is, and the caller reports
         it."""
         raw = self._kv.get_store(f'{name}/head')
         if raw is None:
@@ -108,8 +117,7 @@ class Store:
                                 for number in range(head['parts'])]
             return json.loads(''.join(parts))  # TypeError where one is missing
         except (ValueError, LookupError, TypeError) as error:
-            self.refuse(name, 'not readable: %s' % error)
-            return None
+            raise Malformed('not readable: %s' % error) from error
 
     def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
         """A document as a value with this type hint; `empty` if there is none.

@@ -10,7 +10,7 @@ from ..cluster.inventory import installed_version
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import AnyJob, ToolThread
 from ..cluster.types import Document, Json, OsdPlace
-from ..codec import Malformed, decode, encode
+from ..codec import Malformed, Newer, decode, encode
 from ..errors import HealthChecks, PerfguardError, Refused
 from ..events import Event
 from ..ledger import Row
@@ -124,9 +124,17 @@ class Probing:
         self._caches = Caches()
         #: When the installed version was last read.
         self._version_read = float('-inf')
-        #: For `status`.
-        self.remarks: Tuple[str, ...] = ()
+        #: Why no probe begins: another version than that of this mgr is installed.
+        self._upgrade_remarks: Tuple[str, ...] = ()
         self.probed = Probed()
+
+    @property
+    def remarks(self) -> Tuple[str, ...]:
+        """For `status`."""
+        unreadable = self._settings.unreadable
+        return self._upgrade_remarks + ((
+            'no scheduled probe begins: the schedules and baselines of probes are unreadable (%s)'
+            % unreadable,) if unreadable else ())
 
     @property
     def busy(self) -> bool:
@@ -156,8 +164,7 @@ class Probing:
         """Load what an earlier mgr left in the store."""
         for record in self._archive.load():
             self._history.put(record)
-        self._settings.unreadable = self._try_to_load(
-            SETTINGS, lambda: self._settings.load(self._store.get(SETTINGS)))
+        self._settings.unreadable = self._try_to_load(SETTINGS, self._load_settings)
         # Separately: what is on the cluster must be removed even if the settings are unreadable.
         self._foreign_journal = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
 
@@ -173,9 +180,19 @@ class Probing:
             return str(error)
         return ''
 
+    def _load_settings(self) -> None:
+        """Take over schedules and baselines. Damaged ones are set aside, and the store reports
+        them: no version could read them. Raises Newer."""
+        try:
+            self._settings.load(self._store.get(SETTINGS))
+        except Newer:
+            raise
+        except Malformed as error:
+            self._store.refuse(SETTINGS, str(error))
+
     def _load_journal(self, now: float) -> None:
         """Take over the run of an earlier mgr, which failed, to clean up after it."""
-        document = self._store.get(JOURNAL)
+        document = self._store.read(JOURNAL)
         if document is None:
             return
         journal: RunJournal = decode(RunJournal, document)
@@ -287,13 +304,13 @@ class Probing:
 
     def _look_for_upgrade(self, now: float) -> Tuple[str, ...]:
         """Read the installed version. If it is not the version of this mgr, which must be restarted
-        then, publish in `remarks` and return why no probe begins: a worker is of the installed
+        then, note for `remarks` and return why no probe begins: a worker is of the installed
         version, and refuses requests of another one."""
         installed, self._version_read = installed_version(), now
-        self.remarks = () if installed == VERSION else (
+        self._upgrade_remarks = () if installed == VERSION else (
             (other_version(VERSION, installed) if installed else NO_FILES)
             + '; no probe begins until then',)
-        return self.remarks
+        return self._upgrade_remarks
 
     def _begin(self, checked: CheckedRun, observation: Observation) -> Json:
         """Begin a run: journal it, then create what it needs. Returns the answer. Raises

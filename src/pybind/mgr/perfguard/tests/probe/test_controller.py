@@ -16,6 +16,7 @@ from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.schedules import SCHEDULE_AGAIN_SECONDS, REGRESSION_CHECK
 from perfguard.probe.osd_bench import capacities
 from perfguard.probe.orders import DroppedSchedule, NewSchedule, RunId, RunOrder
+from perfguard.probe.resources import LEFT_CHECK
 from perfguard.store import Store
 from perfguard.version import VERSION
 
@@ -530,31 +531,47 @@ def test_no_turn_waits_until_the_records_of_many_runs_are_removed() -> None:
     assert kept == [5, 4, 3, 2, 2, 2] and list(driver.listed) == [5, 6]
 
 
-def test_settings_that_cannot_be_read_hide_no_journal() -> None:
+@pytest.mark.parametrize('head', [
+    '{"version": 1, "document": {"schedules": 3}}', '{"version": 1, "docum', '[]'])
+def test_settings_that_cannot_be_read_hide_no_journal(head: str) -> None:
+    """They are set aside and reported, so that operators can make others."""
     driver = ProbeDriver()
     driver.cluster.behaviour = 'deaf'
     driver.give(IN_POOL)
     driver.run(4)
     driver.cluster.kill_workers()
     driver.cluster.behaviour = 'good'
-    store = Store(driver.kv)
-    store.get(SETTINGS)
-    store.put(SETTINGS, {'schedules': 3})
+    driver.kv.set_store(SETTINGS + '/head', head)
     driver.restart()
     driver.turn()
+    assert 'damaged/probe-settings' in \
+        driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'][0]
     driver.finish()
     assert driver.cluster.is_untouched() and driver.state(1) == 'failed'
     assert driver.told('store')
-
-
-def test_a_journal_that_cannot_be_read_is_reported() -> None:
-    driver = ProbeDriver()
-    Store(driver.kv).put(JOURNAL, {'record': {}, 'site': None})
+    driver.give(NewSchedule('night', IN_POOL, {}))
     driver.restart()
     driver.turn()
-    assert not driver.busy and driver.told('store')
+    assert [row.name for row in driver.loop.probed().schedules] == ['night']
+
+
+@pytest.mark.parametrize('head', [
+    '{"version": 1, "document": {"record": {}, "site": null}}', '{"version": 1, "docum', '[]',
+    '{"version": 1, "slot": "a", "parts": 2}'])
+def test_a_journal_that_cannot_be_read_is_reported(head: str) -> None:
+    """By every mgr, until the operator has seen what the probe may have left."""
+    driver = ProbeDriver()
+    driver.kv.set_store(JOURNAL + '/head', head)
+    for _ in range(2):
+        driver.restart()
+        driver.turn()
+        assert not driver.busy and driver.told('store')
+        assert driver.kv.data[JOURNAL + '/head'] == head
+        assert driver.cluster.checks.keys() == {LEFT_CHECK}
+        assert refusal(driver, IN_POOL).errno == errno.EBUSY
     driver.give(RunId('probe cancel --force', 0))
     ran(driver)
+    assert not driver.cluster.checks
 
 
 # ---- benches of the stores

@@ -231,6 +231,8 @@ def test_schedules_and_baselines_of_another_version_stay(how: str) -> None:
     before = changed_by_a_newer_version(driver, SETTINGS, how)
     driver.restart()
     driver.turn()
+    (remark,) = driver.loop.probing.remarks
+    assert remark.startswith('no scheduled probe begins: ')
     for order in (RunId('probe baseline', 1), RunId('probe baseline --rm', 1),
                   NewSchedule('nightly', IN_POOL, {}), DroppedSchedule('nightly')):
         with pytest.raises(Refused, match='unreadable'):
