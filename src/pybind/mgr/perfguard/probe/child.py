@@ -25,6 +25,9 @@ HELD_BYTES = 64 << 20
 #: Seconds to wait for the last lines of a child that has exited. Its pipe ends at once, unless
 #: another process holds it.
 LAST_LINES_SECONDS = 5.0
+#: Seconds after which a child that was killed is given up: one that waits for a file system that
+#: hangs does not end.
+KILLED_SECONDS = 30.0
 #: Bytes of standard error that are kept.
 ERROR_BYTES = 4096
 

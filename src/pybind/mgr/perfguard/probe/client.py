@@ -8,7 +8,6 @@ import argparse
 import configparser
 import hashlib
 import json
-import math
 import os
 import random
 import re
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 from ..errors import PerfguardError
 from ..text import bytes_text, listed
 from ..version import VERSION
-from .child import Child
+from .child import KILLED_SECONDS, Child
 from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, parse_size, plan_steps,
                    profile_of, remarks, size_text)
 from .limits import Budget, budget_of, limit_seconds, over_quota
@@ -131,7 +130,7 @@ class Measuring:
         #: Number of objects that are not removed; None: not known.
         self.objects_left: Optional[int] = None
         self.may_have_written = False
-        self._cancelled = self._has_ended = False
+        self._cancelled = self._was_killed = self._has_ended = False
         #: A signal has come after the end of the worker.
         self.interrupted = False
 
@@ -145,7 +144,8 @@ class Measuring:
             self._child.send({'cancel': 'interrupted'})
 
     def wait(self) -> str:
-        """Wait until the worker has removed its objects. Returns the state of the run."""
+        """Wait until the worker has removed its objects, but not longer than its limit allows.
+        Returns the state of the run."""
         end = time.monotonic() + self._limit_seconds
         while True:
             # Before its lines, so that they include the last ones.
@@ -155,9 +155,13 @@ class Measuring:
             if status is not None:
                 self._has_ended = True
                 return self._state(status)
+            if time.monotonic() > end and self._was_killed:
+                self._has_ended = True
+                self.messages.append('the worker does not end although it was killed')
+                return self._state(status=1)
             if time.monotonic() > end:
                 self._child.kill()
-                end = math.inf
+                self._was_killed, end = True, time.monotonic() + KILLED_SECONDS
                 self.messages.append('the worker did not end in time and was killed')
             self._end_if_unwell()
             time.sleep(self._attend_meeting() if self._meeting is not None else POLL_SECONDS)
@@ -264,8 +268,8 @@ def _run(args: argparse.Namespace) -> int:
     measuring = Measuring(request, meeting, watch)
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, measuring.cancel)
-    say('run %d on pool %s: about %.0f s, %d objects' % (
-        run, args.pool, budget.seconds, budget.objects))
+    say('run %d on pool %s: about %.0f s (at most %.0f s), %d objects' % (
+        run, args.pool, budget.seconds, request.limit_seconds, budget.objects))
     started = time.time()
     state = measuring.wait()
     if watch is not None:

@@ -14,6 +14,7 @@ import pytest
 from perfguard.probe import client
 from perfguard.codec import encode
 from perfguard.errors import Refused
+from perfguard.probe.child import KILLED_SECONDS
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs, plan_steps
@@ -388,6 +389,62 @@ def test_the_objects_of_a_worker_that_is_killed_are_removed(
     said = capsys.readouterr()
     assert imported_record(said.out).messages == ('the worker was killed by SIGKILL',)
     assert ('--clean %d' % run['naming']['run'] in said.err) is left
+
+
+class Clock:
+    """The time module of perfguard-probe, whose time passes only while it sleeps."""
+    time = staticmethod(lambda: 1e9)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Hanging(FakeChild):
+    """Workers that measure or sweep for ever, as if all OSDs hung. `dies`: if they are killed."""
+    dies = True
+    killed: List[int] = []
+
+    def __init__(self, argv: Any) -> None:
+        self.number = len(self.requests)
+
+    def ended(self, now: float) -> Any:
+        return -9 if self.dies and self.number in self.killed else None
+
+    def lines(self) -> List[Dict[str, Any]]:
+        return [] if self.number else [{'type': 'step', 'index': 0, 'state': 'run'}]
+
+    def kill(self) -> None:
+        self.killed.append(self.number)
+
+
+@pytest.mark.parametrize('dies', [True, False])
+def test_a_probe_ends_though_its_workers_hang(dies: bool, argv: List[str], monkeypatch: Any,
+                                              capsys: Any) -> None:
+    """Within the time that it has printed, and that of the sweep."""
+    clock = Clock()
+    monkeypatch.setattr(client, 'time', clock)
+    monkeypatch.setattr(client, 'Child', Hanging)
+    monkeypatch.setattr(Hanging, 'dies', dies)
+    monkeypatch.setattr(Hanging, 'killed', [])
+    assert client.main([*argv, '--rw', 'randread', '--force']) == 1
+    said = capsys.readouterr()
+    record = imported_record(said.out)
+    assert record.state == 'failed'
+    assert record.messages[0] == 'the worker did not end in time and was killed'
+    assert (record.messages[1:] == ('the worker does not end although it was killed',)) is not dies
+    run, sweep = FakeChild.requests
+    assert Hanging.killed == [0, 1] and sweep['mode'] == SWEEP
+    assert 'objects left: unknown; remove them with --clean %d' % run['naming']['run'] in said.err
+    assert '(at most %.0f s)' % run['limit_seconds'] in said.err
+    limit = run['limit_seconds'] + sweep['limit_seconds'] + 2 * (
+        client.CLIENT_GRACE_SECONDS + KILLED_SECONDS * (not dies))
+    assert limit <= clock.now <= limit + 5.0
 
 
 def test_they_are_removed_although_the_results_cannot_be_written(
