@@ -15,7 +15,7 @@ from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import NO_OSD, Pool, Signals
 from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
-from .child import Child
+from .child import KILLED_SECONDS, Child
 from .limits import disturbances, limit_seconds
 from .orders import CheckedRun
 from .placement import Naming, names_seconds
@@ -325,7 +325,8 @@ class ProbeRun:
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
     def _follow_worker(self, now: float) -> None:
-        """Follow the worker until it has ended; one that is late is killed."""
+        """Follow the worker until it has ended; one that is late is killed, and given up if it does
+        not end then."""
         child = self._child
         if child is None:
             self._begin_cleaning()
@@ -344,7 +345,8 @@ class ProbeRun:
             if now > must_end_at + GRACE_SECONDS:
                 self._fail('the worker did not end in time and was killed')
                 child.kill()
-            return
+            if now <= must_end_at + GRACE_SECONDS + KILLED_SECONDS:
+                return
         if status != 0 and not self.outcome:
             self.outcome, self.message = FAILED, child.why()
         if len(self.results) < len(self.steps) and not self.outcome:

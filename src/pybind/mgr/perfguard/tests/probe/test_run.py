@@ -8,6 +8,7 @@ import pytest
 
 from perfguard.cluster.types import OSD_ANSWER_SECONDS, Pool
 from perfguard.errors import Refused
+from perfguard.probe.child import KILLED_SECONDS
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.resources import LEFT_CHECK, own_pool
 from perfguard.store import OWNER
@@ -230,6 +231,22 @@ def test_a_deaf_worker_is_killed_soon_after_it_is_cancelled() -> None:
     driver.give(RunId('probe cancel', 1))
     driver.finish(40)
     assert driver.state(1) == 'cancelled' and driver.cluster.is_untouched()
+
+
+def test_a_worker_that_cannot_be_killed_does_not_keep_the_run_from_cleaning_up(
+        monkeypatch: Any) -> None:
+    """It waits for a file system of the host of the mgr. Scrubs would not be resumed meanwhile."""
+    driver = begun(RunOrder(words={**WORDS, 'runtime': '900'}, pool='rep', hold_scrub=True), 'deaf')
+    driver.run_until(lambda: bool(driver.cluster.workers))
+    assert 'noscrub' in driver.cluster.flags
+    kills: List[float] = []
+    (worker,) = driver.cluster.workers
+    monkeypatch.setattr(worker, 'kill', lambda: kills.append(driver.cluster.now))
+    driver.run(3)
+    driver.give(RunId('probe cancel', 1))
+    driver.finish(80)
+    assert driver.state(1) == 'cancelled' and driver.cluster.is_untouched()
+    assert worker.status is None and kills[-1] - kills[0] >= KILLED_SECONDS
 
 
 def test_what_cleans_up_cannot_be_cancelled() -> None:
