@@ -50,6 +50,8 @@ NO_ANSWER = 'no answer from the mons'
 
 #: Maximum number of PGs that ceph-mgr maps in one call, which holds the GIL for about 25 ms.
 MOST_PGS_MAPPED = 4096
+#: The report of a daemon on its slow operations, and the health check that adds them up.
+SLOW_OPS = 'SLOW_OPS'
 #: Default of upmap_max_deviation of the balancer, and its modes that balance PGs by upmaps (the
 #: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
@@ -163,7 +165,13 @@ class MgrCluster:
         health = json.loads(self._mgr.get('health').get('json') or '{}')
         checks, muted = health_checks(health)
         spaces = inventory.pool_spaces(self._mgr)
-        slow = self._slow_daemons()
+        # Of an OSD that has failed, ceph-mgr keeps the last report, in some releases until it
+        # restarts.
+        reported = self._slow_daemons()
+        down = {'osd.%d' % osd.id for osd in osdmap.osds.values() if not osd.up}
+        slow = {daemon: number for daemon, number in reported.items() if daemon not in down}
+        if reported and not slow:
+            checks.pop(SLOW_OPS, None)
         counts = count_states(((row['state_name'], row['count'])
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
         pools = pool_counts(status, osdmap.pools)
@@ -187,7 +195,7 @@ class MgrCluster:
         slow: Dict[str, int] = {}
         for daemon, metrics in self._mgr.get_daemon_health_metrics().items():
             count = sum(int(metric.get('value', 0)) for metric in metrics
-                        if metric.get('type') == 'SLOW_OPS')
+                        if metric.get('type') == SLOW_OPS)
             if count:
                 slow[daemon] = count
         return slow

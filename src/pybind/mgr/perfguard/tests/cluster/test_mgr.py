@@ -4,7 +4,7 @@ import errno
 import json
 import time
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -249,6 +249,26 @@ def test_the_signals_of_a_turn(api: Api) -> None:
     assert (signals.misplaced_ratio, signals.misplaced_objects, signals.slow_ops) == (0.0, 0, 0)
     assert (signals.health, signals.health_status, signals.recovery_bytes_per_second,
             signals.recovered_objects) == ({}, '', 0.0, 0)
+
+
+@pytest.mark.parametrize('slow, up, expected', [
+    ({'osd.1': 7}, (2,), {}), ({'osd.1': 7, 'osd.2': 1}, (2,), {'osd.2': 1}),
+    ({'osd.1': 7, 'mon.a': 1}, (2,), {'mon.a': 1}), ({'osd.1': 7}, (1, 2), {'osd.1': 7}),
+    # Not reported to this mgr yet.
+    ({}, (1, 2), None)])
+def test_slow_operations_of_an_osd_that_is_down_are_over(
+        api: Api, slow: Dict[str, int], up: Sequence[int],
+        expected: Optional[Dict[str, int]]) -> None:
+    """It failed with them. They would stop campaigns and probes until the mgr is restarted."""
+    api.data = {
+        'pg_status': {}, 'df': {},
+        'health': {'json': json.dumps({'checks': {'SLOW_OPS': {'summary': {'message': 'x'}}}})},
+        'metrics': {name: [{'type': 'SLOW_OPS', 'value': n}] for name, n in slow.items()}}
+    osds = {osd: Osd(osd, osd in up, 1.0) for osd in (1, 2)}
+    signals = cluster_of(api).signals(OsdMap(1, frozenset(), {}, osds, {}, {}, {}))
+    assert signals.slow_daemons == (expected or {})
+    assert signals.slow_ops == sum((expected or {}).values())
+    assert ('SLOW_OPS' in signals.health) is (expected != {})
 
 
 @pytest.mark.parametrize('options, balancing', [
