@@ -12,6 +12,7 @@ from ..cluster.flag_orders import AFFINITY_OF_OSD
 from ..errors import Code, Reason, texts
 from ..events import Event
 from ..ledger import CHANGED_BY_OTHERS, Held, give_back, hold, hold_other, same_value
+from ..rebalance.holds import NOREBALANCE
 from ..text import pgs, pgs_are, plural
 from . import recovery
 from .evidence import CLEAR_INTERVALS, IN_VAIN_REST_SECONDS, is_known, trouble_keys, troubles

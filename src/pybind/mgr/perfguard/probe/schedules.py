@@ -215,8 +215,13 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
         return None
     if not comparison.slower:
         return None
-    return Regression(baseline.id, record.id, record.target.key, tuple(
-        '%s: %s' % (line.label, line.why) for line in comparison.slower))
+    return Regression(baseline.id, record.id, record.target.key, _lines(comparison, record))
+
+
+def _lines(comparison: RunComparison, record: RunRecord) -> Tuple[str, ...]:
+    """What is slower, with what disturbed the run: that may be the reason."""
+    disturbed = '; during the probe: %s' % ', '.join(record.conditions) if record.conditions else ''
+    return tuple('%s: %s%s' % (line.label, line.why, disturbed) for line in comparison.slower)
 
 
 def health_check(regressions: Sequence[Regression]) -> HealthChecks:

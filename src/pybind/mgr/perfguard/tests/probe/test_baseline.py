@@ -52,6 +52,17 @@ def test_a_slower_run_is_reported_and_a_good_one_clears_the_report() -> None:
     assert health_check(regressions(baselines, history(base, slow, good))) == {}
 
 
+def test_what_disturbed_a_slower_run_is_reported_with_it() -> None:
+    """A scrub that begins during a scheduled probe is no reason to look for a broken drive."""
+    base, slow = measured(1, 1000, 800), measured(2, 500, 790)
+    baselines = Baselines().with_run(replace(base, conditions=('recovery or backfill',)))
+    (text,) = health_check(regressions(baselines, history(base, replace(
+        slow, conditions=('deep scrub', 'recovery or backfill')))))[REGRESSION_CHECK]['detail']
+    assert text.endswith('; during the probe: deep scrub, recovery or backfill')
+    (text,) = health_check(regressions(baselines, history(base, slow)))[REGRESSION_CHECK]['detail']
+    assert 'during' not in text
+
+
 def test_faster_is_no_regression_and_neither_is_chance() -> None:
     base = measured(1, 1000, 800)
     baselines = Baselines().with_run(base)
