@@ -219,6 +219,9 @@ class Probed:
 
     def _device_class(self, record: RunRecord) -> str:
         """The device class of all OSDs that took part; '' if they differ."""
+        layout = self.layouts.get(record.target.pool)
+        if layout is not None and layout.device_class and not record.target.osds:
+            return layout.device_class  # the cluster may have others
         osds = record.target.osds or tuple(self.places)
         classes = {self.places[osd].device_class for osd in osds if osd in self.places}
         return classes.pop() if len(classes) == 1 else ''

@@ -126,6 +126,14 @@ def test_expectations_follow_the_device_class() -> None:
     mixed = replace(PROBED, places={**PLACES, 0: PLACES[0]._replace(device_class='hdd')})
     label, = [each['verdict'] for each in mixed.details(1)['expected']]
     assert label == 'no expectation'
+    # Those of the pool may be of one class.
+    of_one_class = replace(mixed, layouts={'rbd': Layout(7, 3, device_class='ssd')})
+    label, = [each['verdict'] for each in of_one_class.details(1)['expected']]
+    assert label == 'as expected'
+    osds, = {row['verdict'] for row in replace(
+        of_one_class, records=(record(1, 2000, target=Target('osd', 'rbd', (0,))),)
+    ).details(1)['expected']}
+    assert osds == 'above', 'of the chosen OSD, an hdd'
 
 
 def test_comparison() -> None:
