@@ -10,7 +10,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..observation import Observation
 from ..text import plural
 from ..watch.peers import median
-from .records import CLIENTS, RunRecord
+from .records import CLIENTS, RunRecord, redundancy_text
 from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured
 from .types import ALONE, READING, WRITING
 
@@ -72,6 +72,11 @@ class Layout(NamedTuple):
     def copies(self) -> int:
         """Replicas with the same redundancy."""
         return self.coding_chunks + 1 if self.data_chunks else self.replicas
+
+    @property
+    def redundancy(self) -> str:
+        return redundancy_text(self.data_chunks + self.coding_chunks or self.replicas,
+                               self.data_chunks)
 
     @property
     def usable_tib(self) -> float:

@@ -41,10 +41,12 @@ TEXTS: Mapping[str, str] = {
     'OLD': 'probe %(probe)d is %(days)d days old',
     'OTHER_PGS': 'the pool has %(pg_num)d PGs, and had %(before)d in probe %(probe)d',
     'OTHER_OSDS': 'the pool has %(osds)d OSDs, and had %(before)d in probe %(probe)d',
+    'OTHER_REDUNDANCY': 'the redundancy of the pool is %(redundancy)s, and was %(before)s in probe '
+                        '%(probe)d',
     'SHORT_HISTORY': 'growth is known after %(least)d days of readings (so far %(days)d)',
 }
 #: With one of these, the share may be wrong by more than its bounds: it has no metric.
-UNCERTAIN_CODES = frozenset({'UNLIKE_SIZE', 'OLD', 'OTHER_PGS', 'OTHER_OSDS'})
+UNCERTAIN_CODES = frozenset({'UNLIKE_SIZE', 'OLD', 'OTHER_PGS', 'OTHER_OSDS', 'OTHER_REDUNDANCY'})
 
 
 class Remark(NamedTuple):
@@ -76,6 +78,8 @@ class ProbedCurve(NamedTuple):
     #: PGs and OSDs of the pool; 0: not known.
     pg_num: int = 0
     osds: int = 0
+    #: As records.redundancy_text; '': not known.
+    redundancy: str = ''
 
 
 @dataclass(frozen=True)
@@ -145,9 +149,10 @@ def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[Curve
 
 # ---- One pool
 
-def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float) -> Headroom:
-    """How much of its capacity a pool uses, as far as probes have measured that. `osds`: of the
-    pool; `curves`: of the pool, oldest first."""
+def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float,
+             redundancy: str = '') -> Headroom:
+    """How much of its capacity a pool uses, as far as probes have measured that. `osds`,
+    `redundancy`: of the pool, as in ProbedCurve; `curves`: of the pool, oldest first."""
     blank = Headroom(use.pool, use.p99_ms, use.now.ops, use.others)
     by_direction: Dict[str, Tuple[ProbedCurve, ServedOps]] = {}
     remarks: Dict[str, Remark] = {}
@@ -164,7 +169,8 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float)
         by_direction[direction] = best, served
         if ops >= COUNTED_SHARE * use.now.ops:
             remarks.update((remark.code, remark)
-                           for remark in _doubts(use.pg_num, osds, best, served, mean_bytes, now))
+                           for remark in _doubts(use.pg_num, osds, redundancy, best, served,
+                                                 mean_bytes, now))
     if not by_direction:
         return replace(blank, remarks=(Remark('NO_CURVE', {'pool': use.pool}),))
     if WRITE not in by_direction and use.now.writes > COUNTED_SHARE * use.now.ops:
@@ -192,8 +198,8 @@ def _are_alike(probed_bytes: float, mean_bytes: float) -> bool:
     return 1.0 / UNLIKE_SIZE_RATIO <= mean_bytes / probed_bytes <= UNLIKE_SIZE_RATIO
 
 
-def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_bytes: float,
-            now: float) -> List[Remark]:
+def _doubts(pg_num: int, osds: int, redundancy: str, best: ProbedCurve, served: ServedOps,
+            mean_bytes: float, now: float) -> List[Remark]:
     """Why the capacity of a pool may differ from what the curve shows."""
     doubts = [Remark(code, {'probe': best.probe}) for code in served.causes]
     if mean_bytes and not _are_alike(best.curve.bs, mean_bytes):
@@ -202,10 +208,12 @@ def _doubts(pg_num: int, osds: int, best: ProbedCurve, served: ServedOps, mean_b
             'probed': best.curve.bs, 'probe': best.probe}))
     if now - best.ended > OLD_CURVE_SECONDS:
         doubts.append(Remark('OLD', {'probe': best.probe, 'days': (now - best.ended) // 86400.0}))
-    for code, name, number, before in (('OTHER_PGS', 'pg_num', pg_num, best.pg_num),
-                                       ('OTHER_OSDS', 'osds', osds, best.osds)):
-        if before not in (0, number):  # 0: not known
-            doubts.append(Remark(code, {name: number, 'before': before, 'probe': best.probe}))
+    conditions: Sequence[Tuple[str, str, object, object]] = (
+        ('OTHER_PGS', 'pg_num', pg_num, best.pg_num), ('OTHER_OSDS', 'osds', osds, best.osds),
+        ('OTHER_REDUNDANCY', 'redundancy', redundancy, best.redundancy))
+    for code, name, present, before in conditions:
+        if before not in (0, '', present):  # else it is the same, or not known
+            doubts.append(Remark(code, {name: present, 'before': before, 'probe': best.probe}))
     return doubts
 
 

@@ -15,7 +15,6 @@ from ..codec import encode
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
-from ..text import plural
 from ..watch.stop_conditions import MUTED_BY, Touched, stop_conditions
 from . import limits as budgets
 from .jobs import (MAX_REPEAT, check_target, default_repeat, number_between, parse_jobs, plan_steps,
@@ -23,6 +22,7 @@ from .jobs import (MAX_REPEAT, check_target, default_repeat, number_between, par
 from .limits import Budget, blocked_io, over_limit, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
+from .records import redundancy_text
 from .resources import pg_num_for, pool_named, quoted
 from .types import RBD, Job, JobStep, Target
 
@@ -161,8 +161,7 @@ class CheckedRun:
         pool = self.pool
         if pool is None:
             return ''
-        return 'erasure coded %d+%d' % (pool.data_shards, pool.size - pool.data_shards) \
-            if pool.erasure else plural(pool.size, 'replica')
+        return redundancy_text(pool.size, pool.data_shards if pool.erasure else 0)
 
     def steps(self) -> Tuple[JobStep, ...]:
         """The steps of the run, without names of objects."""

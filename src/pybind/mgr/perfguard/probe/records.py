@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Se
 from ..cluster.types import ConfigEntry, Json
 from ..codec import Malformed, Newer, decode, encode
 from ..store import Store
-from ..text import listed
+from ..text import listed, plural
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, parse_jobs, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, JobSteps, Quantiles, Second,
@@ -170,6 +170,12 @@ CLIENTS = 'clients'
 MOST_DRIVES = 20
 #: Present if the options were read: then a missing option is not set.
 OPTIONS_READ = 'options'
+
+
+def redundancy_text(size: int, data_shards: int = 0) -> str:
+    """The redundancy of a pool. `data_shards`: of an erasure-coded one; 0: it is replicated."""
+    return 'erasure coded %d+%d' % (data_shards, size - data_shards) \
+        if data_shards else plural(size, 'replica')
 
 
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],

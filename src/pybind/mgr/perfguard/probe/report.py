@@ -16,7 +16,8 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
                            last_measured)
 from .fio_json import fio_json
 from .headroom import Headroom, ProbedCurve, headroom, headroom_json
-from .records import ABORTED, CANCELLED, FAILED, POOL_PGS, RunRecord, differing_conditions
+from .records import (ABORTED, CANCELLED, FAILED, POOL_PGS, REDUNDANCY, RunRecord,
+                      differing_conditions)
 from .schedules import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
@@ -102,7 +103,8 @@ def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
     """The curves of the whole pool, not of single OSDs, for only reads or only writes."""
     pgs = record.setting.get(POOL_PGS, '')
     return tuple(ProbedCurve(record.id, record.ended, curve, record.beside,
-                             int(pgs) if pgs.isdecimal() else 0, record.osds)
+                             int(pgs) if pgs.isdecimal() else 0, record.osds,
+                             record.setting.get(REDUNDANCY, ''))
                  for curve in curves(record) if curve.osd is None and not curve.is_mixed)
 
 
@@ -279,8 +281,10 @@ class Probed:
         curves_by_pool: Dict[str, List[ProbedCurve]] = {}
         for record, probed in self._curves('pool'):
             curves_by_pool.setdefault(record.target.pool, []).extend(probed)
-        return [headroom(use, self.layouts[use.pool].osds if use.pool in self.layouts else 0,
-                         curves_by_pool.get(use.pool, ()), now) for use in uses]
+        layouts = [self.layouts.get(use.pool) for use in uses]
+        return [headroom(use, layout.osds if layout else 0, curves_by_pool.get(use.pool, ()), now,
+                         layout.redundancy if layout else '')
+                for use, layout in zip(uses, layouts)]
 
     def capacity_json(self, uses: Sequence[PoolUse], now: float) -> Json:
         return {'pools': [headroom_json(row, use)

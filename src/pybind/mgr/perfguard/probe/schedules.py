@@ -17,7 +17,7 @@ from ..codec import decode, encode
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, Window, is_open, window
-from .compare import NothingInCommon, compare
+from .compare import NothingInCommon, RunComparison, compare
 from .jobs import number_between
 from .orders import RunOrder, words_of_order
 from .records import RunHistory, RunRecord, differing_conditions

@@ -9,8 +9,11 @@ import pytest
 
 from perfguard.probe import tables
 from perfguard.probe.curve import Curve, CurvePoint, Measure, curves
+from perfguard.probe.expectations import Layout
 from perfguard.probe.headroom import (TEXTS, UNCERTAIN_CODES, Headroom, ProbedCurve, capacity,
                                       headroom, headroom_json)
+from perfguard.probe.report import Probed
+from perfguard.probe.types import Target
 from perfguard.watch.load import LoadGrowth, PoolUse, Rates
 
 from .test_curve import JOB, measure, record
@@ -177,10 +180,12 @@ def test_what_clients_did_beside_the_probe_is_served_as_well() -> None:
     ({'ended': NOW - 40.9 * DAY}, 4096.0, 12, 'OLD', 'probe 7 is 40 days old'),
     ({'ended': NOW - 30 * DAY - 1}, 4096.0, 12, 'OLD', 'probe 7 is 30 days old'),
     ({}, 4096.0, 13, 'OTHER_OSDS', 'the pool has 13 OSDs, and had 12 in probe 7'),
+    ({'redundancy': '2 replicas'}, 4096.0, 12, 'OTHER_REDUNDANCY',
+     'the redundancy of the pool is 3 replicas, and was 2 replicas in probe 7'),
     ({'pg_num': 32}, 4096.0, 12, 'OTHER_PGS', 'the pool has 64 PGs, and had 32 in probe 7')])
 def test_a_share_that_may_be_wrong_is_said_to_be(
         change: Dict[str, Any], size: float, osds: int, code: str, text: str) -> None:
-    row = headroom(use(size=size), osds, [probed()._replace(**change)], NOW)
+    row = headroom(use(size=size), osds, [probed()._replace(**change)], NOW, '3 replicas')
     assert codes(row) == [code] and not row.certain and row.used is not None
     assert row.remarks[0].text == text
 
@@ -287,6 +292,19 @@ def test_a_curve_of_a_record_knows_its_operations() -> None:
     found, = curves(record([measure(replace(JOB, iodepth=depth), 100.0 * depth)
                             for depth in (1, 2, 4, 8)]))
     assert found.bs == 4096 and not found.is_mixed
+
+
+@pytest.mark.parametrize('replicas, remarks', [(2, []), (3, ['OTHER_REDUNDANCY'])])
+def test_a_pool_that_was_probed_with_another_number_of_replicas(replicas: int,
+                                                                remarks: List[str]) -> None:
+    """With 3, writes take half as much again of the OSDs as with 2."""
+    before = replace(record([measure(replace(JOB, iodepth=depth), 100.0 * depth)
+                             for depth in (1, 2, 4, 8)]), target=Target('pool', 'rbd'),
+                     ended=NOW - DAY, setting={'redundancy': '2 replicas', 'PGs': '64'}, osds=12)
+    row, = Probed(records=(before,), layouts={'rbd': Layout(12, replicas)}).headrooms(
+        [use(writes=7.0, p99_ms=1000.0)], NOW)
+    assert [code for code in codes(row) if code in UNCERTAIN_CODES] == remarks
+    assert row.used is not None
 
 
 def test_the_table() -> None:
