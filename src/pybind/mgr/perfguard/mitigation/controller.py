@@ -15,7 +15,7 @@ from ..ledger import Row, same_value
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign
-from ..rebalance.copying import QUEUE, some_osds
+from ..rebalance.copying import QUEUE, queue_kinds, some_osds
 from ..rebalance.states import STILL_PHASES
 from ..rebalance.throttle import decide as judge
 from ..rebalance.types import RELEASING_PHASES, Pace
@@ -179,23 +179,24 @@ class Mitigating:
         if osdmap.osds:
             ladder_view = self._ladder_view(observed, watched, campaign, policy)
             ladder_view = replace(ladder_view, borrowed_elsewhere=borrowed_elsewhere)
-            self._carry_out(self._decided(now, present_evidence, view, policy, ladder_view),
+            self._carry_out(self._decided(observed, present_evidence, view, policy, ladder_view),
                             observed)
         else:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
         self.mitigated = self._published(now, present_evidence, campaign, policy)
 
-    def _decided(self, now: float, present_evidence: Evidence, view: View, policy: Policy,
-                 ladder_view: LadderView) -> LadderDecision:
+    def _decided(self, observed: Observation, present_evidence: Evidence, view: View,
+                 policy: Policy, ladder_view: LadderView) -> LadderDecision:
         """The decision of the ladder, with the data that it needs for that."""
+        now = observed.now
         decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         self._waiting_since = {need: since for need, since in self._waiting_since.items()
                                if need in decision.needs}
         for _ in Need:
             # With the new data, the decision may need more.
             if decision.needs:
-                ladder_view = self._look_up(now, ladder_view, view, decision)
+                ladder_view = self._look_up(observed, ladder_view, view, decision)
                 decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         return decision
 
@@ -256,16 +257,19 @@ class Mitigating:
         return replace(ladder_view, config=self._cluster.config_entries(),
                        degraded_sleep=self._cluster.degraded_sleep(self._osd_versions))
 
-    def _look_up(self, now: float, ladder_view: LadderView, view: View,
+    def _look_up(self, observed: Observation, ladder_view: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:
         """Read the data that the decision needs; answers of OSDs arrive in a later turn."""
-        if Need.CONFIG in decision.needs and self._config_read_at != now:
+        now = observed.now
+        # The configuration also shows which OSDs to ask for their scheduler.
+        if decision.needs & {Need.CONFIG, Need.SCHEDULERS} and self._config_read_at != now:
             # Once per turn, even if the mons do not answer.
             ladder_view = self._with_config(now, ladder_view)
         if Need.SCHEDULERS in decision.needs:
             answers = self._asked(now, Need.SCHEDULERS, [
-                Question(osd, option=QUEUE) for osd in some_osds(
-                    view.osdmap, self._cluster.osd_versions(view.osdmap.osds))])
+                Question(osd, option=QUEUE) for osd in some_osds(view.osdmap, queue_kinds(
+                    self._cluster.osd_versions(view.osdmap.osds), ladder_view.config or (),
+                    observed.crush))])
             if answers:
                 ladder_view = replace(ladder_view, schedulers=frozenset(answers.values()))
         if Need.PG_STATES in decision.needs and self._suspect_unknown:
@@ -328,7 +332,7 @@ class Mitigating:
                     or now - step.since < APPLIED_SECONDS:
                 continue
             questions = [Question(osd, option=name)
-                         for osd in some_osds(osdmap, versions={}) for name in names]
+                         for osd in some_osds(osdmap) for name in names]
             answers = self._cluster.inquire(questions)
             if len(answers) < len(questions) and now - step.since < 3 * APPLIED_SECONDS:
                 continue

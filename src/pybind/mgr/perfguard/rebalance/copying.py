@@ -13,9 +13,11 @@ for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does t
 OSD. Only `pace_copying on` replaces a value in the section `osd` or `global`.
 """
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Dict, FrozenSet, List, Mapping, Optional
+from typing import AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..cluster.types import OsdMap
+from ..cluster.crush import CrushRules
+from ..cluster.inventory import ConfigTarget, in_force as in_force_on
+from ..cluster.types import ConfigEntry, OsdMap
 from ..codec import Time
 
 QUEUE = 'osd_op_queue'
@@ -198,13 +200,37 @@ def preview_text(mode: str) -> str:
             STEPS[1], STEPS[-1], '' if mode == AUTO else ' to a higher value', PATIENT_PROFILE)
 
 
-def some_osds(osdmap: OsdMap, versions: Mapping[int, str]) -> List[int]:
-    """A few OSDs that are up, spread over all, with at least one of each version: releases differ
-    in their default scheduler. `versions`: of OSDs, as far as they matter."""
+class QueueKind(NamedTuple):
+    """What the scheduler of an OSD depends on, as far as that is known without its ceph.conf."""
+    #: Releases differ in their default.
+    version: str
+    #: osd_op_queue of the configuration database; '' if it is not set for the OSD.
+    configured: str = ''
+
+
+def queue_kinds(versions: Mapping[int, str], entries: Sequence[ConfigEntry],
+                crush: CrushRules) -> Dict[int, QueueKind]:
+    """The kind of each OSD of `versions`. `entries`: the configuration database."""
+    by_section: Dict[str, List[ConfigEntry]] = {}
+    for entry in entries:
+        if entry.name == QUEUE:
+            by_section.setdefault(entry.section, []).append(entry)
+    if not by_section:
+        return {osd: QueueKind(version) for osd, version in versions.items()}
+    kinds: Dict[int, QueueKind] = {}
+    for osd, version in versions.items():
+        target = ConfigTarget(osd, crush.class_of(osd), crush.location_of(osd))
+        entry = in_force_on((entry for section in target.sections
+                             for entry in by_section.get(section, ())), target)
+        kinds[osd] = QueueKind(version, '' if entry is None else entry.value)
+    return kinds
+
+
+def some_osds(osdmap: OsdMap, kinds: Mapping[int, QueueKind] = {}) -> List[int]:
+    """A few OSDs that are up, spread over all, with at least one of each kind (queue_kinds)."""
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
     stride = max(1, len(osds) // ASKED_OSDS)
     chosen = osds[::stride][:ASKED_OSDS]
-    of_other_versions = {versions[osd]: osd for osd in osds if osd in versions}
-    for osd in chosen:
-        of_other_versions.pop(versions.get(osd, ''), None)
-    return sorted({*chosen, *of_other_versions.values()})
+    chosen_kinds = {kinds[osd] for osd in chosen if osd in kinds}
+    others = {kinds[osd]: osd for osd in osds if osd in kinds and kinds[osd] not in chosen_kinds}
+    return sorted({*chosen, *others.values()})

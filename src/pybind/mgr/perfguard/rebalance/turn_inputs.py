@@ -6,7 +6,7 @@ from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Option
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
 from ..cluster.tool_thread import Recomputed, ToolJob, ToolThread
-from ..cluster.types import OsdMap, Question, UpmapEntry, pool_of
+from ..cluster.types import ConfigEntry, OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
@@ -49,6 +49,8 @@ class TurnInputs:
         self._previews = ChangePreviews(tools, orders)
         #: Schedulers of the OSDs (osd_op_queue); empty: unknown.
         self._schedulers: FrozenSet[str] = frozenset()
+        #: The configuration database, for the OSDs to ask; None: not read yet.
+        self._entries: Optional[Tuple[ConfigEntry, ...]] = None
         #: Since when the balancer has been off and idle; None: it was not. A campaign that an
         #: earlier mgr has begun finds a balancer that started with this mgr, switched off.
         self._balancer_idle_since: Optional[float] = 0.0
@@ -101,11 +103,14 @@ class TurnInputs:
         asked until all of them have answered, each time that releases begin."""
         if options.pace_copying == copying.OFF or campaign.phase not in RELEASING_PHASES:
             # The OSDs may use another scheduler when releases continue, or in the next campaign.
-            self._schedulers = frozenset()
+            self._schedulers, self._entries = frozenset(), None
             return observation
         if not self._schedulers:
-            osds = copying.some_osds(observation.osdmap,
-                                     self._cluster.osd_versions(observation.osdmap.osds))
+            if self._entries is None:
+                self._entries = self._cluster.config_entries()
+            osds = copying.some_osds(observation.osdmap, copying.queue_kinds(
+                self._cluster.osd_versions(observation.osdmap.osds), self._entries or (),
+                observation.crush))
             questions = [Question(osd, option=copying.QUEUE) for osd in osds]
             answers = self._cluster.inquire(questions)
             if len(answers) == len(questions):

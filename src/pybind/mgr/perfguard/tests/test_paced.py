@@ -24,9 +24,10 @@ READ = Readings(seconds=2.0, counters={}, places={},
 
 def releasing(found: Dict[Tuple[str, str], str] = {}, scheduler: str = 'wpq',
               versions: Dict[int, str] = {}, queues: Dict[int, str] = {},
-              **options: Any) -> Driver:
+              device_classes: Dict[int, str] = {}, **options: Any) -> Driver:
     cluster = FakeCluster(osd_config=dict(found), read=READ, backfill_seconds=30.0,
-                          versions=dict(versions), queues=dict(queues))
+                          versions=dict(versions), queues=dict(queues),
+                          device_classes=dict(device_classes))
     cluster.osd_shows = {'osd_op_queue': scheduler}
     driver = Driver(cluster, replace(DEFAULTS, **{'pace_copying': 'auto', **options}))
     driver.to_releasing()
@@ -231,6 +232,17 @@ def test_the_database_is_not_read_in_every_turn_where_nothing_is_released() -> N
 def test_osds_with_the_other_scheduler_are_found_while_a_cluster_is_upgraded() -> None:
     driver = releasing(versions={7: '18.2.7'}, queues={7: 'mclock_scheduler'})
     assert driver.cluster.osd_config == {**PACED, PROFILE: 'high_client_ops'}
+
+
+@pytest.mark.parametrize('who', ['osd.7', 'osd/class:ssd', 'osd/host:h7'])
+@pytest.mark.parametrize('scheduler, other', [
+    ('wpq', 'mclock_scheduler'), ('mclock_scheduler', 'wpq')])
+def test_an_osd_that_is_configured_for_the_other_scheduler_is_found(
+        who: str, scheduler: str, other: str) -> None:
+    """The others have the same version."""
+    entry = {(who, 'osd_op_queue'): other}
+    driver = releasing(entry, scheduler, queues={7: other}, device_classes={7: 'ssd'})
+    assert driver.cluster.osd_config == {**entry, **PACED, PROFILE: 'high_client_ops'}
 
 
 def test_osds_are_asked_for_their_scheduler_in_each_campaign() -> None:

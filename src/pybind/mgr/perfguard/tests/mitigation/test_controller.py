@@ -2,7 +2,7 @@
 """The mitigation in the loop: with campaigns, through crashes, by command, with damage."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -68,11 +68,13 @@ class Mitigated(Driver):
         return [event['what'] for event in self.loop.published.events if event['kind'] == kind]
 
 
-def climbed(queues: Dict[int, str] = {}) -> Mitigated:
-    """`queues`: schedulers of OSDs of another release."""
+def climbed(queues: Dict[int, str] = {}, version: str = '18.2.7',
+            found: Dict[Tuple[str, str], str] = {}) -> Mitigated:
+    """`queues`: schedulers of some OSDs, of `version`."""
     driver = Mitigated()
+    driver.cluster.osd_config.update(found)
     driver.cluster.queues = dict(queues)
-    driver.cluster.versions = dict.fromkeys(queues, '18.2.7')
+    driver.cluster.versions = dict.fromkeys(queues, version)
     driver.freeze()
     driver.trouble()
     driver.wait('slow recovery', 'held')
@@ -83,6 +85,14 @@ def climbed(queues: Dict[int, str] = {}) -> Mitigated:
 def test_osds_with_the_other_scheduler_are_slowed_while_a_cluster_is_upgraded() -> None:
     driver = climbed({7: 'mclock_scheduler'})
     assert driver.cluster.osd_config == {**SLOWED, ('osd', 'osd_mclock_profile'): 'high_client_ops'}
+
+
+def test_an_osd_that_is_configured_for_the_other_scheduler_is_slowed() -> None:
+    """It has the version of the others."""
+    entry = {('osd.7', 'osd_op_queue'): 'mclock_scheduler'}
+    driver = climbed({7: 'mclock_scheduler'}, version='', found=entry)
+    assert driver.cluster.osd_config == {
+        **SLOWED, **entry, ('osd', 'osd_mclock_profile'): 'high_client_ops'}
 
 
 def test_options_are_read_every_few_seconds_while_some_are_borrowed(

@@ -5,11 +5,14 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from perfguard.cluster.types import Osd, OsdMap
-from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, RECOVERED_SECONDS,
-                                         SLOWER_SECONDS, STEPS, Copying, Reading, after_reading,
-                                         basis_for, options_to_borrow, preview_text, some_osds,
+from perfguard.cluster.types import ConfigEntry, Osd, OsdMap
+from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, QUEUE,
+                                         RECOVERED_SECONDS, SLOWER_SECONDS, STEPS, Copying,
+                                         QueueKind, Reading, after_reading, basis_for,
+                                         options_to_borrow, preview_text, queue_kinds, some_osds,
                                          values_of_others, with_basis)
+
+from .test_orders import crush
 
 IDLE = Reading(idle=True, lowered=False, comfortable=False)
 LOWERED = Reading(idle=False, lowered=True, comfortable=False)
@@ -157,17 +160,40 @@ def test_a_few_osds_are_asked_for_their_scheduler(number: int, asked: List[int])
     assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), {}) == asked
 
 
-@pytest.mark.parametrize('versions, asked', [
+@pytest.mark.parametrize('kinds, asked', [
     (dict.fromkeys(range(40), '16.2.15'), [0, 10, 20, 30]),
     ({**dict.fromkeys(range(40), '16.2.15'), 7: '18.2.7'}, [0, 7, 10, 20, 30]),
     ({**dict.fromkeys(range(40), '16.2.15'), 20: '18.2.7', 21: '18.2.7'}, [0, 10, 20, 30]),
     ({**dict.fromkeys(range(40), '18.2.7'), 5: '', 35: '16.2.15'}, [0, 5, 10, 20, 30, 35]),
     # It is down.
     ({**dict.fromkeys(range(40), '16.2.15'), 41: '18.2.7'}, [0, 10, 20, 30])])
-def test_an_osd_of_each_version_is_asked_for_its_scheduler(versions: Mapping[int, str],
+def test_an_osd_of_each_version_is_asked_for_its_scheduler(kinds: Mapping[int, str],
                                                            asked: List[int]) -> None:
     osds = {osd: Osd(osd, osd < 40, 1.0) for osd in range(42)}
-    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), versions) == asked
+    assert some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), {
+        osd: QueueKind(version) for osd, version in kinds.items()}) == asked
+
+
+@pytest.mark.parametrize('entries, others', [
+    ([], []), ([ConfigEntry('osd', '', QUEUE, 'wpq')], []),
+    ([ConfigEntry('osd', '', 'osd_max_backfills', '1'),
+      ConfigEntry('osd.7', '', 'osd_max_backfills', '2')], []),
+    ([ConfigEntry('osd.7', '', QUEUE, 'wpq')], [7]),
+    ([ConfigEntry('osd', 'class:ssd', QUEUE, 'wpq')], [3, 7]),
+    ([ConfigEntry('osd', 'host:h7', QUEUE, 'wpq')], [7]),
+    # The more specific one is in force.
+    ([ConfigEntry('osd', 'class:ssd', QUEUE, 'wpq'), ConfigEntry('osd.7', '', QUEUE, 'mclock')],
+     [3, 7])])
+def test_osds_are_of_other_kinds_by_what_is_configured_for_them(entries: List[ConfigEntry],
+                                                                others: List[int]) -> None:
+    rules = crush(dict.fromkeys(range(8), 1.0), hosts=8, classes={
+        osd: 'ssd' if osd in (3, 7) else 'hdd' for osd in range(8)})
+    kinds = queue_kinds(dict.fromkeys(range(8), '18.2.7'), entries, rules)
+    assert {kind.version for kind in kinds.values()} == {'18.2.7'}
+    assert [osd for osd, kind in kinds.items() if kind != kinds[0]] == others
+    osds = {osd: Osd(osd, True, 1.0) for osd in range(8)}
+    asked = some_osds(OsdMap(1, frozenset(), {}, osds, {}, {}, {}), kinds)
+    assert {kinds[osd] for osd in asked} == set(kinds.values())
 
 
 def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook
 from perfguard.cluster.tool_thread import ToolJob
-from perfguard.cluster.types import Question, UpmapEntry
+from perfguard.cluster.types import ConfigEntry, Question, UpmapEntry
 from perfguard.observation import Observation
 from perfguard.options import Options
 from perfguard.rebalance.campaign import NO_CAMPAIGN, Basis, Campaign
@@ -267,8 +267,16 @@ class ClusterFake:
     answers: Mapping[Question, str] = field(default_factory=dict)
     asked: int = 0
 
+    entries: Optional[Tuple[ConfigEntry, ...]] = ()
+    #: How often the configuration database was read.
+    entries_read: int = 0
+
     def osd_versions(self, osds: Iterable[int]) -> Dict[int, str]:
-        return {}
+        return dict.fromkeys(osds, '18.2.7')
+
+    def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
+        self.entries_read += 1
+        return self.entries
 
     def inquire(self, questions: Sequence[Question]) -> Dict[Question, str]:
         self.asked += 1
@@ -322,7 +330,8 @@ def test_when_osds_are_asked_for_their_scheduler(campaign: Campaign, options: Op
     for _ in range(2):
         assert turn.complete(campaign, seen(), options).schedulers == frozenset()
     assert turn.cluster.asked == (2 if asked else 0)
-    # All have to answer.
+    # All have to answer; the configuration is read once.
+    assert turn.cluster.entries_read == (1 if asked else 0)
     turn.cluster.answers = dict.fromkeys(QUESTIONS[1:], 'wpq')
     assert turn.complete(campaign, seen(), options).schedulers == frozenset()
     turn.cluster.answers = {**dict.fromkeys(QUESTIONS, 'wpq'), QUESTIONS[3]: 'mclock_scheduler'}
@@ -334,6 +343,7 @@ def test_when_osds_are_asked_for_their_scheduler(campaign: Campaign, options: Op
     turn.complete(replace(campaign, phase=Phase.PINNED), seen(), options)
     turn.complete(campaign, seen(), options)
     assert turn.cluster.asked == (5 if asked else 0)
+    assert turn.cluster.entries_read == (2 if asked else 0)
 
 
 def about_to_send(**fields: Any) -> Campaign:
