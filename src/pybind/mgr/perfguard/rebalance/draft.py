@@ -45,6 +45,9 @@ class Draft:
     unpins: FrozenSet[str] = frozenset()
     #: The stop conditions of releases that touch certain OSDs or pools.
     stops: Tuple[Stop, ...] = ()
+    #: OSDs that are too full: outside the time window, only PGs that leave them are released.
+    #: Empty: the window is open.
+    relieved: FrozenSet[int] = frozenset()
     #: Remapped PGs that are left to be pinned in later turns.
     to_pin: int = 0
     #: The cluster shows the settings that the campaign has borrowed.

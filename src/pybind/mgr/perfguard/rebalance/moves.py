@@ -248,6 +248,10 @@ class MoveIndex(Mapping[str, Move]):
         """OSDs that any of them leads to."""
         return frozenset(osd for osd, load in self._sums.loads.items() if load[0])
 
+    def sources(self) -> FrozenSet[int]:
+        """OSDs that any of them leaves."""
+        return frozenset(osd for osd, load in self._sums.loads.items() if load[1])
+
     def sums(self, without: Iterable[str]) -> MoveSums:
         """The sums of all moves but those of some PGs."""
         sums = self._sums.copy()

@@ -35,7 +35,7 @@ from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
                         drop_stale_goals, follow_accepted, keep, keep_stayers, loose_moves,
-                        others_degraded, release_more, stopped_moves)
+                        others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -496,7 +496,7 @@ def _releasing(draft: Draft) -> Draft:
     held_back = _held_back(draft, obstacles)
     if held_back is not None:
         return held_back
-    draft = draft.enter(Phase.RELEASING)
+    draft = replace(draft.enter(Phase.RELEASING), relieved=obstacles.relieved)
     if not draft.in_force or unguarded:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
     if not draft.seen.goals_fit:
@@ -572,6 +572,9 @@ class _Obstacles(NamedTuple):
     stops: Tuple[Reason, ...]
     #: Reasons why no release may begin now, while PGs in flight continue to move.
     may_not_begin: Tuple[Reason, ...]
+    #: OSDs that are too full, if only the time window is closed: PGs that leave them may be
+    #: released.
+    relieved: FrozenSet[int] = frozenset()
 
 
 def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
@@ -588,8 +591,11 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     # The mons trim OSDMaps only while all PGs are clean: PGs in flight must arrive, and those that
     # only norebalance keeps in place must move.
     untrimmed = [] if loose else mon_disk + maps_to_trim(draft, degraded)
-    return _Obstacles(loose, tuple(partial_stops), tuple(stops),
-                      may_not_begin=(*out_of_hours(draft), *untrimmed))
+    may_not_begin = (*out_of_hours(draft), *untrimmed)
+    is_only_closed = [reason.code for reason in may_not_begin] == [Code.WINDOW_CLOSED]
+    return _Obstacles(loose, tuple(partial_stops), tuple(stops), may_not_begin,
+                      relieved=relieved_osds(draft) if is_only_closed and not loose
+                      else frozenset())
 
 
 def _none_may_begin(draft: Draft, obstacles: _Obstacles) -> bool:
@@ -610,7 +616,7 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
             draft = draft.set(pace=stopped(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
             progress=replace(draft.campaign.progress, stopped=draft.now)).report(*obstacles.stops)
-    if _none_may_begin(draft, obstacles):
+    if _none_may_begin(draft, obstacles) and not obstacles.relieved:
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.may_not_begin))).report(
             *obstacles.may_not_begin)
     if _confirming(draft):

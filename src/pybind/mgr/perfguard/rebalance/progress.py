@@ -184,7 +184,8 @@ _LAST = frozenset({
     Code.PEERING, Code.STALL_RATIO, Code.CAP_BACKFILLS, Code.BATCH, Code.NO_GOALS, Code.SETTINGS,
     Code.UNCLEAN, Code.REPORTS, Code.CONFIRMING})
 #: Without any of these: reasons for which the remaining PGs are not candidates.
-_BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.PG_LIMIT, Code.BACKFILL_TOOFULL, Code.DEGRADED)
+_BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.PG_LIMIT, Code.BACKFILL_TOOFULL, Code.DEGRADED,
+         Code.WINDOW_CLOSED)
 
 
 @dataclass(frozen=True)

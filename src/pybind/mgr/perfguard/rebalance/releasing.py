@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
+from ..cluster.evacuation import too_full
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
-from ..errors import Code, Reason
+from ..errors import Code, Reason, texts
 from ..observation import BALANCER
 from ..options import Options
 from ..text import are, listed, osds_text, pgs, pgs_are, plural
@@ -29,7 +30,7 @@ from .moves import (MAX_SCANNED, Caps, Load, Move, choose, domains_of, load_of, 
 from .pinning import lacks_an_osd, may_be_degraded, pinned_once_recovered
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
-from .throttle import limit
+from .throttle import limit, out_of_hours
 from .types import Flight, Holds, PinRecord, SetEntry
 
 BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; run '
@@ -443,6 +444,11 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
         draft = draft.because(
             Code.BACKFILL_TOOFULL, '%s degraded, with targets that are too full for backfill; '
             'releases do not wait for their recovery, since they make room' % pgs_are(toofull))
+    if draft.relieved:
+        draft = draft.because(Code.WINDOW_CLOSED, '%s; until then, only PGs that leave OSDs which '
+                              'are too full are released: %s' % (
+                                  '; '.join(texts(out_of_hours(draft))),
+                                  osds_text(draft.relieved)))
     if campaign.copying.wanted:
         draft = draft.because(Code.PACED, slowed_text(campaign.copying))
     return draft.report(*[
@@ -457,6 +463,8 @@ def _candidates(draft: Draft) -> _Remaining:
     moves = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
              for move in window(list(draft.moves.values()), start=int(draft.now) * MAX_SCANNED)
              if _releasable(draft, move, full.osds)]
+    if draft.relieved:
+        moves = [move for move in moves if not draft.relieved.isdisjoint(move.sources)]
     if draft.stops:
         moves = [move for move in moves if not is_stopped(draft.stops, move)]
     placed = _without_displaced(draft, moves)
@@ -675,6 +683,12 @@ def full_osds(draft: Draft) -> _Full:
         full.update(osd for flight in draft.campaign.flights.in_flight.values()
                     for osd in flight.targets)
     return _Full(frozenset(full), tuple(reasons))
+
+
+def relieved_osds(draft: Draft) -> FrozenSet[int]:
+    """OSDs that are too full and that PGs are to leave. If one becomes full, all clients that write
+    to it stall, which the time window is meant to spare them."""
+    return too_full(draft.seen.osdmap, draft.seen.crush.weights()) & draft.moves.sources()
 
 
 def receives(draft: Draft) -> Mapping[int, int]:

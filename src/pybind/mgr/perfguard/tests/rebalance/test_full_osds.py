@@ -2,10 +2,11 @@
 """OSDs that are too full: releases make room, and nothing of perfguard keeps data there."""
 import time
 from dataclasses import replace
+from typing import Dict, List
 
 import pytest
 
-from perfguard.cluster.types import PgCounts
+from perfguard.cluster.types import OsdSet, PgCounts
 from perfguard.rebalance.risks import RISKS
 from perfguard.status import EVACUATION, EVACUATION_SECONDS
 
@@ -105,6 +106,57 @@ def test_an_osd_that_is_too_full_is_left_when_its_weight_is_lowered(
         driver.ask('resume')
         driver.run(15)
         assert on_osd(driver, 0) < before - 2
+
+
+def moved_since(driver: Driver, before: Dict[str, OsdSet]) -> List[str]:
+    return [pgid for pgid, pg in driver.cluster.pg.items() if pg.data != before[pgid]]
+
+
+@pytest.mark.parametrize('fullness', ['full', 'backfillfull'])
+def test_an_osd_that_is_too_full_is_left_outside_the_time_window(fullness: str) -> None:
+    driver = expanding()
+    cluster = driver.cluster
+    hold(driver, 'window')
+    driver.run(20)
+    assert driver.phase == 'HOLDING' and not driver.status['in_flight']
+    before = {pgid: pg.data for pgid, pg in cluster.pg.items()}
+    cluster.fullness = {0: fullness}
+    driver.run(5)
+    texts = [row['text'] for row in driver.status['limits'] if row['code'] == 'WINDOW_CLOSED']
+    assert len(texts) == 1 and texts[0].endswith('too full are released: osd.0')
+    driver.run_to('HOLDING')
+    driver.run(5)
+    moved = moved_since(driver, before)
+    assert moved and all(0 in before[pgid] and 0 not in cluster.pg[pgid].data for pgid in moved)
+    moves = driver.loop.rebalance.release_moves.moves
+    assert moves and not any(0 in move.sources for move in moves.values())
+
+
+@pytest.mark.parametrize('fullness', [{0: 'nearfull'}, dict.fromkeys(range(6), 'backfillfull')])
+def test_other_osds_are_not_left_outside_the_time_window(fullness: Dict[int, str]) -> None:
+    """The balance, or the room of a whole cluster, may wait for the window."""
+    driver = expanding()
+    cluster = driver.cluster
+    hold(driver, 'window')
+    driver.run(20)
+    before = {pgid: pg.data for pgid, pg in cluster.pg.items()}
+    cluster.fullness = fullness
+    driver.run(20)
+    assert driver.phase == 'HOLDING' and not moved_since(driver, before)
+
+
+def test_the_window_holds_again_once_an_osd_has_room() -> None:
+    driver = expanding()
+    cluster = driver.cluster
+    hold(driver, 'window')
+    driver.run(20)
+    cluster.fullness, before = {0: 'full'}, driver.status['released']
+    driver.run_until(lambda: driver.status['in_flight'] > 0, 20)
+    cluster.fullness = {0: 'nearfull'}
+    driver.run_until(lambda: driver.phase == 'HOLDING' and not driver.status['in_flight'], 40)
+    driver.run(20)
+    assert before < driver.status['released'] < driver.status['total']
+    assert driver.phase == 'HOLDING'
 
 
 def test_the_pgs_of_the_change_itself_are_pinned_though_they_leave_a_full_osd() -> None:

@@ -283,6 +283,7 @@ def test_the_time_of_pgs_without_data() -> None:
     ([Code.LATENCY_OK, Code.BATCH, Code.TARGET_FULL], True, 7, 8, 9, Code.BATCH),
     # Else the PGs that are no candidates.
     ([Code.LATENCY_OK, Code.DEGRADED, Code.TARGET_FULL], True, 7, 8, 9, Code.TARGET_FULL),
+    ([Code.LATENCY_OK, Code.WINDOW_CLOSED], True, 7, 8, 9, Code.WINDOW_CLOSED),
     ([Code.LATENCY_OK], True, 7, 8, 9, Code.NO_LIMIT)])
 def test_the_limit_of_a_turn(codes: List[str], releasing: bool, in_flight: int, allowed: int,
                              waiting: int, expected: str) -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Single turns of the phases of a campaign: what each waits for, and where it leads."""
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import NO_ENTRY, NO_OSD, OsdSet, PgCounts, Signals, UpmapEntry
+from perfguard.cluster.types import (NO_ENTRY, NO_OSD, Osd, OsdSet, PgCounts, Signals,
+                                     UpmapEntry)
 from perfguard.errors import Code, Reason
 from perfguard.ledger import Held
 from perfguard.observation import BALANCER, Clients, PoolClients
@@ -28,6 +29,7 @@ from ..fakes.campaigns import campaign_of, changed
 from ..fakes.drafts import (CRUSH, HYBRID, NOW, OPTIONS, OSDS, PIN, PINNED, POOLS, THERE,
                             draft_of, events_of)
 from .test_orders import crush as crush_of
+from .test_phases import out_of_hours
 
 PG = '1.0'
 FLIGHT = Flight(990.0, NO_ENTRY, sources=(0,), targets=(3,), primary=0, pin=PIN)
@@ -514,6 +516,7 @@ def test_releases_that_may_not_begin(pins: Dict[str, PinRecord], flights: Dict[s
     if after is not None:
         assert codes(after) == [Code.WINDOW_CLOSED] and after.campaign.phase is Phase.HOLDING
     assert phases._held_back(before, closed._replace(may_not_begin=())) is None
+    assert phases._held_back(before, closed._replace(relieved=frozenset({0}))) is None
 
 
 @pytest.mark.parametrize('paused, text', [
@@ -559,6 +562,27 @@ def test_obstacles(campaign: Dict[str, Any], cluster: Dict[str, Any], stops: Lis
     assert [reason.code for reason in found.may_not_begin] == may_not
     assert set(found.loose) == ({PG} if 'unpinnable' in campaign else set())
     assert not found.partial_stops
+
+
+@pytest.mark.parametrize('full, moves, campaign, cluster, relieved', [
+    ({0: 'full'}, True, {}, {}, {0}), ({0: 'backfillfull'}, True, {}, {}, {0}),
+    ({0: 'nearfull'}, True, {}, {}, set()), ({5: 'full'}, True, {}, {}, set()),
+    ({0: 'full'}, False, {}, {}, set()),
+    # Most OSDs: the window would mean nothing to an expansion of a full cluster.
+    (dict.fromkeys(range(7), 'backfillfull'), True, {}, {}, set()),
+    ({0: 'full'}, True, {}, {'untrimmed_epochs': 99999}, set()),
+    ({0: 'full'}, True, {'unpinnable': {PG: WHY}}, LOOSE, set())])
+def test_which_osds_pgs_may_leave_outside_the_time_window(
+        full: Dict[int, str], moves: bool, campaign: Dict[str, Any], cluster: Dict[str, Any],
+        relieved: Set[int]) -> None:
+    draft = at(Phase.RELEASING, campaign, **cluster, osds={
+        osd: Osd(osd, True, 1.0, fullness=text) for osd, text in full.items()},
+        moves={'1.6': Move('1.6', (0,), (3,), 0, 1)} if moves else {})
+    closed = replace(draft, options=out_of_hours(draft.options, draft.seen.wall))
+    assert phases._obstacles(closed, False).relieved == relieved
+    assert not phases._obstacles(draft, False).relieved
+    invalid = replace(draft, options=replace(draft.options, begin_time='x'))
+    assert not phases._obstacles(invalid, False).relieved
 
 
 def test_conditions_of_some_osds_are_partial_obstacles() -> None:
