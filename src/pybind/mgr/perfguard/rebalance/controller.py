@@ -37,7 +37,7 @@ from .queued import QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePreview, campaign_rows
-from .requests import DryRun, Request, apply, check, unfit
+from .requests import DryRun, Request, aborted_again, apply, check, unfit
 from .risks import Risk, refuse
 from .settings import overridden
 from .throttle import ignored_targets
@@ -363,14 +363,16 @@ class RebalanceController:
             return
         # Why an operator has to decide.
         why_not = self._context.store.interrupted
-        if self.campaign.held:
-            # Its pins would be released, and its rollback would become impossible.
-            why_not = 'campaign %d is aborted and keeps PGs pinned' % self.campaign.id
         if why_not:
             self._note(Event('refused', 'auto_expand', '%s, but %s' % (why, why_not)))
             self._auto_expand.forget()
-            return
-        self._begin_unannounced(observation, 'auto_expand', why)
+        elif self.campaign.held:
+            # Another campaign would release its pins, and make its rollback impossible.
+            self._note(Event('request', 'auto_expand', '%s: campaign %d, which is aborted, pins '
+                             'these as well' % (why, self.campaign.id)))
+            self.campaigns.put(aborted_again(self.campaign, observation.now))
+        else:
+            self._begin_unannounced(observation, 'auto_expand', why)
 
     def _begin_unannounced(self, observation: Observation, subject: str, why: str) -> None:
         """Begin a campaign for PGs that are remapped already."""

@@ -267,6 +267,12 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
                    holds=replace(campaign.holds.with_nothing_given_up(), prepared=False))
 
 
+def aborted_again(campaign: Campaign, now: float) -> Campaign:
+    """An aborted campaign that keeps PGs pinned, about to pin those that others have remapped."""
+    return replace(campaign.reopened(Phase.ABORTING, now), ended=None,
+                   holds=retaken(campaign.holds, NOREBALANCE_KEY))
+
+
 #: "accept" and "set" are possible in every phase of an active campaign. A rollback is an
 #: order: its effects are computed first.
 VERBS: FrozenSet[str] = frozenset({'accept', 'set'}).union(

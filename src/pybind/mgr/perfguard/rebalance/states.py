@@ -69,7 +69,7 @@ STATES: Mapping[Phase, State] = {
         {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}, keeps_still=True),
     Phase.ABORTED: State(
         'nothing; while PGs are pinned, ' + ENDING,
-        {Phase.ABORTING: 'a release from before the abort takes effect late'},
+        {Phase.ABORTING: 'a release takes effect late, or auto_expand finds remapped PGs'},
         {'prepare': Phase.PREPARED, 'resume': Phase.PINNING, 'finish': Phase.FINISHING,
          'rollback': Phase.ABORTING}),
 }

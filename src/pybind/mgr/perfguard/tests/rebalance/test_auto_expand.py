@@ -232,6 +232,7 @@ def test_an_aborted_campaign_is_not_begun_again() -> None:
 
 
 def test_what_an_aborted_campaign_holds_is_not_released() -> None:
+    """PGs that others remap are pinned like its own, until an operator decides."""
     driver = Driver(options=AUTO)
     cluster = driver.cluster
     driver.to_pinned()
@@ -242,13 +243,39 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     raw = cluster.pg['1.1'].mon.raw
     cluster.tunables = {'choose_total_tries': 100}
     cluster.set_raw('1.1', [*raw[:2], next(osd for osd in range(8) if osd not in raw)])
+    driver.run_until(lambda: driver.phase == 'ABORTING', 5)
+    driver.run_to('ABORTED')
     driver.run(40)
-    assert driver.phase == 'ABORTED' and dict(driver.loop.rebalance.pins) == pins
-    assert [moved.pgid for moved in cluster.moved] == ['1.1']
+    pinned = dict(driver.loop.rebalance.pins)
+    assert driver.phase == 'ABORTED' and not cluster.moved
+    assert {pgid: pin for pgid, pin in pinned.items() if pgid != '1.1'} == pins
+    assert '1.1' in pinned and '1.1' not in pins and 'norebalance' not in cluster.flags
     assert before is not None and Store(driver.kv).get(CRUSH_BEFORE) == before
-    declined = [event for event in driver.loop.published.events
-                if (event['kind'], event['what']) == ('refused', 'auto_expand')]
-    assert len(declined) == 1 and 'campaign 1' in declined[0]['why']
+    assert len(driver.history) == 1 and driver.status['id'] == 1
+    assert [event['why'] for event in driver.loop.published.events
+            if (event['kind'], event['what']) == ('request', 'auto_expand')] == [
+        'CRUSH changed and remapped 1 of 24 PGs: campaign 1, which is aborted, pins these as well']
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert cluster.clean() and not cluster.entries()
+
+
+def test_new_osds_stay_empty_while_an_aborted_campaign_keeps_pins() -> None:
+    """They boot with their full weight."""
+    driver = Driver(FakeCluster(peer_seconds=0.5), AUTO)
+    cluster = driver.cluster
+    driver.to_releasing()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(40)
+    moved = len(cluster.moved)
+    new = cluster.expand()
+    driver.run(60)
+    assert driver.phase == 'ABORTED' and len(cluster.moved) == moved
+    assert not any(osd in pg.data for pg in cluster.pg.values() for osd in new)
+    driver.ask('resume')
+    driver.run_to('DONE', 400)
+    assert cluster.clean() and any(osd in pg.data for pg in cluster.pg.values() for osd in new)
 
 
 def test_nothing_is_released_while_the_osds_of_a_host_come_up() -> None:
