@@ -30,8 +30,9 @@ from .joining import (closing_change, drop_refused, following_tranche, is_divisi
                       report_left_out, remove_needless, settle_change, tiny_osds)
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose_pgs, pin_remapped,
-                      pinned_after_recovery, recovering_count, staying_count, unpinnable_excess)
+from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose_pgs, outlast_out,
+                      pin_remapped, pinned_after_recovery, recovering_count, staying_count,
+                      unpinnable_excess)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
                         drop_stale_goals, follow_accepted, keep, keep_stayers, loose_moves,
@@ -69,8 +70,8 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     """The decision of one turn of a campaign that is active or held. `moves`: the moves of
     releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
-    return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, _step,
-                      partial(_account, campaign), _count_turn, follow_accepted,
+    return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, outlast_out,
+                      _step, partial(_account, campaign), _count_turn, follow_accepted,
                       _report_evacuation)
 
 

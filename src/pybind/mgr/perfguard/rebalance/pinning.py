@@ -10,8 +10,8 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..text import listed, pgs, pgs_are, plural
-from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, has_no_target, lawful,
-                          merge_reason, plan_partial_pin, without)
+from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, broken_rule,
+                          has_no_target, lawful, merge_reason, plan_partial_pin, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
@@ -26,6 +26,12 @@ PIN_SEND_TIMES = 2
 PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
 STUCK_PINS_SECONDS = 30.0
+#: Seconds without a change of CRUSH or of the OSDs that are up after which OSDs that are down count
+#: as about to be marked out: more than a reboot takes, and less than mon_osd_down_out_interval
+#: (600 s by default).
+DOWN_SECONDS = 300.0
+#: Phases in which pins stay as they are until their PGs are released.
+_PINS_ONLY_RELEASED = frozenset({Phase.PINNED, *RELEASING_PHASES, Phase.ABORTED})
 
 
 class PinDecision(NamedTuple):
@@ -203,6 +209,49 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
     that its release sets: a rollback sends both together."""
     return any(now.vector == entry.vector and set(now.items) <= {*entry.items, *pin.leads_to.items}
                for entry in pin.ours)
+
+
+def outlast_out(draft: Draft) -> Draft:
+    """Let pins stay in force when OSDs that are down are marked out, and when these come back.
+
+    CRUSH chooses other OSDs then, and the mons drop pairs whose source it does not choose: all PGs
+    that are to move to such OSDs would be remapped at once, and again when the OSDs are back. A
+    vector stays, unless it is what CRUSH chooses meanwhile.
+    """
+    if draft.campaign.phase not in _PINS_ONLY_RELEASED \
+            or draft.now - draft.seen.osds_or_crush_changed < DOWN_SECONDS:
+        return draft
+    down = {osd.id for osd in draft.seen.osdmap.osds.values() if osd.is_down_but_in}
+    if down.isdisjoint(draft.moves.targets()):
+        return draft
+    pins: Dict[str, PinRecord] = {}
+    for move in draft.moves.values():
+        pin = None if down.isdisjoint(move.targets) else _as_vector(draft, move.pgid)
+        if pin is not None:
+            pins[move.pgid] = pin
+        if len(pins) >= draft.options.pin_batch:
+            break
+    if not pins:
+        return draft
+    osdmap = draft.seen.osdmap
+    return draft.note_pins(pins).send(*[
+        SetEntry(pgid, pin.entry, osdmap.entry(pgid)) for pgid, pin in pins.items()]).set(
+            pinning=draft.campaign.pinning.sending(pins, draft.now)).event(
+            'pin', 'pinning %s by pg_upmap' % pgs(len(pins)),
+            'OSDs are down to which they are to move: their pins must stay if these are marked out')
+
+
+def _as_vector(draft: Draft, pgid: str) -> Optional[PinRecord]:
+    """The pin of a PG that is in place as a vector; None: it is one, or must stay as it is."""
+    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
+    if pin is None or pool is None or place is None or pin.entry.vector is not None or pin.stays \
+            or pgid in draft.campaign.flights.in_flight or pgid in draft.campaign.pinning.sent \
+            or not _in_place(draft, pgid) or draft.seen.osdmap.entry(pgid) != pin.entry \
+            or not pool.is_complete(place.up) \
+            or broken_rule(pool, place.up, draft.seen.crush, draft.out):
+        return None
+    raw = raw_from_up(place.up, pin.entry, draft.out)
+    return None if raw is None else replace(pin, entry=UpmapEntry(vector=place.up), raw=raw)
 
 
 def pin_remapped(draft: Draft) -> Draft:

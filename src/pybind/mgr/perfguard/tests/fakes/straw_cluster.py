@@ -72,6 +72,33 @@ class StrawCluster(FakeCluster):
         self.place()
 
 
+class RetryingCluster(StrawCluster):
+    """As CRUSH, it tries another host where the OSD is out, whose host keeps its weight: other OSDs
+    than without that host, and those of a replicated PG in another order."""
+
+    def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> List[int]:
+        weights: Dict[int, Dict[int, float]] = {}
+        for osd, toy in toys.items():
+            if toy.crush_weight > 0.0:
+                weights.setdefault(toy.domain, {})[osd] = toy.crush_weight
+        by_position = pool_of(pgid) == 2
+        raw: List[int] = []
+        domains: Set[int] = set()
+        for position in range(3):
+            for attempt in range(position, 150, 3 if by_position else 1):
+                domain = min(weights, key=lambda each: straw(pgid, 'domain', each, attempt)
+                             / sum(weights[each].values()))
+                osds = weights[domain]
+                osd = min(osds, key=lambda each: straw(pgid, each) / osds[each])
+                if domain not in domains and toys[osd].reweight:
+                    domains.add(domain)
+                    raw.append(osd)
+                    break
+            else:
+                raw += [HOLE] if by_position else []
+        return raw
+
+
 class AuditedCluster(StrawCluster):
     """Keeps what belongs to others, and notes each command that takes it away from them."""
 

@@ -9,14 +9,16 @@ import pytest
 from perfguard.cluster.ports import Future
 from perfguard.cluster.types import OsdMap
 from perfguard.rebalance.adopting import LACKING
+from perfguard.rebalance.pinning import DOWN_SECONDS
 from perfguard.rebalance.risks import RISKS
 
 from ..fakes.driver import OPTIONS, Driver, codes
-from ..fakes.straw_cluster import StrawCluster
+from ..fakes.straw_cluster import RetryingCluster, StrawCluster
 from ..loop.test_loop import whats
 from .test_adopting import expanded, found
 from .test_balance_preview import waiting
 from .test_mappings import a_pair, text
+from .test_phases import out_of_hours
 
 BALANCED = replace(OPTIONS, target='balanced', max_pgs_in_flight=16, max_backfills_target=8,
                    max_backfills_source=8, max_backfills_primary=8, max_backfills_host=16)
@@ -231,6 +233,69 @@ def test_moves_computed_while_osds_are_down_are_known_once_these_are_back(trigge
     assert driver.status['pinned']
     driver.run(60)
     assert driver.status['released'] == released
+
+
+def with_new_hosts(phase: str) -> Driver:
+    """Most PGs wait for two new hosts, and none moves."""
+    cluster = RetryingCluster(hosts=8, pgs=64)
+    driver = Driver(cluster, replace(BALANCED, target='crush', max_pgs_in_flight=4))
+    driver.run(3)
+    if phase == 'PINNED':
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        cluster.add_osds(2, 1.0)
+        driver.run_until(lambda: bool(cluster.remapped()))
+        driver.ask('pin')
+    else:
+        cluster.add_osds(2, 0.0)
+        driver.run(3)
+        driver.order('expand', weight='1.0')
+        driver.run_until(lambda: driver.status['released'] >= 8)
+        if phase == 'ABORTED':
+            driver.ask('abort')
+        else:
+            driver.options = out_of_hours(driver.options, cluster.now)
+    driver.run_to(phase)
+    driver.run(20)
+    return driver
+
+
+@pytest.mark.parametrize('phase', ['PINNED', 'HOLDING', 'ABORTED'])
+def test_pins_outlast_that_new_hosts_are_marked_out_and_come_back(phase: str) -> None:
+    """Otherwise all PGs that wait for these would be remapped, each time."""
+    driver = with_new_hosts(phase)
+    cluster, new = driver.cluster, driver.cluster.new
+    waiting = [pgid for pgid in driver.loop.rebalance.pins
+               if not set(cluster.pg[pgid].mon.raw).isdisjoint(new)]
+    before = {pgid: cluster.pg[pgid].up for pgid in waiting}
+
+    def remapped() -> int:
+        return sum(cluster.pg[pgid].up != up for pgid, up in before.items())
+
+    for osd in new:
+        cluster.take_down(osd)
+    driver.run(int(DOWN_SECONDS) - 5)
+    # How long they have been down is known of active campaigns alone.
+    assert len(waiting) > 20 and phase == 'ABORTED' or not any(
+        cluster.entries()[pgid].vector for pgid in waiting)
+    driver.run(15)
+    assert all(cluster.entries()[pgid].vector == before[pgid] for pgid in waiting)
+    for osd in new:
+        cluster.mark_out(osd)
+    assert not remapped()
+    driver.run(30)
+    for osd in new:
+        cluster.revive(osd)
+    # Of 8 hosts, CRUSH chose some meanwhile to which PGs are pinned: the mons keep no upmap then.
+    assert 0 < remapped() < len(waiting) / 3
+    driver.run(30)
+    # An operator decides on the PGs of an aborted campaign.
+    assert driver.phase == phase and (not remapped() or phase == 'ABORTED')
+    driver.options = replace(driver.options, begin_time='0000', end_time='2400')
+    if phase != 'HOLDING':
+        driver.ask('start' if phase == 'PINNED' else 'resume')
+    driver.run_to('DONE', 600)
+    assert cluster.clean() and not cluster.entries()
 
 
 @pytest.mark.parametrize('outdated, absent', [(False, set()), (True, {0})])

@@ -13,8 +13,10 @@ from perfguard.rebalance import pinning
 from perfguard.rebalance.campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.draft import Draft
-from perfguard.rebalance.pinning import (audit, is_mixture, is_still, kept_on_osds, pin_decision,
-                                         pin_remapped, pinned_after_recovery, unpinnable_excess,
+from perfguard.rebalance.moves import Move
+from perfguard.rebalance.pinning import (DOWN_SECONDS, audit, is_mixture, is_still, kept_on_osds,
+                                         outlast_out, pin_decision, pin_remapped,
+                                         pinned_after_recovery, unpinnable_excess,
                                          unpinned_warning)
 from perfguard.rebalance.types import (NOREBALANCE_KEY, Flight, Holds, Phase, PinRecord, Sent,
                                        SetEntry)
@@ -38,6 +40,56 @@ LEGAL = Unpinnable('another reason')
 
 def pinning_of(phase: Phase = Phase.PINNING, **changes: Any) -> Campaign:
     return campaign_of(1, phase, 900.0, **{'refused_crush': 0, **changes})
+
+
+# ---- pins that lead from OSDs that are down
+
+LONG_AGO = NOW - DOWN_SECONDS
+THREE_DOWN = {3: replace(OSDS[3], up=False)}
+VECTOR = UpmapEntry(vector=HERE)
+
+
+def outlasting(pin: PinRecord = PIN, phase: Phase = Phase.PINNED, changed_at: float = LONG_AGO,
+               campaign: Dict[str, Any] = {}, **cluster: Any) -> Draft:
+    cluster.setdefault('osds', THREE_DOWN)
+    cluster.setdefault('entries', {PG: pin.entry})
+    return outlast_out(draft_of(
+        pinning_of(phase, **campaign), {PG: pin}, osds_or_crush_changed=changed_at,
+        moves={PG: Move(PG, (0,), (3,), 0, 1)}, **cluster))
+
+
+@pytest.mark.parametrize('phase', [Phase.PINNED, Phase.RELEASING, Phase.HOLDING, Phase.ABORTED])
+def test_pins_become_vectors_before_osds_are_marked_out(phase: Phase) -> None:
+    after = outlasting(replace(PIN, goal=OTHERS), phase)
+    pin = PinRecord(NO_ENTRY, VECTOR, raw=THERE, goal=OTHERS, earlier=PINNED)
+    assert after.new_pins == {PG: pin} and after.actions == (SetEntry(PG, VECTOR, PINNED),)
+    assert after.campaign.pinning.sent == {PG: Sent(NOW)}
+
+
+@pytest.mark.parametrize('pin, case', [
+    (PIN, {'phase': Phase.PINNING}), (PIN, {'phase': Phase.FINISHING}),
+    (PIN, {'changed_at': LONG_AGO + 1.0}), (PIN, {'osds': {}}), (PIN, {'osds': DOWN}),
+    (PIN, {'osds': {3: replace(OSDS[3], up=False, reweight=0.0)}}),
+    (replace(PIN, entry=VECTOR), {}), (replace(PIN, goal=PINNED), {}),
+    (PIN, {'campaign': {'in_flight': {PG: Flight(NOW, NO_ENTRY)}}}),
+    (PIN, {'campaign': {'sent': {PG: Sent(NOW)}}}), (PIN, {'entries': {PG: OTHERS}}),
+    (PIN, {'up': {PG: THERE}}), (PIN, {'temp': [PG]}),
+    (PIN, {'up': {PG: (0, 1)}, 'acting': {PG: (0, 1)}}), (PIN, {'without': ['pool 1']}),
+    # It breaks the rule of the pool.
+    (PIN, {'crush': crush_of(dict.fromkeys(OSDS, 1.0), hosts=2)})])
+def test_pins_that_do_not_become_vectors(pin: PinRecord, case: Dict[str, Any]) -> None:
+    after = outlasting(pin, **case)
+    assert not after.new_pins and not after.actions
+
+
+def test_pins_become_vectors_in_batches() -> None:
+    pgids = ['1.%d' % seed for seed in range(5)]
+    after = outlast_out(draft_of(
+        pinning_of(Phase.PINNED), dict.fromkeys(pgids, PIN), osds=THREE_DOWN,
+        entries=dict.fromkeys(pgids, PINNED), osds_or_crush_changed=LONG_AGO,
+        moves={pgid: Move(pgid, (0,), (3,), 0, 1) for pgid in pgids},
+        options=replace(OPTIONS, pin_batch=3)))
+    assert list(after.new_pins) == pgids[:3]
 
 
 # ---- pins that were sent
