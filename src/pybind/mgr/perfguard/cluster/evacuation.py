@@ -61,12 +61,11 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
 def too_full(osdmap: OsdMap, weights: Mapping[int, float]) -> FrozenSet[int]:
     """The OSDs that no change of CRUSH by others must leave full: those that take no writes, and
     those that are backfillfull unless many are. `weights`: CRUSH weights."""
-    full = frozenset(osd.id for osd in osdmap.osds.values() if osd.fullness == 'full')
-    backfillfull = frozenset(osd.id for osd in osdmap.osds.values()
-                             if osd.fullness == 'backfillfull')
+    refusing = frozenset(osd.id for osd in osdmap.osds.values() if osd.refuses_backfill)
     weighted = sum(1 for weight in weights.values() if weight > 0.0)
-    few = len(full | backfillfull) <= max(1.0, BACKFILLFULL_SHARE * weighted)
-    return full | backfillfull if few else full
+    if len(refusing) <= max(1.0, BACKFILLFULL_SHARE * weighted):
+        return refusing
+    return frozenset(osd for osd in refusing if osdmap.osds[osd].fullness == 'full')
 
 
 def _osds_that_lose_it(pool: Pool, place: Placement, candidates: AbstractSet[int]) -> OsdSet:

@@ -94,6 +94,10 @@ class Osd:
         return self.up and self.reweight > 0.0
 
     @property
+    def refuses_backfill(self) -> bool:
+        return self.fullness in ('backfillfull', 'full')
+
+    @property
     def is_down_but_in(self) -> bool:
         """Its data is about to move to other OSDs. A destroyed OSD is down as well."""
         return self.exists and not self.up and self.reweight > 0.0

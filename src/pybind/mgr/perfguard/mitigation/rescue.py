@@ -22,8 +22,6 @@ LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
 ROOM_FOR_PGS = 2
 TOOFULL = 'backfill_toofull'
-#: With these, an OSD refuses backfill (Osd.fullness).
-BACKFILL_REFUSED = ('backfillfull', 'full')
 
 
 class Stuck(NamedTuple):
@@ -111,7 +109,7 @@ def may_be_copying(pgid: str, facts: RescueFacts) -> bool:
     """Whether the PG may be copying to OSDs, none of which refuses backfill."""
     osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
     return place is not None and pgid in osdmap.pg_temp and not any(
-        osd in osdmap.osds and osdmap.osds[osd].fullness in BACKFILL_REFUSED
+        osd in osdmap.osds and osdmap.osds[osd].refuses_backfill
         for osd in place.up if osd not in osdmap.pg_temp[pgid])
 
 
