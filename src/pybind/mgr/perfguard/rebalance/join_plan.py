@@ -10,7 +10,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
                              seed_of)
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
-                          merge_reason, plan_pin, without)
+                          merge_reason, next_merge_reason, plan_pin, without)
 from ..upmap.semantics import apply_entry
 from .change import Change, Planned
 from .moves import Move, move_between
@@ -150,7 +150,7 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: Upm
     """
     if keeps(pg, before, present, out):
         return before
-    reason = merge_reason(pool, pgid)
+    reason = merge_reason(pool, pgid) or next_merge_reason(pool, pgid)
     if reason is not None:
         return Unpinnable(reason)
     # CRUSH finds too few OSDs, and those have the data: the PG stays there without a pin.

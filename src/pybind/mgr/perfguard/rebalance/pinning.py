@@ -11,7 +11,8 @@ from ..observation import Observation
 from ..options import Options
 from ..text import listed, pgs, pgs_are, plural
 from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, broken_rule,
-                          has_no_target, lawful, merge_reason, plan_partial_pin, without)
+                          has_no_target, lawful, merge_reason, next_merge_reason, plan_partial_pin,
+                          without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
@@ -570,7 +571,7 @@ def unpinned_warning(campaign: Campaign, pins: int, observation: Observation,
 def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[Unpinnable]:
     """Why a remapped PG must not be pinned, even if the mons would keep the pin; None if it may
     be."""
-    merging = merge_reason(pool, pgid)
+    merging = merge_reason(pool, pgid) or next_merge_reason(pool, pgid)
     if merging is not None:
         return Unpinnable(merging)
     if draft.has_no_target(pgid, pool, place):

@@ -12,7 +12,7 @@ from typing import (AbstractSet, Callable, ClassVar, Collection, Container, Dict
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import (NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry,
-                             out_osds, seed_of)
+                             merging_seeds, out_osds, seed_of)
 from .semantics import apply_entry, raw_from_up, vector_applies
 
 
@@ -165,6 +165,18 @@ def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
     for source in range(pool.pg_num_pending, pool.pg_num):
         if source & ~(1 << (source.bit_length() - 1)) == seed:
             return 'PG %d.%x is about to merge into it' % (pool.id, source)
+    return None
+
+
+def next_merge_reason(pool: Pool, pgid: str) -> Optional[str]:
+    """Why ceph-mgr removes every upmap of this PG, or None.
+
+    It merges PGs one by one, the last one first, and removes the upmaps of the next two
+    (DaemonServer::adjust_pgs).
+    """
+    if pool.pg_num_target < pool.pg_num \
+            and seed_of(pgid) in merging_seeds(pool.pg_num, pool.pg_num - 1):
+        return 'ceph-mgr removes its upmaps, to merge PG %d.%x' % (pool.id, pool.pg_num - 1)
     return None
 
 

@@ -94,9 +94,11 @@ class SplitCluster(StrawCluster):
     def _merge(self, now: PoolPgs) -> None:
         pair = ['%d.%x' % (now.pool, seed) for seed in merging_seeds(now.pg_num, now.pg_num - 1)]
         for pgid in pair:
-            if self.pg[pgid].mon.stored.items:
+            if self.pg[pgid].mon.stored != ([], None):
                 self.pg[pgid].mon.put_items([])
+                self.pg[pgid].mon.put_vector(None)
                 self._interval_changes()
+                self.epoch += 1
                 return
         if all(self.pg[pgid].peering_until is None and self.pg[pgid].temp is None
                for pgid in pair):
