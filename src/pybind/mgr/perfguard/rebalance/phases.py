@@ -379,7 +379,8 @@ def _pinning(draft: Draft) -> Draft:
         draft = _accept_own_crush(draft)
     if not joining:
         draft = pin_remapped(draft)
-    draft = _borrow_settings(draft, norebalance=joining or not _yields_to_evacuation(draft))
+    draft = _borrow_settings(draft, norebalance=joining and not _by_ceph_mgr(draft, change)
+                             or not _yields_to_evacuation(draft))
     if draft.in_force and not draft.campaign.holds.prepared:
         # Resumed after an abort.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
@@ -392,6 +393,13 @@ def _pinning(draft: Draft) -> Draft:
         return draft.report(reason)
     return draft.enter(Phase.PINNED, _pinned_summary(draft)).because(
         Code.PINNED, _pinned_summary(draft))
+
+
+def _by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
+    """Whether ceph-mgr carries out the change, which may take hours, and no PG would move that does
+    not leave an OSD to be emptied. It merges no PG that is remapped."""
+    return change is not None and change.pending and change.is_accepted(draft.seen.osdmap) \
+        and not any(True for _ in loose_pgs(draft.campaign, draft.seen))
 
 
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:

@@ -379,6 +379,19 @@ def test_an_abort_stops_merges() -> None:
     ended(cluster, 8)
 
 
+def test_an_osd_is_emptied_while_pgs_are_merged() -> None:
+    """ceph-mgr merges no PG that is remapped, so norebalance would keep both waiting for ever."""
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_until(lambda: cluster.numbers[1].pg_num <= 14)
+    osd = cluster.pg['1.%x' % (cluster.numbers[1].pg_num - 1)].data[0]
+    cluster.mark_out(osd)
+    driver.run_until(lambda: not any(osd in pg.data for pg in cluster.pg.values()))
+    driver.run_to('DONE', turns=600)
+    assert cluster.numbers[1].pg_num == 8 and cluster.clean()
+
+
 @pytest.mark.parametrize('begin, end', [(8, 16), (16, 8)])
 @pytest.mark.parametrize('turns', range(1, 42, 4))
 def test_a_failover_repeats_nothing(begin: int, end: int, turns: int) -> None:
