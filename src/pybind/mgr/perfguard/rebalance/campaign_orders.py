@@ -159,7 +159,7 @@ class CampaignOrders:
     def _with_change(self, order: Order, preview: Preview, observation: Observation,
                      campaign: Campaign) -> Campaign:
         """A campaign that has just begun, with the change of its order."""
-        campaign = replace(campaign, automatic=True, change=preview.change,
+        campaign = replace(campaign, automatic=True, change=preview.change.begun(observation),
                            orders=campaign.orders.accepting(*preview.accepted),
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
         # The bytes are unknown if it also moves PGs of an earlier change, whose pins it has.
@@ -339,8 +339,9 @@ class CampaignOrders:
         self.reopen()
         self._crush_orders.journal(preview, observation)
         self._note(Event('request', order.verb, 'by command'))
-        campaign = self._accepting_pins(begin_rollback(campaign, preview.change, observation.now),
-                                        len(preview.planned.pins), observation)
+        campaign = self._accepting_pins(begin_rollback(
+            campaign, preview.change.begun(observation), observation.now),
+            len(preview.planned.pins), observation)
         self._campaigns.put(replace(
             campaign, orders=campaign.orders.accepting(*preview.accepted),
             pinning=campaign.pinning.accepting_undersized(preview.undersized)))

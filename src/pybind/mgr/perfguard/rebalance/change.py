@@ -10,7 +10,8 @@ WANTED for its next part. It divides and closes a WeightChange only, whose metho
 import enum
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple,
+                    TypeVar)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, Outlook
@@ -22,6 +23,7 @@ from .moves import Move
 from .risks import Risk
 from .types import Action, PinRecord
 
+Kind = TypeVar('Kind', bound='Change')
 NO_WEIGHTS: Mapping[int, float] = {}
 _NO_OSDS: OsdSet = ()
 NO_PINS: Mapping[str, PinRecord] = {}
@@ -128,7 +130,7 @@ class Change:
     # What only some kinds have. Without type hints, these are no fields here.
     #: OSD -> its new CRUSH weight.
     weights = NO_WEIGHTS
-    #: OSD -> its CRUSH weight from before the first of several tranches.
+    #: OSD -> its CRUSH weight from before the change.
     start = NO_WEIGHTS
     #: OSDs to be emptied: no release leads to them.
     drained = _NO_OSDS
@@ -299,6 +301,10 @@ class Change:
         return False
 
     # ---- what becomes of it
+
+    def begun(self: Kind, observation: Observation) -> Kind:
+        """Note what it is to replace."""
+        return self
 
     def remaining(self, observation: Observation) -> 'Change':
         """What is still to be made of it, after what others have done meanwhile."""

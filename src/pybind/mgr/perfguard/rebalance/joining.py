@@ -66,7 +66,7 @@ def closing_change(draft: Draft) -> Optional[WeightChange]:
         return None
     drained = {*osds, *draft.campaign.drained}
     return WeightChange(weights=dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)),
-                        closing=True)
+                        closing=True).begun(draft.seen)
 
 
 def tiny_osds(draft: Draft) -> List[int]:

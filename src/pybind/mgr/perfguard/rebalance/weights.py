@@ -53,8 +53,8 @@ class WeightChange(Change):
     done: OsdSet = ()
     burst: int = 0
     #: The weights of the present tranche ({}: those at the end), of the one before, and from before
-    #: the change; its share of the difference that was left, how many tranches came before it, and
-    #: how many follow, by estimate.
+    #: the change ({}: not noted); its share of the difference that was left, how many tranches came
+    #: before it, and how many follow, by estimate.
     step: Mapping[int, float] = field(default_factory=dict)
     reached: Mapping[int, float] = field(default_factory=dict)
     start: Mapping[int, float] = field(default_factory=dict)
@@ -131,10 +131,15 @@ class WeightChange(Change):
         return 'waiting for the pins of %d of %s' % (
             len(self.done), plural(len(self.weights), 'OSD'))
 
+    def begun(self, observation: Observation) -> 'WeightChange':
+        weights = observation.crush.weights()
+        return replace(self, start={osd: weights.get(osd, 0.0) for osd in self.weights})
+
     def remaining(self, observation: Observation) -> Change:
-        if self.pending or not self.follows_parts:
+        if self.pending:
             return self
-        return self._without_purged(observation)._without_changed(observation)
+        change = self._without_purged(observation) if self.follows_parts else self
+        return change._without_changed(observation.crush.weights())
 
     def _without_purged(self, observation: Observation) -> 'WeightChange':
         """The change without the OSDs of later bursts that were purged: no preview of it would ever
@@ -147,17 +152,25 @@ class WeightChange(Change):
         stage = self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED
         return replace(self, weights=weights, stage=stage, burst=0, gathers=False)
 
-    def _without_changed(self, observation: Observation) -> 'WeightChange':
-        """A later tranche without the OSDs to which others have given another weight since the one
-        before."""
-        # Between its bursts, OSDs of `done` no longer have the weights of the tranche before.
-        if not self.tranche or self.done or self.stage is ChangeStage.LANDED:
+    def _without_changed(self, present: Mapping[int, float]) -> 'WeightChange':
+        """The change without the OSDs to which others have given another weight since it began, or
+        since the tranche before. `present`: CRUSH weights."""
+        if self.stage is ChangeStage.LANDED:
             return self
-        change = self._without_others(observation.crush.weights())
-        if len(change.weights) == len(self.weights):
+        before, sent = self.reached if self.tranche else self.start, self.step or self.weights
+        # `sent`: a burst that was taken back may have arrived late.
+        theirs = {osd for osd in self.weights.keys() & before.keys() & present.keys()
+                  if osd not in self.done and not any(
+                      same_weight(present[osd], weight) for weight in (before[osd], sent[osd]))}
+        if not theirs:
             return self
-        return replace(change, stage=self.stage if change.weights else ChangeStage.LANDED, step={},
-                       share=1.0, burst=0, gathers=False)
+        weights = {osd: weight for osd, weight in self.weights.items() if osd not in theirs}
+        change = replace(
+            self, weights=weights, drained=tuple(osd for osd in self.drained if osd not in theirs),
+            stage=self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED,
+            burst=0, gathers=False)
+        # With fewer OSDs, a tranche that has not begun may be a larger part of their weights.
+        return change if self.done else replace(change, step={}, share=1.0)
 
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
         """The next part of the weights, if the mons take only some pins at once; None: this was the

@@ -330,6 +330,12 @@ def test_a_drain_that_is_finished_early_keeps_the_weight_under_its_upmaps() -> N
     assert 'keeps the balancer' in next_steps(driver)[3]
 
 
+def change_of(driver: Driver) -> WeightChange:
+    change = driver.loop.rebalance.campaign.change
+    assert isinstance(change, WeightChange)
+    return change
+
+
 class WithTools(StrawCluster):
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], *more: Any) -> Outlook:
         """crushtool knows no weight of an OSD that is gone."""
@@ -344,18 +350,45 @@ def test_an_osd_that_is_purged_between_the_bursts(
     cluster = WithTools(pgs=24, hosts=12)
     driver = Driver(cluster)
     driver.order('drain', *('osd.%d' % osd for osd in osds))
-
-    def change() -> WeightChange:
-        campaign = driver.loop.rebalance.campaign
-        assert isinstance(campaign.change, WeightChange)
-        return campaign.change
-
-    driver.run_until(lambda: change().stage is ChangeStage.WANTED and change().done == (3,))
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.WANTED
+                     and change_of(driver).done == (3,))
     cluster.purge(9)
     cluster.place()
     driver.run_to('DONE', 900)
     assert cluster.clean() and {weight(driver, osd) for osd in osds[:-1]} == {0.0}
     assert not any(set(osds) & set(pg.up) for pg in cluster.pg.values())
+
+
+@pytest.mark.parametrize('aborted', [False, True])
+def test_a_weight_that_others_set_between_the_bursts_stays(
+        monkeypatch: pytest.MonkeyPatch, aborted: bool) -> None:
+    """For example with a new device that has the id of a drained one."""
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+    cluster = StrawCluster(pgs=24, hosts=12)
+    driver = Driver(cluster)
+    driver.order('drain', 'osd.3', 'osd.5', 'osd.9')
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.WANTED
+                     and change_of(driver).done == (3,))
+    if aborted:
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    cluster.weigh(9, 2.0)
+    driver.run(3)
+    if aborted:
+        driver.ask('resume')
+    driver.run_to('DONE', 900)
+    assert [weight(driver, osd) for osd in (3, 5, 9)] == [0.0, 0.0, 2.0]
+    assert cluster.clean() and not any({3, 5} & set(pg.up) for pg in cluster.pg.values())
+
+
+def test_a_weight_that_others_set_before_weight_0_is_sent_stays() -> None:
+    cluster = StrawCluster(pgs=24, hosts=12)
+    driver = Driver(cluster)
+    driver.order('drain', 'osd.3', 'osd.5')
+    driver.run_until(lambda: change_of(driver).closing, 900)
+    cluster.weigh(5, 1.0)
+    driver.run_to('DONE', 900)
+    assert [weight(driver, osd) for osd in (3, 5)] == [0.0, 1.0]
 
 
 def aborted_drain(*osds: int, cluster: Optional[StrawCluster] = None) -> Driver:

@@ -1176,6 +1176,26 @@ def test_a_change_waits_while_pgs_that_it_would_remap_have_lost_an_osd(failover:
     assert cluster.clean()
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_weight_that_others_set_while_the_change_waits_stays(failover: bool) -> None:
+    driver = straw_expansion()
+    cluster: Any = driver.cluster
+    driver.run_until(lambda: change_of(driver).gathers)
+    cluster.config[BALANCER] = 'true'
+    driver.run(5)
+    if failover:
+        driver.restart()
+    cluster.weigh(8, 0.5)
+    driver.run(3)
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('DONE', 900)
+    assert [cluster.toys[osd].crush_weight for osd in (8, 9, 13)] == [0.5, 1.0, 1.0]
+    assert cluster.clean()
+    assert [event['why'] for event in driver.loop.published.events
+            if event['what'] == 'the CRUSH weight of osd.8 stays as it is'] == [
+                'it was changed outside perfguard']
+
+
 def test_a_change_pins_pgs_whose_osds_are_down_and_in() -> None:
     """Their pins lead to OSDs that are about to return, and hold all their other copies as well."""
     driver = straw_expansion()
