@@ -220,9 +220,9 @@ def queue_kinds(versions: Mapping[int, str], entries: Sequence[ConfigEntry],
     kinds: Dict[int, QueueKind] = {}
     for osd, version in versions.items():
         target = ConfigTarget(osd, crush.class_of(osd), crush.location_of(osd))
-        entry = in_force_on((entry for section in target.sections
-                             for entry in by_section.get(section, ())), target)
-        kinds[osd] = QueueKind(version, '' if entry is None else entry.value)
+        in_force = in_force_on((entry for section in target.sections
+                                for entry in by_section.get(section, ())), target)
+        kinds[osd] = QueueKind(version, '' if in_force is None else in_force.value)
     return kinds
 
 
