@@ -46,6 +46,8 @@ LEAST_REFUSED_PAUSE_SECONDS, MOST_REFUSED_PAUSE_SECONDS = 1.0, 60.0
 FEW_OSDS = 3
 #: Seconds to wait for the counters of the OSDs.
 PROBE_PATIENCE_SECONDS = 5.0
+#: Advice if an OSD does not lead enough PGs of the pool that a run has created.
+MORE_PGS = '; name a pool with more PGs (--pool)'
 TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
 
@@ -268,7 +270,8 @@ class ProbeRun:
         try:
             naming = self._naming.result()
         except BadJob as error:
-            self._fail(str(error))
+            # The pool of a run has MOST_PROBE_PGS at most.
+            self._fail('%s%s' % (error, MORE_PGS if self.resources.own else ''))
             return
         self._measure(now, checked, pool.id, naming)
 

@@ -259,6 +259,16 @@ def test_what_cleans_up_cannot_be_cancelled() -> None:
     assert driver.state(1) == 'done'
 
 
+def test_an_osd_that_leads_no_pg_of_the_own_pool(monkeypatch: Any) -> None:
+    """As one in three of 1,000 OSDs, with 1,024 PGs."""
+    monkeypatch.setattr(FakeView, 'primaries', lambda view, pool: {'7.0': 2, '7.1': 3})
+    driver = begun(RunOrder(words=WORDS, osd='1,2'))
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+    message = driver.listed[1]['message']
+    assert 'osd.1: it is primary of none of' in message and message.endswith('(--pool)')
+
+
 def test_trouble_ends_it_within_a_turn() -> None:
     driver = begun(behaviour='deaf')
     driver.run_until(lambda: driver.state(1) == 'running')
