@@ -130,6 +130,9 @@ def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
     ('active+undersized+remapped+backfilling', PgCounts(
         remapped=1, backfilling=1, undersized_empty=1)),
     ('stale+active+clean', PgCounts(active_clean=1, inactive=1)),
+    # Its last primary was laggy: it is down now, and so are all others.
+    ('stale+active+undersized+degraded+laggy', PgCounts(inactive=1, degraded=1)),
+    ('stale+active+clean+wait', PgCounts(active_clean=1, inactive=1)),
     ('peering', PgCounts(inactive=1, in_transition=1)),
     ('activating', PgCounts(inactive=1, in_transition=1)),
     ('creating+peering', PgCounts(inactive=1, in_transition=1)),
