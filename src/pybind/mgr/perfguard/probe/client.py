@@ -255,6 +255,7 @@ def _run(args: argparse.Namespace) -> int:
     cluster = _admitted(request, budget, args)
     if cluster is None:
         return 1
+    fsid = cluster.fsid()
     if args.output != '-':
         # Before measuring, because results that cannot be written are lost. 'a': an existing file
         # stays as it is until then.
@@ -282,7 +283,7 @@ def _run(args: argparse.Namespace) -> int:
         record = _ended_together(measuring, meeting, record)
     try:
         if meeting is None or meeting.leads:
-            _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
+            _write(args.output, json.dumps(imported_to_json(record, jobs, repeat, fsid)) + '\n')
     finally:
         # Also if the results cannot be written: a disk is full, or the reader of a pipe has ended.
         for text in record.messages:

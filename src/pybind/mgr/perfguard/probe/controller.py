@@ -249,7 +249,7 @@ class Probing:
         if isinstance(order, NewSchedule):
             return self._add_schedule(waiting, order, observation, view, options, moving)
         if isinstance(order, ImportedRun):
-            return self._import(order.text)
+            return self._import(order.text, observation.osdmap.fsid)
         if isinstance(order, DroppedSchedule):
             return self._drop_schedule(order.key)
         # For any id: that of an unreadable journal is unknown.
@@ -348,10 +348,10 @@ class Probing:
                          'requested by %s' % checked.order.trigger))
         return {**checked.preview, 'dry_run': False, 'id': run}
 
-    def _import(self, text: str) -> Json:
+    def _import(self, text: str, fsid: str) -> Json:
         """Keep the record of a run that perfguard-probe has made on client hosts. Raises Refused if
-        it is known already."""
-        record = imported_record(text)
+        it is known already. `fsid`: of this cluster."""
+        record = imported_record(text, fsid)
         for imported in self._history.all():
             if imported.trigger == IMPORTED and (imported.created, imported.target) == (
                     record.created, record.target):

@@ -250,9 +250,9 @@ MAX_NUMBER, MAX_TIME = 1 << 63, 253402300800
 _EXTRA = frozenset({'name', 'rwmixwrite'})
 
 
-def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Json:
-    """The document of a run on a pool of the operator."""
-    return {'perfguard_probe': RECORDS_VERSION, 'host': record.setting[CLIENT],
+def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int, fsid: str) -> Json:
+    """The document of a run on a pool of the operator. `fsid`: of the cluster."""
+    return {'perfguard_probe': RECORDS_VERSION, 'fsid': fsid, 'host': record.setting[CLIENT],
             'pool': record.target.pool, 'profile': record.profile, 'repeat': repeat,
             'state': record.state,
             'created': record.created, 'started': record.started, 'ended': record.ended,
@@ -261,8 +261,9 @@ def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Jso
             **({'clients': record.setting[CLIENTS]} if CLIENTS in record.setting else {})}
 
 
-def imported_record(text: str) -> RunRecord:
-    """The record of a document, without an id; raises BadJob with one line if it is invalid."""
+def imported_record(text: str, fsid: str = '') -> RunRecord:
+    """The record of a document, without an id; raises BadJob with one line if it is invalid, or of
+    another cluster than `fsid` ('': any)."""
     if len(text) > MAX_IMPORTED:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_IMPORTED))
     try:
@@ -276,6 +277,10 @@ def imported_record(text: str) -> RunRecord:
         if document['perfguard_probe'] != RECORDS_VERSION:
             raise ValueError('version %.20r (expected %d)' % (
                 document['perfguard_probe'], RECORDS_VERSION))
+        # Earlier versions do not name the cluster.
+        measured_on = _text(document.get('fsid', fsid))
+        if fsid and measured_on != fsid:
+            raise ValueError('measured on cluster %s, and this is %s' % (measured_on, fsid))
         return _imported(document)
     except BadJob:
         raise

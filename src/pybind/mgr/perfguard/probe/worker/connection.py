@@ -66,6 +66,10 @@ class Connection:
         ioctx.set_osdmap_full_try()
         return ioctx
 
+    def fsid(self) -> str:
+        """Of the cluster."""
+        return str(self._handle.get_fsid())
+
     def board(self, name: str) -> 'ObjectBoard':
         return ObjectBoard(self.ioctx, name)
 

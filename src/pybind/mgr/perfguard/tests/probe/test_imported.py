@@ -7,7 +7,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import pytest
 
@@ -43,7 +43,7 @@ def measured(rate: int = 1000, created: float = 100.0, host: str = 'kvm7') -> Di
         0, 'done', '', target, created, created + 1.0, created + 20.0, steps=steps,
         results=tuple(probe_runs.result(step.job, [rate, rate]) for step in steps),
         setting={CLIENT: host})
-    found: Dict[str, Any] = imported_to_json(record, jobs, REPEAT)
+    found: Dict[str, Any] = imported_to_json(record, jobs, REPEAT, 'f1')
     return found
 
 
@@ -256,6 +256,23 @@ def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
     assert refused.value.errno == errno.EINVAL
 
 
+@pytest.mark.parametrize('fsid, is_other', [('f1', False), ('f2', True), (None, False)])
+def test_results_of_another_cluster_are_refused(driver: ProbeDriver, fsid: Optional[str],
+                                                is_other: bool, monkeypatch: Any) -> None:
+    """Pools of several clusters have the same names. Earlier versions name no cluster."""
+    view = driver.cluster.map_view
+    monkeypatch.setattr(driver.cluster, 'map_view', lambda: replace(
+        view(), osdmap=replace(view().osdmap, fsid='f1')))
+    document = {**measured(), 'fsid': fsid}
+    if fsid is None:
+        del document['fsid']
+    if is_other:
+        with pytest.raises(Refused, match='measured on cluster f2, and this is f1'):
+            driver.give(ImportedRun(json.dumps(document)))
+    else:
+        assert driver.give(ImportedRun(json.dumps(document)))['id'] == 1
+
+
 def test_results_of_two_runs_are_both_imported(driver: ProbeDriver) -> None:
     runs = [driver.give(ImportedRun(json.dumps(measured(created=created))))['id']
             for created in (100.0, 101.0)]
@@ -317,6 +334,9 @@ class FakeConnection:
                  free: int = 1 << 40) -> None:
         self._health, self._quota, self._free = health, quota, free
 
+    def fsid(self) -> str:
+        return 'f1'
+
     def health(self) -> Mapping[str, str]:
         return self._health
 
@@ -349,8 +369,10 @@ def test_the_command_prints_what_the_mgr_imports(argv: List[str], monkeypatch: A
     request, = FakeChild.requests
     assert (request['entity'], request['key'], request['pool']) == ('client.probe', 'AQ==', 'rep')
     assert request['naming']['run'] >= client.FIRST_RUN
-    record = imported_record(capsys.readouterr().out)
+    written = capsys.readouterr().out
+    record = imported_record(written, 'f1')
     assert record.state == 'done' and len(record.results) == REPEAT
+    assert json.loads(written)['fsid'] == 'f1'
 
 
 def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
