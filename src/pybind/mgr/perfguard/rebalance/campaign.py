@@ -237,6 +237,12 @@ class Pinning:
         return replace(self, trials={rule: result if tried == pgid else tried
                                      for rule, tried in self.trials.items()})
 
+    def cancelled_under(self, rule: int) -> 'Pinning':
+        """The mons have cancelled a pin under the rule with this checksum: if they kept upmaps
+        under it before, they may be older now."""
+        return replace(self, trials={**self.trials, rule: TRIAL_REFUSED}) \
+            if rule in self.kept_rules else self
+
     def sending(self, pgids: Iterable[str], now: float) -> 'Pinning':
         return replace(self, sent_at=now, sent={**self.sent, **dict.fromkeys(pgids, Sent(now))})
 

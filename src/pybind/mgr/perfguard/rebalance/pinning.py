@@ -121,13 +121,14 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """Give up a pin that the mons do not keep although it was sent several times: they return 0,
     and their own clean-up removes it. The PG gets the entry to which a release leads, and counts as
     unpinnable; if it leaves an OSD that is to be emptied, it may move to where CRUSH places it."""
-    campaign = draft.campaign
+    pool, pinning = draft.pool(pgid), draft.campaign.pinning
+    if pool is not None:
+        pinning = pinning.cancelled_under(draft.seen.crush.checksum(pool.crush_rule))
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
     if pgid in draft.seen.evacuation:
-        return draft.set(pinning=replace(
-            campaign.pinning, let_go=campaign.pinning.let_go | {pgid}))
-    return draft.set(pinning=campaign.pinning.with_unpinnable(pgid, DROPPED_BY_MON))
+        return draft.set(pinning=replace(pinning, let_go=pinning.let_go | {pgid}))
+    return draft.set(pinning=pinning.with_unpinnable(pgid, DROPPED_BY_MON))
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:

@@ -244,6 +244,31 @@ def test_pgs_of_a_step_arrive_after_an_abort_though_fewer_may_be_in_flight_now(
     assert others or '7 PGs that cannot be pinned still move' in str(driver.status['reasons'])
 
 
+def test_mons_that_are_downgraded_are_found_out_without_a_failover() -> None:
+    driver, _ = expanding(kind=LaterCluster)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE', 3000)
+    assert driver.loop.rebalance.campaign.pinning.kept_rules
+    for pgid, pg in cluster.pg.items():
+        if pool_of(pgid) == 1:
+            cluster.pg[pgid] = replace(pg, mon=CancellingMon(cluster.toys, 3, pg.mon.raw))
+    cluster.add_osds(4, 0.0)
+    cluster.tick(5.0)
+    driver.run(3)
+    assert not driver.order('expand', weight='1.0', dry_run=True)['moved_by_weights']
+    moved = list(cluster.moved)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    assert driver.status['unpinnable'] and cluster.moved == moved
+    assert not driver.loop.rebalance.campaign.pinning.kept_rules
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rollback')
+    driver.run_to('DONE', 3000)
+    assert driver.order('expand', weight='1.0', dry_run=True)['moved_by_weights']
+
+
 def test_a_dry_run_of_pin_counts_the_pgs_of_which_the_mons_cancel_upmaps_as_unpinnable() -> None:
     cluster = HybridCluster(pgs=32)
     cluster.add_osds(4, 0.0)

@@ -580,6 +580,18 @@ def test_a_pin_under_another_rule_says_nothing_about_the_one_that_was_tried() ->
     assert after.campaign.pinning.trials == {RULE: '1.5'}
 
 
+@pytest.mark.parametrize('evacuated', [False, True])
+def test_a_pin_that_is_cancelled_under_a_kept_rule_ends_that(evacuated: bool) -> None:
+    campaign = pinning_of(sent={PG: Sent(993.0, 2)}, trials={RULE: TRIAL_KEPT, 5: TRIAL_KEPT})
+    proven = HYBRID.with_upmaps_kept_under(frozenset({RULE}))
+    draft = draft_of(campaign, {PG: PIN}, **{**MOVING, 'crush': proven})
+    if evacuated:
+        draft = replace(draft, seen=replace(draft.seen, evacuation={PG: (0,)}))
+    state = audit(draft).campaign.pinning
+    assert state.trials == {RULE: TRIAL_REFUSED, 5: TRIAL_KEPT} and state.kept_rules == {5}
+    assert (PG in state.let_go) is evacuated is (PG not in state.unpinnable)
+
+
 def test_a_trial_ends_with_the_entry_that_it_was_about() -> None:
     """CRUSH places the PG elsewhere by now, and it gets another pin."""
     campaign = pinning_of(sent={PG: Sent(993.0)}, trials={RULE: PG})
