@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 #: The events, and those since that document was last written. Only the latter is written often: the
 #: mgr keeps its last 10,000 debug messages in memory, and each write makes three of its size.
 EVENTS_DOCUMENT, RECENT_DOCUMENT = 'events', 'events_recent'
+#: The values of a stored event beside its id.
+_HINTS = {'time': float, 'kind': str, 'what': str, 'why': str}
 #: Events that are kept.
 MOST_EVENTS = 500
 #: Events in RECENT_DOCUMENT at most.
@@ -45,9 +47,9 @@ class EventLog:
         self._saved_at = 0.0
 
     def load(self) -> None:
-        self._events = self._store.get_entries(EVENTS_DOCUMENT)
+        self._events = self._store.get_entries(EVENTS_DOCUMENT, _HINTS)
         self._archived_id = max((event['id'] for event in self._events), default=0)
-        self._events += self._recent(self._store.get_entries(RECENT_DOCUMENT))
+        self._events += self._recent(self._store.get_entries(RECENT_DOCUMENT, _HINTS))
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 

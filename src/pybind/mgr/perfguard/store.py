@@ -192,13 +192,17 @@ class Store:
         if why:
             self.damaged.append((name, why))
 
-    def get_entries(self, name: str) -> List[Dict[str, Any]]:
-        """A document that is a list of entries with ids; other elements are ignored."""
+    def get_entries(self, name: str, hints: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """A document that is a list of entries with ids, as objects with further values of these
+        type hints. If others are in it, it is set aside and reported, and they are left out."""
         document = self.get(name)
-        if not isinstance(document, list):
+        if document is None:
             return []
-        return [entry for entry in document
-                if isinstance(entry, dict) and isinstance(entry.get('id'), int)]
+        rows = document if isinstance(document, list) else []
+        entries = [entry for entry in rows if _is_entry(entry, {'id': int, **hints})]
+        if entries != document:
+            self.refuse(name, 'it is no list of entries, or has malformed ones')
+        return entries
 
     def remove(self, name: str) -> None:
         """Remove a document."""
@@ -316,6 +320,15 @@ class Store:
         with contextlib.suppress(ValueError, LookupError, TypeError):
             return str(json.loads(self._kv.get_store(f'{name}/head') or '{}')['slot'])
         return ''
+
+
+def _is_entry(entry: Any, hints: Mapping[str, Any]) -> bool:
+    try:
+        for key, hint in hints.items():
+            decode(hint, entry.get(key))
+    except (AttributeError, Malformed):
+        return False
+    return True
 
 
 # ---- Texts on unreadable parts of the stored state

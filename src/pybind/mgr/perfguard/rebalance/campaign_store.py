@@ -416,6 +416,11 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
 
 #: Number of earlier campaigns whose rates count for forecasts.
 MOST_RATES = 8
+#: The values of a summary beside its id that every version has; those that commands and forecasts
+#: require.
+_ROW_HINTS = {'phase': str, 'started': float, 'ended': Optional[float], 'total': int,
+              'released': int, 'kept': int, 'bytes_done': float, 'epochs': int,
+              'moving_seconds': float}
 
 
 class CampaignHistory:
@@ -426,7 +431,7 @@ class CampaignHistory:
         self.rows: List[Json] = []
 
     def load(self) -> None:
-        self.rows = self._store.get_entries(HISTORY)
+        self.rows = self._store.get_entries(HISTORY, _ROW_HINTS)
 
     @property
     def last_id(self) -> int:

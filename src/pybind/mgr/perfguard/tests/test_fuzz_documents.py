@@ -13,11 +13,16 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 from hypothesis import strategies as st
 
+from perfguard import tables
 from perfguard.errors import Refused
 from perfguard.offline import command
+from perfguard.rebalance import tables as rebalance_tables
+from perfguard.rebalance.report import summary
+from perfguard.rebalance.types import Phase
 from perfguard.store import STORE_VERSION, Store
 
 from .fakes import recording
+from .fakes.campaigns import campaign_of
 from .fakes.driver import Driver
 from .offline.test_command import CRUSH_DUMP, OSD_DUMP, ROWS
 from .probe.test_imported import measured
@@ -141,6 +146,9 @@ def test_a_campaign_with_a_primary_that_is_no_osd_is_kept_aside() -> None:
     assert any(key.startswith('damaged/campaign') for key in driver.kv.data)
 
 
+EVENT = {'time': 900.0, 'kind': 'request', 'what': 'x', 'why': '', 'id': 3}
+
+
 @pytest.mark.parametrize('name, document', [
     ('advise', {'muted': 5}), ('advise', []), ('lastclean', {'crush_version': 1, 'serving': [[]]}),
     ('lastclean', {'crush_version': 1, 'serving': [1], 'identity': 'x'})])
@@ -152,6 +160,37 @@ def test_a_record_that_makes_no_sense_is_kept_aside(name: str, document: Any) ->
     assert any(key.startswith('damaged/' + name) for key in driver.kv.data)
     # Nothing on the cluster depends on it.
     assert not driver.loop._store.interrupted
+
+
+@pytest.mark.parametrize('name', ['events', 'events_recent'])
+@pytest.mark.parametrize('document', [5, [5], [{'id': 1}], [{**EVENT, 'time': 'x'}]])
+def test_events_that_make_no_sense_are_kept_aside(name: str, document: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put(name, document + [EVENT] if isinstance(document, list) else document)
+    driver.restart()
+    driver.run(2)
+    assert any(key.startswith('damaged/%s/' % name) for key in driver.kv.data)
+    assert tables.events({'events': driver.loop.published.events})
+    assert any(event['what'] == 'x' for event in driver.loop.published.events) \
+        is isinstance(document, list)
+    assert not driver.loop._store.interrupted
+
+
+@pytest.mark.parametrize('spoiled_row', [5, {'id': 1}, {'moving_seconds': 'a'}, {'started': [1]}])
+def test_a_history_that_makes_no_sense_is_kept_aside(spoiled_row: Any) -> None:
+    """Each preview has failed, and "campaign ls"."""
+    row = summary(campaign_of(1, Phase.DONE, 900.0, ended=950.0))
+    if isinstance(spoiled_row, dict) and 'id' not in spoiled_row:
+        spoiled_row = {**row, **spoiled_row}
+    driver = Driver()
+    driver.cluster.add_waiting(2)
+    Store(driver.kv).put('history', [spoiled_row, row])
+    driver.restart()
+    driver.run(2)
+    assert any(key.startswith('damaged/history') for key in driver.kv.data)
+    assert 'history' in driver.loop._store.interrupted
+    assert list(driver.history) == [row] and rebalance_tables.history({'campaigns': [row]})
+    assert driver.order('expand', weight='1.0', dry_run=True)['dry_run']
 
 
 # ---- what operators hand over

@@ -428,7 +428,7 @@ def test_a_plan_is_not_carried_out_after_an_abort_that_was_not_filed(
     queued(driver)
     # An earlier campaign is the last one in the history.
     store = driver.loop._store
-    store.put('history', [{'id': 0, 'phase': 'DONE'}])
+    store.put('history', [{**summary(driver.loop.rebalance.campaign), 'id': 0, 'phase': 'DONE'}])
     driver.restart()
     driver.turn()
     monkeypatch.setattr(driver.loop.rebalance.campaigns, 'file_in_history', lambda: None)
