@@ -69,6 +69,14 @@ def figure(value: float) -> str:
     return '%.0f' % value if value >= 10 else '%.2g' % value
 
 
+def decimal_number(text: str) -> float:
+    """The number that an operator gives. Raises ValueError, also for "1_0" and for digits of other
+    scripts, which float() takes."""
+    if '_' in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
+
+
 def _rounded(value: float, unit: str = '1') -> Decimal:
     """Halves are rounded up, as on the page; Python would round them to even digits."""
     return Decimal(value).quantize(Decimal(unit), ROUND_HALF_UP)

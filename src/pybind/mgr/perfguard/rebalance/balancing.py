@@ -21,7 +21,7 @@ from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
-from ..text import listed, plural
+from ..text import decimal_number, listed, plural
 from ..upmap.balance import PlacedPg, is_merging, why_unbalanced
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason
@@ -274,7 +274,7 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
     deviation = DEFAULT_DEVIATION if by == PGS else observation.balancing.deviation
     if order.deviation is not None:
         try:
-            deviation = float(order.deviation)
+            deviation = decimal_number(order.deviation)
         except ValueError:
             deviation = math.nan
         if not 1.0 <= deviation <= MOST_DEVIATION:

@@ -15,7 +15,7 @@ from ..cluster.crush_rule import chosen_number
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
-from ..text import bytes_text, listed, osds_text, pgs, plural
+from ..text import bytes_text, decimal_number, listed, osds_text, pgs, plural
 from .types import TINY_WEIGHT
 from .weights import WeightChange
 from .whole_map import MapChange
@@ -391,7 +391,7 @@ def _holding(facts: OrderFacts) -> List[int]:
 def weight_of(text: str) -> float:
     """The CRUSH weight that an operator gives. Raises Refused."""
     try:
-        weight = float(text)
+        weight = decimal_number(text)
     except ValueError:
         raise Refused(errno.EINVAL, 'the weight %r is not a number' % text) from None
     # CRUSH keeps weights as 32 bits in units of 1/65536.

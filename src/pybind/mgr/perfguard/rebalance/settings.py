@@ -7,6 +7,7 @@ from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tupl
 
 from ..errors import Refused
 from ..options import SPECS, Options, invalid
+from ..text import decimal_number
 from ..watch.pools import BadLimit, latency_limits_ms
 from ..window import BadWindow, Window, window
 
@@ -83,14 +84,19 @@ def parsed(name: str, text: str) -> Any:
     return value
 
 
+def _whole(text: str) -> int:
+    decimal_number(text)
+    return int(text)
+
+
 def _finite(text: str) -> float:
-    value = float(text)
+    value = decimal_number(text)
     if not math.isfinite(value):
         raise ValueError(text)
     return value
 
 
-_SETTING_TYPES: Dict[str, Callable[[str], Any]] = {'uint': int, 'float': _finite, 'str': str}
+_SETTING_TYPES: Dict[str, Callable[[str], Any]] = {'uint': _whole, 'float': _finite, 'str': str}
 
 
 def overridden(options: Options, settings: Mapping[str, str]) -> Options:

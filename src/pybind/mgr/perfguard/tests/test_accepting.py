@@ -168,7 +168,8 @@ def test_what_a_cancelled_replacement_does_not_use_is_refused(cli: Cli) -> None:
 
 WRONG: Tuple[Tuple[Any, int], ...] = (
     (Order('expand', ('osd.99',)), errno.ENOENT), (Order('expand', (), ('nohost',)), errno.ENOENT),
-    (Order('expand', weight='x'), errno.EINVAL),
+    (Order('expand', weight='x'), errno.EINVAL), (Order('expand', weight='1_0'), errno.EINVAL),
+    (Order('balance', deviation='1_0'), errno.EINVAL),
     (Order('expand', drain=('nohost',)), errno.ENOENT),
     (Order('drain', ('nohost',)), errno.ENOENT), (Order('undrain', ('osd.99',)), errno.ENOENT),
     (Order('replace', ('osd.99',)), errno.ENOENT),

@@ -318,7 +318,8 @@ def test_settings_of_a_campaign(shell: Shell) -> None:
     shell.driver.to_releasing()
     for setting in ('latency_factor', 'target=crush', 'latency_factor=x', 'latency_factor=0',
                     'max_backfills_host=1.5', 'fast_peering=no', 'latency_factor=nan',
-                    'latency_factor=50', 'begin_time=99'):
+                    'latency_factor=50', 'begin_time=99', 'max_pgs_in_flight=1_0',
+                    'max_pgs_in_flight=\u0663', 'latency_factor=1_0', 'latency_limits_ms=rep=1_0'):
         assert shell('campaign set', setting=setting)[0] == -errno.EINVAL, setting
     shell.json('campaign set', setting='latency_factor=2')
     assert shell.json('campaign status')['settings'] == {'latency_factor': '2'}

@@ -11,6 +11,7 @@ from ..codec import Time
 from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
+from ..text import decimal_number
 from .load import DayLoad, PoolLoad, Rates
 from .peers import weighted_median, weighted_quantile
 from .series import (READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, Amount, History,
@@ -578,7 +579,7 @@ def latency_limits_ms(text: str) -> Mapping[str, float]:
     for part in filter(None, (part.strip() for part in text.split(','))):
         pool, _, number = part.rpartition('=')
         try:
-            value = float(number)
+            value = decimal_number(number)
         except ValueError:
             value = 0.0
         if not pool or not 0.0 < value < float('inf'):
