@@ -122,8 +122,8 @@ class WatchCommands(Handlers):
             return show(self._exported(watched.osds, what, week), format, tables.exported)
         points = self.loop.history_of(what, condensed=week, last=0)
         if points is None:
-            raise Refused(errno.ENOENT, 'no history of %r: must be cluster, a pool, or osd.<id>'
-                          % what)
+            raise Refused(errno.ENOENT, 'no history of %r: must be cluster, a pool, or osd.<id> of '
+                          'an OSD that has reported' % what)
         is_whole = all_ or format not in (None, 'plain')
         return show(history_json(what, points, 0 if is_whole else SCREEN_ROWS), format,
                     tables.watch_history)

@@ -569,6 +569,10 @@ def test_history(shell: Shell) -> None:
     assert shell.json('history', week=True)['points'] == []
     retval, _, error = shell('history', what='osd.99')
     assert retval == -errno.ENOENT and "'osd.99'" in error
+    # It exists, and an OSD that has just booted has no history yet.
+    driver = Driver()
+    driver.run(2)
+    assert 'of an OSD that has reported' in Shell(driver)('history', what='osd.1')[2]
 
 
 def test_history_exported_for_the_bench(shell: Shell) -> None:
