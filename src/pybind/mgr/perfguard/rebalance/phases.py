@@ -35,8 +35,8 @@ from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose
                       unpinnable_excess)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
-                        drop_stale_goals, follow_accepted, keep, keep_stayers, loose_moves,
-                        others_degraded, release_more, relieved_osds, stopped_moves)
+                        drop_stale_goals, failing_osds, follow_accepted, keep, keep_stayers,
+                        loose_moves, others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -589,8 +589,9 @@ class _Obstacles(NamedTuple):
 def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     """What prevents releases now: for all PGs, or only for those on some OSDs and pools.
     `degraded`: PGs are degraded that the campaign has not released."""
-    loose = loose_moves(draft)
-    general_stops, partial_stops = split_by_scope(all_stops(draft), burdened_osds(draft))
+    loose, failing = loose_moves(draft), failing_osds(draft)
+    general_stops, partial_stops = split_by_scope(
+        all_stops(draft, failing), burdened_osds(draft, failing))
     mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:

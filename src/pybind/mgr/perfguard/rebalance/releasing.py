@@ -97,10 +97,10 @@ def follow_accepted(draft: Draft) -> Draft:
 _OF_FAILING_OSDS = (Code.SLOW_OPS, Code.SLOW_POOL, Code.OSD_LATENCY)
 
 
-def all_stops(draft: Draft) -> List[Stop]:
+def all_stops(draft: Draft, failing: FrozenSet[int]) -> List[Stop]:
     """The stop conditions of stops_of, and those of slow reads. An OSD that fails until it is
-    drained must not keep its PGs from leaving."""
-    failing, stops = failing_osds(draft), []
+    drained must not keep its PGs from leaving. `failing`: as failing_osds."""
+    stops = []
     for stop in (*stops_of(draft), *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)):
         if stop.reason.code == Code.SLOW_OPS and stop.osds is not None:
             stop = replace(stop, osds=stop.osds | _awaited_targets(draft, failing))
@@ -129,9 +129,9 @@ def _awaited_targets(draft: Draft, failing: FrozenSet[int]) -> FrozenSet[int]:
                      and not slow.isdisjoint(route_osds(flight)) for osd in flight.targets)
 
 
-def burdened_osds(draft: Draft) -> FrozenSet[int]:
-    """OSDs of PGs in flight on which movement may be the cause of slow operations."""
-    failing = failing_osds(draft)
+def burdened_osds(draft: Draft, failing: FrozenSet[int]) -> FrozenSet[int]:
+    """OSDs of PGs in flight on which movement may be the cause of slow operations. `failing`: as
+    failing_osds."""
     return frozenset(osd for flight in draft.campaign.flights.in_flight.values()
                      for osd in (route_osds(flight) if failing.isdisjoint(flight.sources)
                                  else flight.targets))

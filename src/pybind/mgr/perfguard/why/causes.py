@@ -11,8 +11,8 @@ from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.draft import Draft
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.progress import shares
-from ..rebalance.releasing import (all_stops, concerns, full_osds, ignores_degraded, present_load,
-                                   receives, waits_for_recovery)
+from ..rebalance.releasing import (all_stops, concerns, failing_osds, full_osds, ignores_degraded,
+                                   present_load, receives, waits_for_recovery)
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.types import Flight
@@ -210,7 +210,8 @@ def gate(draft: Draft, move: Move) -> Gate:
     # that each OSD may receive until it has as many as mon_max_pg_per_osd allows.
     bounds = replace(allowed.caps, pgs=option_caps.pgs, receives=receives(draft))
     return Gate(
-        stops=tuple(stop.reason for stop in all_stops(draft) if concerns(stop, move)),
+        stops=tuple(stop.reason for stop in all_stops(draft, failing_osds(draft))
+                    if concerns(stop, move)),
         obstacles=tuple(load.obstacles(move, bounds)),
         full=frozenset(move.targets) & full_osds(draft).osds - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),

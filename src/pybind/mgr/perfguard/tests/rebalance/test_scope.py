@@ -343,7 +343,7 @@ def test_the_target_that_others_wait_for_receives_no_pg(reporting: Tuple[int, ..
     campaign = changed(driver.loop.rebalance.campaign, in_flight={'1.0': flight})
     report_slow_ops(driver, reporting)
     seen = driver.loop._observing.observe()[0]
-    stop, = all_stops(Draft.of(campaign, {}, {}, seen, driver.options))
+    stop, = all_stops(Draft.of(campaign, {}, {}, seen, driver.options), frozenset())
     assert (stop.reason.code, stop.osds) == ('SLOW_OPS', stopped)
 
 
@@ -489,8 +489,8 @@ def test_drained_osds_fail_if_they_are_slow_on_their_own(
     seen = replace(driver.loop._observing.observe()[0], slow_osds=slow)
     draft = Draft.of(campaign, {}, {}, seen, driver.options)
     assert failing_osds(draft) == failing
-    assert burdened_osds(draft) == ({8} if 3 in failing else {1, 3, 8})
-    left = {stop.reason.code: stop.failing for stop in all_stops(draft)}
+    assert burdened_osds(draft, frozenset(failing)) == ({8} if 3 in failing else {1, 3, 8})
+    left = {stop.reason.code: stop.failing for stop in all_stops(draft, frozenset(failing))}
     assert left == ({'SLOW_OPS': failing} if reporting else {})
 
 
