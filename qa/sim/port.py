@@ -12,6 +12,7 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, 
 import numpy as np
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook
@@ -20,7 +21,6 @@ from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, Balancing, Co
                                      OsdSet, PgCounts, Placement, Pool, PoolSetting, PoolSpace,
                                      Question, Readings, Reply, Signals, Space, UnreadablePg,
                                      UpmapEntry, pool_of, seed_of)
-from perfguard.observation import BALANCER
 
 from .cluster import MIN_WAIT as DEFAULT_MIN_WAIT
 from .cluster import SIZE, Model

@@ -6,16 +6,15 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
-from .cluster.flag_orders import BALANCER_OPTION
+from .cluster.flag_orders import BALANCER
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
 from .cluster.types import (NOOUT, Balancing, ClientOps, LatencyCounts, OsdMap, PgCounts,
                             Placement, Pool, Signals, shard_bytes)
 from .errors import Reason
 
-#: Options in the configuration database: whether the balancer is active; the sections of the mons
-#: and of the OSDs, and the prefix of options of OSDs where both are listed.
-BALANCER = BALANCER_OPTION
+#: Sections of the configuration database: those of the mons and of the OSDs, and the prefix of
+#: options of OSDs where both are listed.
 MON = 'mon'
 OSD = 'osd'
 OSD_OPTION = 'osd/'

@@ -25,7 +25,7 @@ _ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer', 'primary
 _MGR = 'mgr.'
 #: Settings whose values are followed: the option of the balancer, and prefixes for the mode of a
 #: pool's autoscaler and for the primary affinity of an OSD. The mons do not log "config set".
-BALANCER_OPTION, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
+BALANCER, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
 AFFINITY_OF_OSD = 'primary affinity of osd.'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
@@ -142,7 +142,7 @@ def _value(command: Mapping[str, object]) -> Optional[_Value]:
     """The setting that a command orders; None: it is another command."""
     prefix = command.get('prefix')
     if prefix in ('balancer on', 'balancer off'):
-        return _Value(BALANCER_OPTION, 'true' if prefix == 'balancer on' else 'false')
+        return _Value(BALANCER, 'true' if prefix == 'balancer on' else 'false')
     if prefix == 'osd pool set' and command.get('var') == 'pg_autoscale_mode' \
             and 'pool' in command and 'val' in command:
         return _Value(AUTOSCALE_OF_POOL + str(command['pool']), str(command['val']))

@@ -8,12 +8,13 @@ from collections import deque
 from dataclasses import replace
 from typing import Callable, Deque, List, Optional, Sequence, Tuple
 
+from ..cluster.flag_orders import BALANCER
 from ..cluster.ports import View
 from ..cluster.types import Document, OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..ledger import Row
-from ..observation import BALANCER, Observation
+from ..observation import Observation
 from ..options import Options
 from ..text import osds_text
 from . import report

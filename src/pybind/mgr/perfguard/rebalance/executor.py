@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, List, Mapping, Protocol, Sequence, Set, Tuple
 
+from ..cluster.flag_orders import BALANCER
 from ..cluster.types import INPUT, Reply
 from ..ledger import config_command, flag_command
-from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name
 from .types import Action, SetBalancer, SetCrushMap, SetFlag, SetOption, SetPool, SetWeight

@@ -7,11 +7,11 @@ Settings of others are never changed. The rest follows the rule of perfguard/led
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
-from ..cluster.flag_orders import AUTOSCALE_OF_POOL
+from ..cluster.flag_orders import AUTOSCALE_OF_POOL, BALANCER
 from ..cluster.types import OsdMap, PgCounts
 from ..events import Event
 from ..ledger import Held, give_back, hold, hold_other, same_value
-from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
+from ..observation import MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from .campaign import Campaign
 from .change import ChangeStage

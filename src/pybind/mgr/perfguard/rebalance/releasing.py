@@ -6,9 +6,9 @@ from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Opt
                     Tuple)
 
 from ..cluster.evacuation import too_full
+from ..cluster.flag_orders import BALANCER
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason, texts
-from ..observation import BALANCER
 from ..options import Options
 from ..text import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up

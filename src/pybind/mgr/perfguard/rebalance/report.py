@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import List, Mapping, Optional, Sequence, Tuple
 
+from ..cluster.flag_orders import BALANCER
 from ..cluster.types import Document, Json, OsdMap
 from ..errors import Code, Reason, texts
 from ..ledger import Owner, Row, shell
-from ..observation import BALANCER, OSD_OPTION, Observation
+from ..observation import OSD_OPTION, Observation
 from ..options import Options
 from ..text import bytes_text, ms_text, pgs, pgs_are, plural, seconds_text
 from ..upmap.pins import Unpinnable

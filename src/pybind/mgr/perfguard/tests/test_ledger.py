@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 
 import pytest
 
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.codec import decode, encode
 from perfguard.errors import Reason
@@ -17,7 +18,7 @@ from perfguard.ledger import Held, Ledger, Owner, Row, give_back, hold, hold_oth
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
                                         Rung, Setting, SettingKind, StepStage)
-from perfguard.observation import BALANCER, Settings
+from perfguard.observation import Settings
 from perfguard.probe.resources import DELETE_OPTION, ResourceManager, RunResources
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.holds import NOREBALANCE, reconcile

@@ -9,9 +9,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import Balancing, OsdMap, Signals, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
-from perfguard.observation import BALANCER
 from perfguard.rebalance.balancing import check_balance
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder

@@ -6,10 +6,11 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops, Readings
 from perfguard.codec import decode, encode
 from perfguard.ledger import Held
-from perfguard.observation import BALANCER, Clients
+from perfguard.observation import Clients
 from perfguard.rebalance import tables
 from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting
 from perfguard.rebalance.campaign import Campaign

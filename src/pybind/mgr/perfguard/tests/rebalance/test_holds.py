@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import OsdMap, PgCounts, Pool, UpmapEntry
 from perfguard.events import Event
 from perfguard.ledger import Held
-from perfguard.observation import BALANCER, Settings
+from perfguard.observation import Settings
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.holds import (NOREBALANCE, blocked_since, foreign_movement_flags,
                                        gives_way, needs_stored_options, option_name, reconcile,

@@ -5,10 +5,11 @@ from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Se
 
 import pytest
 
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import (NO_ENTRY, NO_OSD, ClientOps, Ops, OsdSet, PgCounts,
                                      Signals, UpmapEntry)
 from perfguard.errors import Code, Reason
-from perfguard.observation import BALANCER, Clients
+from perfguard.observation import Clients
 from perfguard.rebalance import releasing
 from perfguard.rebalance.balancing import BalanceChange
 from perfguard.rebalance.campaign import Basis, Campaign, GoalsMark

@@ -5,11 +5,12 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 
+from perfguard.cluster.flag_orders import BALANCER
 from perfguard.cluster.types import (NO_ENTRY, NO_OSD, Osd, OsdSet, PgCounts, Signals,
                                      UpmapEntry)
 from perfguard.errors import Code, Reason
 from perfguard.ledger import Held
-from perfguard.observation import BALANCER, Clients, PoolClients
+from perfguard.observation import Clients, PoolClients
 from perfguard.rebalance import phases
 from perfguard.rebalance.bill import BillTurn
 from perfguard.rebalance.campaign import GoalsMark, Rollback
