@@ -17,7 +17,7 @@ from ..rebalance.tables import followed
 from ..status import rebalance_json
 from ..tables import accepted
 from ..text import pgs_are, seconds_text
-from ..watch.stop_conditions import LASTING
+from ..watch.stop_conditions import ABSENT_TEXT, LASTING
 from ..window import duration_seconds
 from .changes import order_of
 from .shell import (CommandResult, Handlers, line, patiently, reads, refuse_empty, show, spelled,
@@ -110,7 +110,7 @@ class CampaignCommands(Handlers):
         code = code_of(code)
         return self._ask(Request('accept', code=code), '%s stops no releases %s' % (
             code, 'of this campaign any longer' if code in LASTING
-            else 'until it has been absent for 10 minutes'), dry_run)
+            else 'until it has been ' + ABSENT_TEXT), dry_run)
 
     @writes('perfguard campaign resume', accepted)
     def campaign_resume(self, dry_run: bool = False) -> Json:

@@ -14,8 +14,8 @@ from ..text import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
 from ..watch.slow_reads import stopped_osds
-from ..watch.stop_conditions import (LASTING, OwnPg, Stop, is_muted, is_waived,
-                                     osds_with_slow_ops, stop_conditions)
+from ..watch.stop_conditions import (ABSENT_SECONDS, ABSENT_TEXT, LASTING, OwnPg, Stop, is_muted,
+                                     is_waived, osds_with_slow_ops, stop_conditions)
 from .campaign import GoalsMark
 from .change import Led
 from .copying import slowed_text
@@ -55,10 +55,6 @@ def stops_of(draft: Draft) -> List[Stop]:
     return stops + [Stop(reason) for reason in _foreign_settings(draft)]
 
 
-#: Seconds without the condition of an accepted code after which the code is no longer accepted.
-ABSENT_SECONDS = 600.0
-
-
 def follow_accepted(draft: Draft) -> Draft:
     """Report the stop conditions that hold although the operator has accepted them, and end the
     acceptance of those that have been absent for ABSENT_SECONDS."""
@@ -84,12 +80,11 @@ def follow_accepted(draft: Draft) -> Draft:
     for code in codes:
         if reasons[code]:
             draft = draft.because(Code.ACCEPTED, '%s; %s was accepted, and stops no release until '
-                                  'it has been absent for 10 minutes' % (
-                                      '; '.join(dict.fromkeys(
-                                          reason.text for reason in reasons[code])), code))
+                                  'it has been %s' % ('; '.join(dict.fromkeys(
+                                      reason.text for reason in reasons[code])), code, ABSENT_TEXT))
         elif code not in orders_after.acknowledged:
             draft = draft.event('accept', 'campaign %d: %s stops releases again if it recurs' % (
-                draft.campaign.id, code), 'it was accepted, and has been absent for 10 minutes')
+                draft.campaign.id, code), 'it was accepted, and has been ' + ABSENT_TEXT)
     return draft
 
 

@@ -10,7 +10,7 @@ from ..errors import Code, Reason, Refused, texts
 from ..ledger import Owner, Row
 from ..options import Options
 from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
-from ..watch.stop_conditions import LASTING, WAIVABLE
+from ..watch.stop_conditions import ABSENT_TEXT, LASTING, WAIVABLE
 from .campaign import Campaign, Orders
 from .holds import retaken
 from .pinning import lastingly_unpinned
@@ -390,7 +390,7 @@ def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:
 def _accept(request: Request, rebalanced: Rebalanced) -> List[str]:
     stops = texts([reason for reason in rebalanced.status.reasons if reason.code == request.code])
     until = 'of this campaign any longer' if request.code in LASTING else \
-        'until it has been absent for 10 minutes'
+        'until it has been ' + ABSENT_TEXT
     return ['%s would not stop releases %s; now: %s' % (
         request.code, until, '; '.join(stops) or 'it stops none')]
 

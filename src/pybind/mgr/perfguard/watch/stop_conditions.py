@@ -44,6 +44,10 @@ WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK
 #: Those of WAIVABLE that are limits or decisions, and are waived until the campaign ends; the
 #: others are conditions, which come and go.
 LASTING = (Code.PG_LIMIT, Code.PIN_LIMIT, Code.SAME_DRIVE, Code.UNTRIMMED_CEILING)
+#: Seconds without the condition of an accepted code after which the code is no longer accepted, and
+#: what texts say of it then.
+ABSENT_SECONDS = 600.0
+ABSENT_TEXT = 'absent for ' + plural(round(ABSENT_SECONDS / 60), 'minute')
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from perfguard.observation import Clients
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.moves import Move
-from perfguard.rebalance.releasing import (ABSENT_SECONDS, all_stops, burdened_osds, concerns,
-                                           failing_osds, follow_accepted)
+from perfguard.rebalance.releasing import (all_stops, burdened_osds, concerns, failing_osds,
+                                           follow_accepted)
 from perfguard.rebalance.types import Flight
 from perfguard.rebalance.weights import WeightChange
-from perfguard.watch.stop_conditions import LASTING, WAIVABLE, Stop
+from perfguard.watch.stop_conditions import ABSENT_SECONDS, LASTING, WAIVABLE, Stop
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
