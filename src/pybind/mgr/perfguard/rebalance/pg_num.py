@@ -151,7 +151,9 @@ class PgNumChange(PoolChange):
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
         # "campaign resume" continues with the remaining PGs.
-        return self if self.moves_first or self._has_begun(observation.osdmap) else None
+        osdmap = observation.osdmap
+        return self if self.pool_in(osdmap) is not None and (
+            self.moves_first or self._has_begun(osdmap)) else None
 
     def _has_begun(self, osdmap: OsdMap) -> bool:
         """Whether a part of it is in force, or PGs have moved for it."""

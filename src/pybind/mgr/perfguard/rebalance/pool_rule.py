@@ -111,7 +111,7 @@ class RuleChange(PoolChange):
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
         # "campaign resume" continues with the remaining PGs.
-        return self if self.moves_first else None
+        return self if self.moves_first and self.pool_in(observation.osdmap) is not None else None
 
     def why_no_rollback(self, campaign: int) -> str:
         return 'campaign %d changes the CRUSH rule of a pool: "campaign abort" first, then ' \

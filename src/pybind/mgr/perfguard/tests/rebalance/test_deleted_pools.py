@@ -5,10 +5,11 @@ from typing import Any, Callable
 
 import pytest
 
-from perfguard.cluster.types import NO_OSD, pool_of
+from perfguard.cluster.types import NO_OSD, PoolPgs, pool_of
 
 from ..fakes.cluster import FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.split_cluster import SplitCluster
 from .test_goals import BALANCED
 from .test_incomplete import IncompleteCluster
 
@@ -128,3 +129,39 @@ def test_an_abort_ends_although_a_pool_is_deleted(state: Callable[[Driver], None
     driver.ask('finish', keep=True, sure=True)
     driver.run_to('DONE')
     assert cluster.flags == FakeCluster().flags
+
+
+class DeletingSplits(SplitCluster):
+    deleted = False
+
+    def delete_pool(self) -> None:
+        self.deleted = True
+        self.pg = {pgid: pg for pgid, pg in self.pg.items() if pool_of(pgid) == 2}
+        self.epoch += 1
+
+    def _step(self, pool: int, target: PoolPgs) -> None:
+        if pool == 2 or not self.deleted:
+            super()._step(pool, target)
+
+    def _view(self) -> FakeView:
+        view = super()._view()
+        pools = {number: pool for number, pool in view.osdmap.pools.items()
+                 if number == 2 or not self.deleted}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+
+def test_pins_of_other_pools_are_released_after_the_pool_of_a_change_was_deleted() -> None:
+    """CRUSH has remapped PGs of another pool while those of the pool moved."""
+    cluster = DeletingSplits(pgs=8)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=1))
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    cluster.add_osds(2, 1.0)
+    driver.run_until(lambda: any(pool_of(pgid) == 2 for pgid in driver.loop.rebalance.pins))
+    cluster.delete_pool()
+    driver.run_to('ABORTED')
+    driver.run(5)
+    assert '"campaign resume" (releases them)' in driver.status['reasons'][0]
+    driver.ask('resume')
+    driver.run_to('DONE', 600)
+    assert cluster.clean() and not cluster.entries()
