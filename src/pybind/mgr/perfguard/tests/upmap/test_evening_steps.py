@@ -353,7 +353,7 @@ def test_shards_that_move_take_room_from_later_pools(monkeypatch: pytest.MonkeyP
     real = evening.balanced_shards
 
     def noted(*args: Any, **rest: Any) -> Any:
-        rooms.append(dict(args[6].more))
+        rooms.append(dict(args[6].more_shards))
         return real(*args, **rest)
 
     monkeypatch.setattr(evening, 'balanced_shards', noted)
