@@ -146,7 +146,7 @@ def test_a_campaign_with_a_primary_that_is_no_osd_is_kept_aside() -> None:
     assert any(key.startswith('damaged/campaign') for key in driver.kv.data)
 
 
-EVENT = {'time': 900.0, 'kind': 'request', 'what': 'x', 'why': '', 'id': 3}
+EVENT: Dict[str, Any] = {'time': 900.0, 'kind': 'request', 'what': 'x', 'why': '', 'id': 3}
 
 
 @pytest.mark.parametrize('name, document', [

@@ -584,7 +584,8 @@ def test_a_pin_under_another_rule_says_nothing_about_the_one_that_was_tried() ->
 def test_a_pin_that_is_cancelled_under_a_kept_rule_ends_that(evacuated: bool) -> None:
     campaign = pinning_of(sent={PG: Sent(993.0, 2)}, trials={RULE: TRIAL_KEPT, 5: TRIAL_KEPT})
     proven = HYBRID.with_upmaps_kept_under(frozenset({RULE}))
-    draft = draft_of(campaign, {PG: PIN}, **{**MOVING, 'crush': proven})
+    moving: Dict[str, Any] = {**MOVING, 'crush': proven}
+    draft = draft_of(campaign, {PG: PIN}, **moving)
     if evacuated:
         draft = replace(draft, seen=replace(draft.seen, evacuation={PG: (0,)}))
     state = audit(draft).campaign.pinning
