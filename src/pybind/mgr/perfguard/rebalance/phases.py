@@ -16,7 +16,7 @@ from ..errors import Code, Reason, texts
 from ..observation import Observation
 from ..options import Options
 from ..text import osds_text, pgs, pgs_are, plural
-from ..upmap.pins import INCOMPLETE
+from ..upmap.pins import INCOMPLETE, merge_reason, next_merge_reason
 from ..watch.stop_conditions import Stop, split_by_scope
 from .bill import BillTurn
 from .campaign import Campaign, GoalsMark
@@ -820,7 +820,14 @@ def _unpinned(draft: Draft) -> List[str]:
     arriving = frozenset(of_last_step(draft))
     return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
             if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
-            and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)]
+            and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)
+            and not _is_merged(draft, pgid)]
+
+
+def _is_merged(draft: Draft, pgid: str) -> bool:
+    """Whether the PG is one of the next two that are merged, for which it must not be remapped."""
+    pool = draft.pool(pgid)
+    return pool is not None and bool(merge_reason(pool, pgid) or next_merge_reason(pool, pgid))
 
 
 def of_last_step(draft: Draft) -> List[str]:

@@ -32,16 +32,21 @@ class SlowMgr(SplitCluster):
             super()._merge(now)
 
 
-@pytest.mark.parametrize('paused', [False, True])
-@pytest.mark.parametrize('target', ['crush', 'balanced'])
-def test_pgs_that_are_merged_next_are_not_pinned_again_and_again(target: str, paused: bool) -> None:
-    cluster = SlowMgr(hosts=10, pgs=16)
+def releasing(cluster: SlowMgr, target: str = 'crush') -> Driver:
     driver = Driver(cluster, replace(OPTIONS, target=target, max_pgs_in_flight=2))
     cluster.add_osds(3, 0.0)
     driver.run(3)
     driver.order('expand', weight='1.0')
     driver.run_to('RELEASING')
     driver.run(3)
+    return driver
+
+
+@pytest.mark.parametrize('paused', [False, True])
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_pgs_that_are_merged_next_are_not_pinned_again_and_again(target: str, paused: bool) -> None:
+    cluster = SlowMgr(hosts=10, pgs=16)
+    driver = releasing(cluster, target)
     if paused:
         driver.ask('pause')
         driver.run(10)
@@ -57,3 +62,16 @@ def test_pgs_that_are_merged_next_are_not_pinned_again_and_again(target: str, pa
     commands = Counter((command['prefix'], command['pgid']) for command in cluster.sent[sent:]
                        if 'upmap' in command['prefix'])
     assert max(commands.values()) <= 3, commands.most_common(3)
+
+
+def test_an_aborted_campaign_does_not_keep_pgs_from_being_merged() -> None:
+    cluster = SlowMgr(hosts=10, pgs=16)
+    driver = releasing(cluster)
+    driver.ask('pause')
+    cluster.targets[1] = PoolPgs(1, 8, 8)
+    driver.run_until(lambda: '1.f' in cluster.remapped())
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.status['pinned']
+    driver.run_until(lambda: cluster.numbers[1].pg_num == 8)
+    assert 'norebalance' not in cluster.flags
