@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What slow OSDs share, and when they are too many to name each."""
-from typing import Dict, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.slow_parts import (SlowOne, SlowParts, crowded, shared_by, shared_parts,
-                                        in_crowded_classes, unnamed, whole_parts)
+from perfguard.watch.slow_parts import (SlowOne, SlowParts, by_shared, crowded, shared_by,
+                                        shared_parts, too_many, unnamed, whole_parts)
 from perfguard.watch.types import OsdVerdict, SharedPart, SlowPart, SlowShared
 
 #: Twelve hosts in four racks, with four OSDs each, of which two share the device of their DBs.
@@ -28,6 +28,29 @@ def test_what_an_osd_may_share() -> None:
     assert shared_by(PLACES[13]._replace(rack='', devices=())) == [('host', 'h3')]
 
 
+@pytest.mark.parametrize('only, parts', [
+    ({('host', 'h0')}, {('host', 'h0'): {0, 1}}), ({('rack', 'r0')}, {('rack', 'r0'): {0, 1, 4}}),
+    ({('device', 'h1:nvme2')}, {('device', 'h1:nvme2'): {4}}), ({('host', 'h9')}, None),
+    # The name of a device is no host.
+    ({('device', 'h0')}, {})])
+def test_the_osds_of_some_shared_parts(only: Set[SharedPart], parts: Any) -> None:
+    """Also of places of which nothing else is known."""
+    assert by_shared({0, 1, 4, 13}, PLACES, {HDD: only}) == ({} if parts is None else {HDD: parts})
+    (kind, _), = only
+    bare = {osd: place._replace(devices=place.devices if kind == 'device' else (),
+                                rack=place.rack if kind == 'rack' else '')
+            for osd, place in PLACES.items()}
+    assert by_shared({0, 1, 4, 13}, bare, {HDD: only}) == ({} if parts is None else {HDD: parts})
+    assert by_shared({0, 1, 4, 13}, PLACES, {('x', 'hdd'): only}) in ({}, {HDD: {}})
+
+
+def test_all_shared_parts_of_osds() -> None:
+    assert by_shared({1, 2}, {osd: place._replace(rack='') for osd, place in PLACES.items()}) == {
+        HDD: {('host', 'h0'): {1, 2}, ('device', 'h0:sd1'): {1}, ('device', 'h0:sd2'): {2},
+              ('device', 'h0:nvme0'): {1}, ('device', 'h0:nvme1'): {2}}}
+    assert by_shared({1, 2}, PLACES, {}) == {}
+
+
 @pytest.mark.parametrize('slow, judged, parts', [
     (set(), PLACES, {}), ({0}, PLACES, {}), ({0}, {0}, {}),
     (of_hosts(0), PLACES, {('host', 'h0'): of_hosts(0)}),
@@ -36,6 +59,7 @@ def test_what_an_osd_may_share() -> None:
     ({0, 1}, PLACES, {('device', 'h0:nvme0'): {0, 1}}), ({0, 2}, PLACES, {}),
     # Of the others nothing is known.
     ({0, 2}, {0, 2, 9}, {('host', 'h0'): {0, 2}}),
+    ({0, 2}, {0, 2, 3, 9}, {('host', 'h0'): {0, 2}}),
     (of_hosts(0, 1, 2), PLACES, {('rack', 'r0'): of_hosts(0, 1, 2)}),
     # A rack is slow if all of its hosts are.
     (of_hosts(0, 1), PLACES, {('host', 'h0'): of_hosts(0), ('host', 'h1'): of_hosts(1)}),
@@ -118,6 +142,10 @@ def test_the_finding_on_a_shared_part() -> None:
         ('host', 'h0'), (0, 1, 2), 4, ('h0:nvme',), 1.0, 1e9 + 2.0,
         '3 of its 4 classless OSDs are slow, osd.0: reads of osd.2'),)
     assert shared_parts({5: slow[0]}, PLACES, PLACES) == ()
+    # The worst one has a score.
+    weak = {0: slow[2]._replace(osd=0), 1: slow[1]._replace(score=0.9)}
+    part, = shared_parts(weak, PLACES, PLACES)
+    assert part.score == 0.9 and part.why.endswith('osd.1: reads of osd.1')
 
 
 def slow_ones(score: float, changed: int = 0, of_part: bool = False,
@@ -139,7 +167,8 @@ def raised_after(slow: Mapping[int, SlowOne], places: Mapping[int, OsdPlace] = P
     return 0.0
 
 
-#: Most of the class.
+#: Half of the class, and most of it.
+HALF = {osd for osd in range(48) if osd % 2 == 0}
 MOST = {osd for osd in range(48) if osd % 4 != 3}
 
 
@@ -147,11 +176,44 @@ MOST = {osd for osd in range(48) if osd % 4 != 3}
     (slow_ones(3.0), 60.0), (slow_ones(2.99), 0.0),
     # Seven of thirteen are slower than they were.
     (slow_ones(2.0, 7), 600.0), (slow_ones(2.0, 6), 0.0), (slow_ones(3.0, 7), 60.0),
+    (slow_ones(2.0, 7, osds=SCATTERED | {6}), 0.0),
+    (slow_ones(2.0, 8, osds=SCATTERED | {6}), 600.0),
+    (slow_ones(3.0, osds=HALF), 60.0),
     # The few others may serve other operations.
     (slow_ones(3.0, osds=MOST), 0.0), (slow_ones(3.0, 19, osds=MOST), 60.0),
     (slow_ones(3.0, osds=SCATTERED - {2}), 0.0)])
 def test_for_how_long_a_part_must_be_slow(slow: Mapping[int, SlowOne], seconds: float) -> None:
     assert raised_after(slow) == seconds
+
+
+@pytest.mark.parametrize('seconds, beats', [(60.0, 1), (59.5, 2), (30.0, 2), (29.9, 3)])
+def test_a_part_is_not_reported_early(seconds: float, beats: int) -> None:
+    assert raised_after(slow_ones(3.0), beat=seconds) == beats * seconds
+
+
+def test_what_was_seen_of_a_part_before_it_recovered_does_not_count() -> None:
+    parts = SlowParts()
+    slow = slow_ones(3.0)
+
+    def update(slow_now: Mapping[int, SlowOne], seconds: float) -> bool:
+        return bool(parts.update(seconds, slow_now, set(PLACES), PLACES, 60.0))
+
+    assert not update(slow, 50.0)
+    # No OSD is slow, and there is nothing to make up for.
+    assert not update({}, 5.0)
+    assert not update(slow, 50.0)
+    # They are not a part now.
+    assert not update(slow_ones(2.99), 300.0) and not update(slow_ones(2.99), 0.5)
+    assert not update(slow, 0.5) and not update(slow, 59.0) and update(slow, 0.5)
+
+
+def test_a_part_that_was_raised_ends_at_the_latest_with_its_last_but_one_osd() -> None:
+    for osds, seconds, lasts in (({0, 12}, 59.5, True), ({0, 12}, 60.0, False), ({0}, 1.0, False)):
+        parts = SlowParts()
+        assert parts.update(60.0, slow_ones(3.0), set(PLACES), PLACES, 60.0)
+        remaining = slow_ones(3.0, of_part=True, osds=osds)
+        assert parts.update(seconds, remaining, set(PLACES), PLACES, 60.0) == (
+            osds if lasts else set())
 
 
 @pytest.mark.parametrize('after, updates', [
