@@ -138,8 +138,10 @@ def room_of(facts: RescueFacts) -> Room:
 
 
 def _receiving(facts: RescueFacts) -> Iterable[int]:
-    """OSDs to which PGs that were rescued still copy."""
-    for pgid in facts.rescued:
+    """OSDs to which PGs that were rescued still copy, or will once the OSDMap shows the upmap."""
+    for pgid, rescue in facts.rescued.items():
+        if not rescue.seen:
+            yield from rescue.taken_by
         place, acting = facts.observed.placement(pgid), facts.observed.osdmap.pg_temp.get(pgid)
         if place is not None and acting is not None:
             yield from set(place.up) - set(acting)

@@ -737,6 +737,17 @@ def test_no_upmap_leads_to_an_osd_that_a_campaign_is_about_to_drain() -> None:
     assert others[found[0].pgid].taken_by != taken_by
 
 
+def test_an_osd_gets_one_pg_although_the_osdmap_does_not_show_the_upmap_yet() -> None:
+    """The mons may be late, and the room on the OSD is still that from before."""
+    driver = hurt()
+    seen, _ = driver.loop._observing.observe()
+    facts = RescueFacts(seen, driver.cluster.osd_space())
+    (first, second, *_), _ = stuck(facts)
+    put = plan_rescues([first], facts, 1)
+    other = plan_rescues([second], facts._replace(rescued=put), 1)
+    assert set(put[first.pgid].taken_by).isdisjoint(other[second.pgid].taken_by)
+
+
 def test_what_a_campaign_drains_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(FakeCluster(hosts=9))
     rescuing, drained = driver.loop.jobs.rescuing, set[Tuple[str, Any]]()
