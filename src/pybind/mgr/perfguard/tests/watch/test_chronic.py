@@ -4,15 +4,16 @@ import json
 import math
 import re
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set
 from uuid import uuid4
 
 import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.codec import Malformed, decode, encode
-from perfguard.watch.chronic import MOST_STORED_OSDS, ChronicOsds, StoredCounts, _Count, percent
-from perfguard.watch.peers import PeerComparison, PeerFinding
+from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count, percent
+from perfguard.watch.peers import PeerComparison, PeerFinding, ScoreBaseline
+from perfguard.watch.rounds import whole
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
                                       SlowSettings)
@@ -417,7 +418,7 @@ def test_what_is_kept_is_bounded_and_small() -> None:
 
 @pytest.mark.parametrize('field, least', [
     ('slow', LEAST_SLOW_SECONDS), ('recent_slow', RECENT_SLOW_SECONDS)])
-@pytest.mark.parametrize('share, kept', [(0.24, False), (0.26, True)])
+@pytest.mark.parametrize('share, kept', [(0.24, False), (0.25, True), (0.26, True)])
 def test_a_quarter_of_the_way_is_kept(field: str, least: float, share: float, kept: bool) -> None:
     counted = ChronicOsds()
     counted.load(decode(StoredCounts, {'3': {field: share * least}}))
@@ -453,6 +454,23 @@ def test_what_is_counted_of_an_interval() -> None:
     assert math.exp(count.logs / 15.0) == pytest.approx((4.0 * 4.0 * 9.0) ** (1 / 3))
     # A shorter memory.
     assert counted(4.0, 1.0, scale=0.01).slow == pytest.approx(5.0 * math.exp(-5.0 / 432.0))
+
+
+def test_a_second_episode_belongs_to_the_same_finding() -> None:
+    count = counted(4.0, 4.0, *[1.0] * 12, 4.0, 4.0)
+    assert (count.since, count.seconds, count.slow_seconds) == (1000.0, 80.0, 20.0)
+    # After it was cleared, everything begins anew.
+    count.episodes, count.episode = 0, 0.0
+    count.take(2000.0, 5.0, slow_reads(4.0), 1.0)
+    assert (count.since, count.seconds, count.slow_seconds) == (1995.0, 5.0, 5.0)
+    assert count.logs == pytest.approx(5.0 * math.log(4.0))
+
+
+@pytest.mark.parametrize('score', [0.5, 1.0, 1.3, 8.0])
+def test_the_slowdown_of_an_interval_is_at_least_one(score: float) -> None:
+    count = _Count()
+    count.take(1000.0, 5.0, slow_reads(score), 1.0)
+    assert count.logs == pytest.approx(5.0 * math.log(max(score, 1.0)))
 
 
 @pytest.mark.parametrize('scores, episodes, quiet', [
@@ -545,6 +563,14 @@ def test_the_text_of_a_standing_finding() -> None:
             'slow, last in store commits'))
     # Nothing is divided by zero.
     assert _Count(slow_seconds=0.5).verdict(3)[4:7] == (0.5, 0, 1.0)
+    assert _Count(slow_seconds=0.5, logs=math.log(3.0)).verdict(3).slowdown == pytest.approx(3.0)
+    assert _Count().share() == _Count().share(True) == 0.0
+
+
+def test_stored_logarithms_are_possible_ones() -> None:
+    assert _Count(slow_seconds=2.0, logs=1400.0, channel=4).logs == 1400.0
+    with pytest.raises(ValueError):
+        _Count(slow_seconds=2.0, logs=1401.0)
 
 
 @pytest.mark.parametrize('share, text', [
@@ -580,6 +606,246 @@ def test_whether_an_osd_may_soon_be_raised(counts: Dict[int, _Count], is_so: boo
 def test_what_is_no_count_is_refused(wrong: Any) -> None:
     with pytest.raises(Malformed):
         decode(StoredCounts, {'3': wrong})
+
+
+# ---- one interval
+
+#: Short, so that ten seconds of evidence are enough for a share.
+SHORT_MEMORY = 432.0
+
+
+class Window:
+    """An OsdWindow with a mean rate."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def rate(self, channel: int) -> float:
+        return self._rate
+
+
+def take(chronic: ChronicOsds, now: float, ms: float, ops: float = 1000.0, seconds: float = 10.0,
+         allowance: float = 1.0, baseline: ScoreBaseline = ScoreBaseline(), rate: float = 1e9,
+         busy: Dict[int, str] = {}, busy_read: float = math.inf, osds: Sequence[int] = (3,),
+         reported: Sequence[int] = ()) -> Sequence[int]:
+    """Store reads of these OSDs, and of a normal one, where 1 ms is expected. Returns what it
+    yields."""
+    finding = PeerFinding(3, PeerComparison(1.0, 1.0, 1.0, 0.1, 0.0, 0.1, 1.0, 9), allowance)
+    flows = {**dict.fromkeys(osds, Flow(ops / seconds, ms)), 9: Flow(100.0, 1.0)}
+    samples = [OsdSample(osd, seconds, store_read=flow) for osd, flow in flows.items()]
+    where = {osd: OsdPlace(osd, 'h', 'default', 'hdd') for osd in range(10)}
+    windows: Any = dict.fromkeys(flows, Window(rate))
+    return list(chronic.take(
+        OsdReading(now, samples, where, busy, busy_read=busy_read), dict.fromkeys(flows, [finding]),
+        windows, dict.fromkeys(flows, (baseline,) * 5), SHORT_MEMORY, reported))
+
+
+def is_slow(ms: float, **interval: Any) -> Optional[bool]:
+    """Of the OSD with the id 3; None: nothing was counted."""
+    chronic = ChronicOsds()
+    take(chronic, START, ms, **interval)
+    share = chronic.shares().get(3)
+    return None if share is None else share == 1.0
+
+
+def known(mean: float) -> ScoreBaseline:
+    return ScoreBaseline(mean, 0.01, 300.0)
+
+
+@pytest.mark.parametrize('interval, least', [
+    # Above 2.5; with eight operations, noise explains up to 4.48 (three deviations of a half).
+    ({}, 2.5), ({'ops': 8.0}, 4.481), ({'allowance': 2.0}, 5.0),
+    ({'ops': 8.0, 'allowance': 2.0}, 5.0),
+    # Of an OSD that is slower at all times, twice its baseline of up to 2.
+    ({'baseline': known(0.0)}, 2.5), ({'baseline': known(math.log(1.5))}, 3.0),
+    ({'baseline': known(math.log(4.0))}, 4.0), ({'ops': 8.0, 'baseline': known(0.0)}, 4.481),
+    ({'baseline': known(math.log(4.0))._replace(seconds=299.0)}, 2.5),
+    # More load than usual.
+    ({'rate': 100.0}, 2.5), ({'rate': 50.0}, 10.0), ({'rate': 80.0}, 3.90625),
+    ({'rate': 0.5, 'ops': 10.0}, 10.0)])
+def test_how_slow_an_interval_must_be(interval: Dict[str, Any], least: float) -> None:
+    assert is_slow(least - 0.001, **interval) is False
+    assert is_slow(least + 0.001, **interval) is True
+
+
+def test_an_interval_at_the_ratio_is_not_slow_yet() -> None:
+    assert is_slow(2.5) is False
+
+
+def test_few_operations_are_no_evidence() -> None:
+    assert is_slow(9.0, ops=7.9) is None and is_slow(9.0, ops=8.0) is True
+    assert is_slow(9.0, busy={3: SCRUB}) is None
+
+
+@pytest.mark.parametrize('ms, ops, counts', [
+    (1.249, 1000.0, False), (1.25, 1000.0, True), (1.25, 7.9, None), (1.25, 8.0, True)])
+def test_less_slowness_counts_of_an_osd_that_is_reported(ms: float, ops: float,
+                                                         counts: Optional[bool]) -> None:
+    assert is_slow(ms, ops=ops, reported=[3]) is counts
+    assert is_slow(ms, ops=ops, reported=[9]) is (None if counts is None else False)
+
+
+@pytest.mark.parametrize('osds, share', [((3,), 1.0), ((3, 4), 0.0), ((3, 4, 5), 0.0)])
+def test_an_interval_in_which_many_are_slow_does_not_count(osds: Sequence[int],
+                                                           share: float) -> None:
+    """Of three or four."""
+    chronic = ChronicOsds()
+    take(chronic, START, 1.0, osds=osds)
+    take(chronic, START + 10.0, 9.0, osds=osds)
+    assert chronic.shares()[3] == pytest.approx(0.5 * share, abs=0.01)
+
+
+def test_long_intervals_count_in_part() -> None:
+    chronic = ChronicOsds()
+    take(chronic, START, 9.0, seconds=600.0, ops=60000.0)
+    assert chronic.stored({})[3].evidence == 120.0
+
+
+def test_how_many_passes_over_osds_an_interval_takes() -> None:
+    assert take(ChronicOsds(), START, 9.0, osds=(3, 4)) == [9, 6]
+
+
+#: A normal interval of ten seconds, then one slow one: decayed as in SHORT_MEMORY.
+HALF = 10.0 / (10.0 + 10.0 * math.exp(-10.0 / SHORT_MEMORY))
+
+
+def slow_twice() -> ChronicOsds:
+    """Its work was read before each of two slow intervals, and there was none."""
+    chronic = ChronicOsds()
+    take(chronic, START + 10.0, 1.0, busy_read=START + 5.0)
+    take(chronic, START + 20.0, 9.0, busy_read=START + 15.0)
+    take(chronic, START + 30.0, 9.0, busy_read=START + 25.0)
+    return chronic
+
+
+def test_only_what_was_counted_since_the_last_reading_of_the_work_is_taken_back() -> None:
+    chronic = slow_twice()
+    assert chronic.shares()[3] > 0.66
+    take(chronic, START + 40.0, 9.0, busy_read=START + 35.0, busy={9: SCRUB})
+    assert chronic.shares()[3] > 0.74, 'of another OSD'
+    chronic = slow_twice()
+    take(chronic, START + 40.0, 9.0, busy_read=START + 35.0, busy={3: SCRUB})
+    assert chronic.shares()[3] == pytest.approx(HALF)
+    # The same reading of the work.
+    chronic = slow_twice()
+    take(chronic, START + 40.0, 9.0, busy_read=START + 25.0, busy={3: SCRUB})
+    assert chronic.shares()[3] > 0.66
+
+
+def test_nothing_is_taken_back_of_an_osd_that_was_replaced() -> None:
+    chronic = ChronicOsds()
+    take(chronic, START + 10.0, 9.0, busy_read=START + 5.0)
+    chronic.forget({3})
+    assert 3 not in chronic.shares()
+    take(chronic, START + 20.0, 1.0, busy_read=START + 5.0)
+    take(chronic, START + 30.0, 1.0, busy_read=START + 25.0, busy={3: SCRUB})
+    assert chronic.shares()[3] == 0.0
+
+
+# ---- judgements
+
+def of_share(share: float, evidence: float = 2000.0, **fields: Any) -> _Count:
+    """Three episodes."""
+    return _Count(evidence=evidence, slow=share * evidence, episodes=3, since=START, last=START,
+                  seen=START, **fields)
+
+
+def judged(counts: StoredCounts, other_class: Sequence[int] = (), now: float = START + 60.0,
+           gone: Sequence[int] = (), replicas_only: Sequence[int] = ()) -> ChronicOsds:
+    chronic = ChronicOsds()
+    chronic.load({osd: replace(count) for osd, count in counts.items()})
+    chronic.conclude(reading_of(now, [osd for osd in counts if osd not in gone], other_class,
+                                replicas_only))
+    return chronic
+
+
+def reading_of(now: float, osds: Iterable[int], other_class: Sequence[int] = (),
+               replicas_only: Sequence[int] = ()) -> OsdReading:
+    return OsdReading(now, [], {
+        osd: OsdPlace(osd, 'h', 'default', 'ssd' if osd in other_class else 'hdd')
+        for osd in osds}, {}, replicas_only=replicas_only)
+
+
+@pytest.mark.parametrize('own, peers, stands_out', [
+    # Three times the share of most of them.
+    (of_share(0.75), [of_share(0.25, 1000.0)] * 3, True),
+    (of_share(0.75), [of_share(0.2501, 1000.0)] * 3, False),
+    (of_share(0.75), [of_share(share, 1000.0) for share in (0.9, 0.1, 0.25)], True),
+    # Of all of few, and of at least one.
+    (of_share(0.75), [of_share(share, 1000.0) for share in (0.25, 0.1)], True),
+    (of_share(0.75), [of_share(share, 1000.0) for share in (0.3, 0.1)], False),
+    (of_share(0.75), [of_share(0.25, 1000.0)], True), (of_share(0.75), [], False),
+    (of_share(0.75), [of_share(0.25, 300.0)], True),
+    (of_share(0.75), [of_share(0.25, 299.9)], False),
+    # In the recent past, with less evidence than counts for others.
+    (of_share(0.0, 299.0, recent_evidence=290.0, recent_slow=250.0),
+     [of_share(0.1, 1000.0)] * 3, True),
+    (of_share(0.0, 299.0, recent_evidence=290.0, recent_slow=250.0), [], False),
+    (of_share(0.0, 300.0, recent_evidence=290.0, recent_slow=250.0),
+     [of_share(0.0, 1000.0, recent_evidence=10.0, recent_slow=1.0)], True),
+    (of_share(0.0, 300.0, recent_evidence=290.0, recent_slow=250.0),
+     [of_share(0.0, 1000.0, recent_evidence=10.0, recent_slow=3.0)], False)])
+def test_an_osd_is_slow_for_more_of_the_time_than_its_peers(
+        own: _Count, peers: Sequence[_Count], stands_out: bool) -> None:
+    counts = {3: own, **dict(enumerate(peers, 10))}
+    chronic = judged(counts)
+    assert list(chronic.standing) == ([3] if stands_out else [])
+    assert not stands_out or chronic.standing[3].raised == START + 60.0
+    # Those of another class, and those that have no place, are no peers.
+    others = {**counts, 20: of_share(0.74, 1000.0), 21: of_share(0.0, 1000.0)}
+    assert list(judged(others, (20, 21)).standing) == list(chronic.standing)
+    assert list(judged(others, gone=(20, 21)).standing) == list(chronic.standing)
+    assert not judged(counts, gone=(3,)).standing
+
+
+def test_osds_of_which_many_are_chronically_slow_are_not_reported() -> None:
+    counts = {osd: of_share(0.7 if osd < 3 else 0.0) for osd in range(12)}
+    assert list(judged(counts).standing) == [0, 1, 2]
+    assert list(judged({osd: counts[osd] for osd in range(11)}).standing) == []
+
+
+@pytest.mark.parametrize('memory, seconds, is_judged', [
+    (43200.0, 59.9, False), (43200.0, 60.0, True), (21600.0, 29.9, False), (21600.0, 30.0, True),
+    (86400.0, 59.9, False), (86400.0, 60.0, True)])
+def test_how_often_the_counts_are_judged(memory: float, seconds: float, is_judged: bool) -> None:
+    chronic = judged({osd: of_share(0.0) for osd in range(4)})
+    whole(chronic.take(reading_of(START + 60.0, range(4)), {}, {}, {}, memory))
+    chronic.load({3: of_share(1.0, 2.0 * memory)})
+    chronic.conclude(reading_of(START + 60.0 + seconds, range(4)))
+    assert bool(chronic.standing) is is_judged
+
+
+def test_osds_that_serve_nothing_are_not_reported_meanwhile() -> None:
+    chronic = judged({osd: of_share(0.75 if osd == 3 else 0.0) for osd in range(8)})
+    for away in ({3}, {4}):
+        chronic.keep(range(8), away)
+        assert list(chronic.standing) == ([] if away == {3} else [3])
+    chronic.keep(set(range(8)) - {3})
+    assert not chronic.standing and 3 not in chronic.shares()
+
+
+@pytest.mark.parametrize('seconds, replicas_only, hours', [
+    (88199.0, True, 24), (88201.0, True, 25), (1209600.0, False, 336)])
+def test_why_a_finding_cannot_be_judged_any_more(seconds: float, replicas_only: bool,
+                                                 hours: int) -> None:
+    counts = {osd: of_share(0.75 if osd == 3 else 0.0) for osd in range(8)}
+    counts[3].raised = START
+    chronic = judged(counts, now=START + seconds, replicas_only=[3] * replicas_only)
+    assert chronic.unjudged == {
+        3: 'no operation was compared with its peers for %d h%s' % (
+            hours, ': its primary affinity is 0' if replicas_only else '')}
+    # That is forgotten with the place of the OSD.
+    chronic.conclude(reading_of(START + seconds + 60.0, range(8)))
+    assert list(chronic.unjudged) == [3]
+    chronic.conclude(reading_of(START + seconds + 120.0, range(3)))
+    assert chronic.unjudged == {}
+
+
+@pytest.mark.parametrize('evidence, is_known', [(299.9, False), (300.0, True)])
+def test_of_which_osds_the_share_is_known(evidence: float, is_known: bool) -> None:
+    chronic = ChronicOsds()
+    chronic.load({3: of_share(0.5, evidence)})
+    assert chronic.shares() == ({3: 0.5} if is_known else {})
 
 
 def test_many_osds_that_do_not_stand_out_are_judged_in_one_pass(monkeypatch: Any) -> None:
