@@ -9,6 +9,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch import slow_osds
+from perfguard.watch.chronic import _Count
 from perfguard.watch.osd_window import COMMITS, READS, REPLICATED, STORE_READS, OsdWindow
 from perfguard.watch.peers import Findings, OsdExpectation, PeerComparison, PeerFinding
 from perfguard.watch.rounds import Work
@@ -55,13 +56,14 @@ class Exact:
         self.reading: Dict[str, Any] = {'settled': False}
         #: OSDs that were compared, the work of OSDs, and the slow OSDs, in the last interval.
         self.compared: Set[int] = set()
+        self.windows: Mapping[int, OsdWindow] = {}
         self.kinds: Dict[int, str] = {}
         self.slow_ones: Mapping[int, SlowOne] = {}
         update = SlowParts.update
 
         def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
                   busy: Mapping[int, str]) -> Work[Findings]:
-            self.compared, self.kinds = set(windows), dict(busy)
+            self.compared, self.kinds, self.windows = set(windows), dict(busy), windows
             return {osd: self.findings.get(osd, [finding(1.0)]) for osd in windows
                     if osd not in self.idle}
             yield 0
@@ -324,6 +326,29 @@ def test_whether_a_slow_osd_was_faster_before(exact: Exact, score: float, known:
     exact.findings = {3: [finding(1.0), finding(1.0, STORE_READS, with_own=True)]}
     exact.update()
     assert exact.slow_ones[3].changed
+
+
+@pytest.mark.parametrize('score, is_raised', [(2.99, False), (3.0, True)])
+def test_in_a_small_group_the_slowest_peer_is_exceeded_by_twice_as_much(
+        exact: Exact, score: float, is_raised: bool) -> None:
+    exact.healthy()
+    exact.findings = {3: [finding(score, fastest_ms=0.5)]}
+    assert bool(exact.raised_after()) is is_raised
+
+
+@pytest.mark.parametrize('seconds, number', [(300, 12), (295, 0)])
+def test_in_a_small_group_an_osd_is_compared_with_its_history(exact: Exact, seconds: int,
+                                                              number: int) -> None:
+    """Its peers have become as slow."""
+    exact.detector.load({}, START)
+    exact.findings = {3: [finding(1.0, fastest_ms=1.0), finding(1.0, COMMITS, fastest_ms=0.5)]}
+    for _ in range(seconds // 5):
+        assert exact.update() == set()
+    exact.reading['learning'] = False
+    exact.findings = {3: [finding(1.0, ms=10.0, fastest_ms=1.0), finding(1.0, COMMITS)]}
+    assert exact.raised_after() == number
+    if number:
+        assert '1 ms on the fastest of 11 peers, ' in exact.detector.verdicts[3].why
 
 
 # ---- down
@@ -683,6 +708,24 @@ def test_of_a_replaced_osd_nothing_is_known(exact: Exact) -> None:
     assert 3 not in exact.detector.verdicts and exact.detector.load_ratio(3) == 1.0
     exact.update()
     assert 4 in exact.compared and 3 not in exact.compared
+
+
+def test_the_counts_of_slow_time_are_judged_and_forgotten_as_well(exact: Exact) -> None:
+    exact.detector.chronic.load({osd: _Count(
+        evidence=1e4, slow=1e4 if osd == 3 else 0.0, episodes=3, since=START, last=START,
+        seen=START) for osd in exact.places})
+    exact.update()
+    assert list(exact.detector.chronic.standing) == [3]
+    exact.detector.forget({3})
+    assert not exact.detector.chronic.standing
+
+
+def test_operations_count_for_a_minute(exact: Exact) -> None:
+    for rate, number in ((100.0, 12), (10.0, 12)):
+        exact.rate = dict.fromkeys(exact.places, rate)
+        for _ in range(number):
+            exact.update()
+    assert exact.windows[3].rate(READS) == pytest.approx(10.0)
 
 
 def test_operations_of_unknown_osds_do_not_count(exact: Exact) -> None:
