@@ -452,10 +452,9 @@ def test_without_a_reading_of_replicated_writes_only_the_time_that_passes_counts
         exact: Exact) -> None:
     alone(exact, 30.0)
     exact.findings = {3: [finding(1.0)]}
-    for _ in range(3):
-        assert exact.update() == {3}
+    assert [exact.update() for _ in range(9)] == [{3}] * 9
     exact.findings = {3: [finding(1.0), FAST_REPLICA]}
-    assert exact.cleared_after() == 3
+    assert exact.cleared_after() == 1
 
 
 # ---- without evidence
@@ -618,7 +617,8 @@ def test_at_first_osds_without_operations_may_be_healthy(
         monkeypatch: pytest.MonkeyPatch, seconds: float, parts: List[Tuple[str, str]]) -> None:
     """Two of four OSDs of a host are slow, and of the others nothing is known."""
     exact = Exact(monkeypatch, hosts=3, per_host=4)
-    exact.detector.load(stored((0, 1)), START)
+    exact.detector.load({**stored((0, 1)), **stored((9,), part=True)}, START)
+    assert list(exact.detector.slow_verdicts) == [0, 1] and 9 in exact.detector.verdicts
     exact.findings = {osd: [finding(10.0)] for osd in (0, 1)}
     exact.idle = {2, 3}
     exact.update()
@@ -665,6 +665,10 @@ def test_other_osds_are_compared_with_what_was_expected_of_a_slow_part(
     assert exact.detector.slowdowns(7) == {'reads': slowdown, 'store reads': 1.0}
     # A comparison with its peers shows more.
     assert exact.detector.slowdowns(8) == {'reads': 8.0}
+    # Those that are slow already are compared with their peers.
+    exact.findings[0] = [finding(1.0, ms=30.0)]
+    exact.update()
+    assert exact.detector.slowdowns(0) == {'reads': 1.0}
 
 
 def test_a_slow_part_says_nothing_of_other_models_and_classes(
@@ -699,6 +703,14 @@ def test_without_an_osdmap_everything_is_forgotten_after_ten_minutes(exact: Exac
     assert exact.detector.stored()
     exact.update(0.125)
     assert exact.detector.stored() == {} and exact.detector.verdicts == {}
+
+
+def test_a_removed_osd_is_forgotten(exact: Exact) -> None:
+    exact.raise_it()
+    place = exact.places.pop(3)
+    assert exact.update() == set() and exact.detector.stored() == {}
+    exact.places[3] = place
+    assert exact.update() == set()
 
 
 def test_of_a_replaced_osd_nothing_is_known(exact: Exact) -> None:
