@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
@@ -220,3 +221,145 @@ def test_lines_after_the_end() -> None:
     assert one.wait(SECONDS)
     assert len(one.lines()) == 500
     one.close()
+
+
+def wait_until_exited(one: Child) -> None:
+    wait_for(lambda: one._process.poll() is not None)
+
+
+def test_a_document_is_written_at_once() -> None:
+    """The next turn may be late."""
+    one = child('sys.stdin.readline()')
+    one.send({})
+    assert one.wait(SECONDS) and one.ended(0.0) == 0
+    one.close()
+
+
+def test_pipes_are_enlarged(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: List[Any] = []
+    monkeypatch.setattr(process, 'fcntl', SimpleNamespace(
+        fcntl=lambda fd, *rest: calls.append((fd, *rest))))
+    one = child('pass')
+    popen = one._process
+    assert popen.stdin and popen.stdout and popen.stderr
+    assert calls == [(pipe.fileno(), process.F_SETPIPE_SZ, 1 << 20)
+                     for pipe in (popen.stdin, popen.stdout, popen.stderr)]
+    assert heard(one) == []
+
+
+def test_small_pipes_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any) -> None:
+        raise PermissionError(1, 'above the limit')
+
+    monkeypatch.setattr(process, 'fcntl', SimpleNamespace(fcntl=refused))
+    one = child('print(json.dumps({"length": len(sys.stdin.readline())}))')
+    one.send({'text': 'x' * (1 << 20)})
+    assert heard(one) == [{'length': (1 << 20) + len('{"text": ""}\n')}]
+
+
+def test_the_wait_for_the_last_lines_has_an_end() -> None:
+    one = child('pid = os.fork()\nif pid: print(json.dumps({"other": pid}), flush=True)\n'
+                'else: time.sleep(60)')
+    found: List[Dict[str, Any]] = []
+    while not found:
+        found += one.lines()
+    wait_until_exited(one)
+    try:
+        assert [one.ended(now) for now in (100.0, 105.0, 105.1)] == [None, None, 0]
+    finally:
+        os.kill(found[0]['other'], signal.SIGKILL)
+    assert one.wait(SECONDS) and one.ended(0.0) == 0
+    one.close()
+
+
+def test_why_one_has_ended_well_or_by_a_signal_without_a_name() -> None:
+    one = child('pass')
+    assert heard(one) == [] and one.why() == 'the worker ended with status 0'
+    for number, name in ((1, 'SIGHUP'), (40, 'signal 40')):
+        killed = child('os.kill(os.getpid(), %d)' % number)
+        assert heard(killed) == [] and killed.why() == 'the worker was killed by ' + name
+
+
+def test_what_one_has_not_read_is_dropped_when_it_has_ended() -> None:
+    one = child('pass')
+    assert one.wait(SECONDS)
+    one.send({})
+    assert one._outgoing == b''
+    one.close()
+    popen = one._process
+    assert popen.stdin and popen.stdin.closed and popen.stderr and popen.stderr.closed
+
+
+def test_output_is_read_until_the_end_after_the_last_look(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that holds the pipe does not block, and what it writes is not kept."""
+    monkeypatch.setattr(process, 'HELD_BYTES', 1)
+    one = child('print("{}\\n" * (3 << 20), end="")')
+    wait_for(lambda: one._lines._held_bytes > 1)
+    assert not one.wait(0.05)
+    one.close()
+    wait_for(lambda: not one._lines.reading)
+    assert one.wait(SECONDS) and len(one._lines.taken()) < 3 << 20
+
+
+@pytest.mark.parametrize('chunks, lines, logged', [
+    ([], [], None), ([b'a'], [], None), ([b'a\n'], [b'a'], None),
+    ([b'a', b'b\nc', b'd\ne'], [b'ab', b'cd'], None),
+    ([b'a\nb\nc\n'], [b'a', b'b', b'c'], None),
+    ([b'x' * 10, b'\n'], [b'x' * 10], None), ([b'x' * 11, b'y\n'], [b'y'], b'x' * 11),
+    ([b'x' * 6, b'y' * 5, b'z\n'], [b'z'], b'x' * 6)])
+def test_chunks_and_lines(
+        chunks: List[bytes], lines: List[bytes], logged: Optional[bytes],
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    left = [*chunks, b'']
+    monkeypatch.setattr(process, 'LINE_BYTES', 10)
+    monkeypatch.setattr(process, 'os', SimpleNamespace(read=lambda fd, size: left.pop(0)))
+    pipe = open(os.devnull, 'rb')
+    reader = process._Lines(pipe)
+    reader.wait(SECONDS)
+    assert reader.taken() == lines and reader.taken() == [] and pipe.closed
+    assert caplog.messages == ([] if logged is None else [
+        'incomplete line from a worker: %r' % logged])
+
+
+def test_a_reader_that_holds_enough_waits_until_it_is_taken(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'HELD_BYTES', 10)
+    receiving, sending = os.pipe()
+    reader = process._Lines(os.fdopen(receiving, 'rb', 0))
+    for line, held in ((b'x' * 10, 10), (b'y', 11), (b'z', 11)):
+        os.write(sending, line + b'\n')
+        wait_for(lambda: reader._held_bytes == held)
+    time.sleep(0.05)
+    assert reader.taken() == [b'x' * 10, b'y']
+    wait_for(lambda: reader._held_bytes == 1)
+    assert reader.taken() == [b'z'] and reader._held_bytes == 0
+    reader.drop()
+    os.write(sending, b'late\n')
+    os.close(sending)
+    reader.wait(SECONDS)
+    assert not reader.reading and reader.taken() == [] and reader._held_bytes == 0
+
+
+def test_a_reader_that_waits_reads_on_when_nothing_is_kept_any_longer(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'HELD_BYTES', 0)
+    receiving, sending = os.pipe()
+    reader = process._Lines(os.fdopen(receiving, 'rb', 0))
+    os.write(sending, b'x\n')
+    wait_for(lambda: reader._held_bytes == 1)
+    os.write(sending, b'y\n')
+    time.sleep(0.05)
+    reader.drop()
+    os.close(sending)
+    reader.wait(SECONDS)
+    assert not reader.reading and reader.taken() == [b'x']
+
+
+def test_the_log_has_the_beginning_of_what_is_no_message(
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(process, 'LINE_BYTES', 500)
+    one = child('print("x" * 300); print("y" * 600, end="", flush=True); time.sleep(0.1)')
+    assert heard(one) == []
+    assert sorted(caplog.messages) == ['incomplete line from a worker: %r' % (b'y' * 200),
+                                       'unknown line from a worker: %r' % (b'x' * 200)]
