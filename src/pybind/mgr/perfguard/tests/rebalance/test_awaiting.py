@@ -621,6 +621,16 @@ def test_the_osds_of_all_hosts_that_the_orchestrator_has_added_are_expanded_toge
     assert filled_by(driver) == {first, second}
 
 
+def test_several_hosts_that_the_orchestrator_has_added_are_named() -> None:
+    driver = a_driver()
+    with_hosts(driver, 'h0')
+    give(driver)
+    driver.cluster.add_waiting(1)
+    with_hosts(driver, 'h0', 'h8', 'h9', 'h10')
+    driver.run(30)
+    assert 'expands when h10, h9, which the orchestrator has added, have OSDs' in told(driver)
+
+
 def test_a_host_without_osds_does_not_keep_osds_empty_for_good() -> None:
     driver = a_driver()
     with_hosts(driver, 'h0')

@@ -135,6 +135,17 @@ def test_osds_that_become_fuller_than_nearfull(fills: List[Tuple[Any, Any]], und
         [] if text is None else [Risk(Code.TARGET_FULL, text, errno.ENOSPC)])
 
 
+def test_effects_as_json() -> None:
+    found = Effects((effect(1, 2, 3, 0.25, 0.5),), Eta(20.04, 10.06, 40.07), 'assumed',
+                    (('flag norebalance', 'set'),), 100, 7)
+    assert found.as_json() == {
+        'osds': [{'osd': 1, 'pgs_before': 2, 'pgs_after': 3, 'pgs_peak': 3, 'fill_before': 0.25,
+                  'fill_after': 0.5}],
+        'pg_limit': 100, 'clone_bytes': 7, 'eta_seconds': 20.0, 'eta_low_seconds': 10.1,
+        'eta_high_seconds': 40.1, 'eta_basis': 'assumed',
+        'borrowed': [{'what': 'flag norebalance', 'put': 'set'}]}
+
+
 def pinned(number: int, **changes: Any) -> Preview:
     planned = Planned({'1.%x' % seed: PIN for seed in range(number)})
     return Preview(WeightChange(), planned, **changes)

@@ -14,8 +14,8 @@ from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import tables
-from perfguard.rebalance.change import Led
-from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, why_too_many_pins
+from perfguard.rebalance.change import ChangeStage, Led
+from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, too_many
 from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
@@ -249,6 +249,20 @@ def test_an_expansion_comes_in_tranches(target: str, most: int) -> None:
     else:
         worst = max(abs(each) for pool in ('1.', '2.') for each in shares(cluster, pool).values())
         assert worst <= 1.0
+
+
+def change_of(driver: Driver) -> Any:
+    return driver.loop.rebalance.campaign.change or WeightChange()
+
+
+def test_a_tranche_may_have_one_pin() -> None:
+    driver = expandable(most=1)
+    driver.order('expand')
+    driver.run_until(lambda: change_of(driver).following > 0)
+    assert change_of(driver).following == 79 - 1
+    driver.run_until(lambda: change_of(driver).stage == ChangeStage.LANDED)
+    # The result is the campaign's own, not a change by others.
+    assert driver.loop.rebalance.campaign.crush.own == driver.cluster.crush_version_
 
 
 def led_ahead(driver: Driver) -> Set[str]:

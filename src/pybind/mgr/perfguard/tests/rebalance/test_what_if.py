@@ -143,6 +143,18 @@ def test_hosts_go_to_the_named_buckets_in_turn_and_get_free_ids() -> None:
     assert cluster.supposed.weight == round(10 ** 12 / TIB, 4)
 
 
+def test_new_osds_have_the_class_of_those_below_the_named_buckets() -> None:
+    cluster = FakeCluster(hosts=6, racks=3)
+    cluster.device_classes = {osd: 'ssd' if osd % 3 == 1 else 'hdd' for osd in range(6)}
+    driver = driven(cluster)
+    for rack, name in (('r0', 'hdd'), ('r1', 'ssd'), ('r2', 'hdd')):
+        row = driver.order('expand', what_if='1x1x1T', under=(rack,), dry_run=True)
+        assert row['what_if']['device_class'] == name
+    refused = refusal(driver, 'expand', what_if='2x1x1T', under=('r1', 'r2'))
+    assert refused.errno == errno.EINVAL and str(refused).endswith(
+        'below r1, r2 have the device classes hdd, ssd: name one with --class')
+
+
 def test_the_tools_may_fail() -> None:
     cluster = FakeCluster()
     cluster.no_tools = 'crushtool is not installed'
