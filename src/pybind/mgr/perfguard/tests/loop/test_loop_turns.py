@@ -310,6 +310,19 @@ def test_a_campaign_decides_on_the_pgs_that_it_releases(monkeypatch: pytest.Monk
     assert given[-1][5] is None
 
 
+def test_rescues_know_what_the_active_campaign_has_drained(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it, the CRUSH weights show this."""
+    driver = Driver()
+    given: List[Any] = []
+    monkeypatch.setattr(driver.loop.jobs.rescuing, 'turn', lambda *_, **named: given.append(
+        (named['campaign'], tuple(named['drained']))))
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    driver.run(2)
+    assert (True, (3,)) in given and given[-1] == (False, ())
+
+
 # ---- what a turn publishes
 
 def test_a_check_outside_a_turn_keeps_those_of_the_last_one() -> None:

@@ -620,3 +620,20 @@ def test_another_host_waits_until_all_have_delivered(
     assert deliver == ('deliver', (), 100.0) and leave[:2] == ('leave', end)
     assert [call[2] for call in attends] == [3] * len(goes)
     assert clock.sleeps == [1.0] * len(goes)
+
+
+def test_objects_of_hosts_that_have_died_are_removed_or_named(
+        probe: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other jobs have unknown names."""
+    clock: Any = SimpleNamespace(now=0.0)
+    crowd = Crowd(clock, Go(-1))
+    crowd.dead, crowd.dead_of_other_jobs = (RUN + 1,), (RUN + 2,)
+    monkeypatch.setattr(client, '_joined', lambda *given: crowd)
+    monkeypatch.setattr(client, '_ended_together', lambda measuring, meeting, record: record)
+    children = [Scripted([BEGUN], [RESULTS[0], CLEANED]), Scripted([], [CLEANED])]
+    assert probe(*JOB, '--join', 'night', children=children) == 0
+    assert probe.out == '' and probe.said[2:] == [
+        'removing the objects of run %d, whose host has died' % (RUN + 1),
+        'objects left: unknown; remove them with --clean %d' % (RUN + 2)]
+    sweep = children[1].sent[0]
+    assert (sweep['mode'], sweep['naming']['run']) == (SWEEP, RUN + 1)

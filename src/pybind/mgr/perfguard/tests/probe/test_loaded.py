@@ -140,6 +140,11 @@ def test_a_probe_of_many_osds_loads_all_of_the_pool(order: RunOrder) -> None:
     assert loads(order)[-1] == set(range(12))
 
 
+def test_the_pgs_of_three_osds_are_looked_up() -> None:
+    found = loads(replace(ON_OSDS, osd='1,4,7', scale=True, repeat='1'))[-1]
+    assert {1, 4, 7} < found < set(range(12))
+
+
 def test_the_pools_of_a_probe() -> None:
     driver = Probed()
     driver.begin(IN_POOL)

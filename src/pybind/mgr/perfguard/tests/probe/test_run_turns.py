@@ -239,6 +239,8 @@ def test_a_sweep_that_does_not_end_is_killed_and_repeated(
     driver.ends(-9, {'type': 'error', 'message': 'no connection'})
     assert driver.given[1].calls == ['kill', 'close']
     assert driver.message == 'cleaning: no connection'
+    driver.run(4)
+    assert len(driver.given) == 2
     driver.run_until(lambda: len(driver.given) == 3)
     assert [command for command in driver.cluster.sent
             if command['prefix'] == 'auth get-or-create'] == 2 * users
@@ -252,6 +254,20 @@ def test_a_sweep_that_does_not_end_is_killed_and_repeated(
     driver.ends(0, {**part, 'cursor': 2, 'removed': 0}, END)
     driver.finish(10)
     assert driver.state(1) == 'failed' and driver.message == WHY
+
+
+def test_no_sweep_begins_without_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mons refuse a user whose capabilities have changed, which is created anew."""
+    driver = Scripted(monkeypatch)
+    driver.ends(-9, step(0))
+    driver.run_until(lambda: len(driver.given) == 2)
+    driver.cluster.reply['auth get-or-create'] = Answer(-22, '', 'EINVAL')
+    driver.ends(-9)
+    driver.run(12)
+    assert len(driver.given) == 2 and driver.cluster.sent[-1]['prefix'] == 'auth rm'
+    assert driver.message == 'cleaning: auth get-or-create: EINVAL'
+    driver.cluster.reply.clear()
+    driver.run_until(lambda: len(driver.given) == 3, 10)
 
 
 def test_attempts_to_clean_up_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +375,7 @@ def test_another_replica_of_a_pg_may_move(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_pool_that_has_gone_is_no_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Scripted(monkeypatch, SIZE_ONE)
     driver.cluster.made.clear()
+    driver.cluster.epoch += 1
     driver.run(2)
     assert driver.message.startswith('measurement 1 of ')
 
@@ -476,6 +493,18 @@ def test_counters_are_read_once_before_and_once_after_a_run() -> None:
     assert run.collect(AFTER, 101.0)
     # osd.2 did not answer before, and osd.3 was restarted.
     assert run.counted() == (Counted(1, 200, 0, 600_000_000, 0),)
+
+
+@pytest.mark.parametrize('before, after, found', [
+    (100, 100, (Counted(1, 0, 0),)), (100, 99, ()), (0, 1, (Counted(1, 1, 0),))])
+def test_an_osd_that_counts_anew_is_left_out(before: int, after: int,
+                                             found: Tuple[Counted, ...]) -> None:
+    run, osds = counting(1)
+    for when, reads in ((BEFORE, before), (AFTER, after)):
+        assert not run.collect(when, 10.0)
+        osds.ready = {1: {'osd': {'op_r': reads}}}
+        assert run.collect(when, 11.0)
+    assert run.counted() == found
 
 
 def test_osds_that_do_not_answer_are_waited_for_for_a_moment() -> None:
