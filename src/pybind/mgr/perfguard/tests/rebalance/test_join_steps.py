@@ -12,9 +12,10 @@ from perfguard.observation import BALANCER
 from perfguard.rebalance import joining
 from perfguard.rebalance.balancing import BalanceChange
 from perfguard.rebalance.campaign import Campaign, GoalsMark, Rollback
-from perfguard.rebalance.change import Change, ChangeStage, Led
+from perfguard.rebalance.change import Change, ChangeStage, Led, Planned
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.goals import basis
+from perfguard.rebalance.join_plan import PlannedFuture
 from perfguard.rebalance.joining import (
     CHANGE_SEND_TIMES, bridging_entry, closing_change, drop_refused, entry_for_both_maps,
     following_tranche, hides_raw, is_divisible, join, overdue, remove_needless, settle_change,
@@ -179,6 +180,14 @@ def test_all_keep_the_tiny_weight(fields: Dict[str, Any], outlook: Any, why: str
     assert found == replace(CLOSING, weights=weights, done=tuple(weights), gathers=False,
                             stage=ChangeStage.LANDED)
     assert draft.campaign.phase_since == NOW and draft.actions == ()
+
+
+@pytest.mark.parametrize('times', [0, 1])
+def test_the_pins_of_a_burst_of_weight_0_are_forgotten_with_it(times: int) -> None:
+    draft = join(turn(replace(CLOSING, times=times), {'1.4': PIN}, outlook=ALL_STAY, campaign={
+        'sent': {'1.4': Sent(NOW)}}, **ON_THREE))
+    assert draft.unpins == ({'1.4'} if times else set())
+    assert change_in(draft).stage is ChangeStage.LANDED
 
 
 # ---- the stages
@@ -397,8 +406,9 @@ def test_pgs_move_before_the_rule_is_changed() -> None:
     # They are where they end.
     there = join(turn(RULE, outlook=replace(MOVING, finals={})))
     assert because(there) == [('SETTINGS', INTERVAL)] and there.campaign.phase is Phase.PINNING
-    pending = replace(RULE, times=1)
-    assert join(turn(pending, outlook=MOVING)).campaign.phase is Phase.PINNING
+    # It is on its way.
+    pending = join(turn(replace(RULE, rule=PoolRule(1, 1), times=1), outlook=MOVING))
+    assert because(pending) == [('SETTINGS', INTERVAL)]
 
 
 def test_the_goals_of_a_balance_have_a_basis() -> None:
@@ -449,7 +459,9 @@ MANY = 'the change requires 2 pins (limit 1, max_pins); computing it with a smal
     (WANTED, {}, replace(OPTIONS, max_pins=2), {'1.5': PIN}, 0.5),
     # The pins that the change has anyway count once.
     (WANTED, {}, replace(OPTIONS, max_pins=2), {'1.0': PIN}, None),
+    (WANTED, {}, ONE_PIN, {'1.5': PIN}, 0.5),
     (WANTED, {'acknowledged': ('PIN_LIMIT',)}, ONE_PIN, {}, None),
+    (WANTED, {'acknowledged': ('PIN_LIMIT',)}, ONE_PIN, {'1.5': PIN}, None),
     (replace(WANTED, done=(7,), weights={**WANTED.weights, 7: 1.0}), {}, ONE_PIN, {}, None),
     (replace(WANTED, burst=2), {}, ONE_PIN, {}, None),
     (replace(WANTED, share=SHARE_MIN), {}, ONE_PIN, {}, None),
@@ -486,6 +498,27 @@ def test_a_change_that_moves_many_pgs_without_pins_is_divided(most: int, divided
                                'as for PGs in flight); computing it with a smaller part of the '
                                'weights') if divided else ('SETTINGS', INTERVAL)]
     assert change_in(draft).share == (0.5 if divided else 1.0)
+
+
+#: With another rule, under which pool 2 can be pinned.
+MIXED = replace(HYBRID, _dumped_rules={**HYBRID._dumped_rules, 1: {
+    'rule_id': 1, 'rule_name': 'r1', 'steps': [{'op': 'take', 'item': -1}, {
+        'op': 'chooseleaf_indep', 'num': 0, 'type': 'host'}, {'op': 'emit'}]}})
+
+
+@pytest.mark.parametrize('pins, moving, limit, most, text', [
+    (1, 2, 5, 1, '2 PGs that the change moves cannot be pinned (limit 1, '),
+    (2, 3, 1, 2, 'the change requires 2 pins (limit 1, max_pins); '),
+    (3, 2, 2, 1, '2 PGs that the change moves cannot be pinned (limit 1, ')])
+def test_the_limit_that_is_exceeded_most_counts(pins: int, moving: int, limit: int, most: int,
+                                                text: str) -> None:
+    future = Future({**{'1.%d' % seed: FuturePg((0, 1, 4), (0, 1, 5)) for seed in range(moving)},
+                     **{'2.%d' % seed: FuturePg(HERE, THERE) for seed in range(pins)}}, MIXED)
+    draft = join(turn(WANTED, campaign={'pace': Pace(pgs=most)}, outlook=future,
+                      options=replace(OPTIONS, max_pins=limit),
+                      pools={2: replace(POOLS[2], crush_rule=1)}))
+    (code, found), = because(draft)
+    assert code == 'OUTLOOK' and found.startswith(text)
 
 
 def test_whether_a_change_can_be_divided() -> None:
@@ -612,6 +645,18 @@ def test_upmaps_that_a_change_makes_unnecessary_become_pins() -> None:
     back = join(turn(rule, outlook=future, entries=entries, campaign={
         'rollback': Rollback(begun=True)}))
     assert back.new_pins == {}
+    # One that CRUSH places elsewhere is pinned by the same upmap.
+    needed = join(turn(rule, outlook=replace(future, pgs={'1.0': FuturePg((5, 1, 2), HERE)}),
+                       entries=entries))
+    assert needed.new_pins == {'1.0': known} and needed.actions[1:] == ()
+    assert events_of(needed)[0][1] == 'changing CRUSH and pinning 1 PG in one OSDMap epoch'
+
+
+def test_the_pins_that_the_tool_thread_has_planned_are_sent() -> None:
+    planned = Planned({'1.4': PIN})
+    draft = join(turn(outlook=PlannedFuture({'1.4': FuturePg(HERE, HERE)}, AFTER,
+                                            planned=planned)))
+    assert entries_sent(draft) == {'1.4': PINNED} and draft.new_pins == {'1.4': PIN}
 
 
 # ---- a rollback
@@ -631,6 +676,16 @@ def test_a_rollback_restores_entries() -> None:
         draft = join(turn(change, {'1.0': pin}, crush=TINY, entries={'1.0': PINNED}, campaign={
             'rollback': Rollback(begun=True)}))
         assert list(draft.new_pins) == noted and change_in(draft).stage is ChangeStage.SENT
+
+
+def test_a_vector_stays_for_the_epoch_of_a_rollback() -> None:
+    """It hides then where CRUSH places the PG, so the goal shows what follows."""
+    vector = UpmapEntry(vector=(5, 1, 2))
+    future = Future({'1.0': FuturePg((5, 1, 2), HERE)}, BEFORE)
+    draft = join(turn(pins={'1.0': PinRecord(OTHER, vector)}, outlook=future, crush=AFTER,
+                      entries={'1.0': vector}, campaign={'rollback': Rollback(begun=True)}))
+    assert entries_sent(draft) == {}
+    assert draft.new_pins == {'1.0': PinRecord(OTHER, vector, goal=OTHER)}
 
 
 # ---- aborts
@@ -798,6 +853,10 @@ def test_pairs_without_effect_are_removed() -> None:
     draft = needless()
     assert entries_sent(draft) == {'1.0': UpmapEntry(((1, 6),))}
     assert change_in(draft) == replace(THIRD, removing=NOW)
+    # Others remain: of the campaign if they have an effect, of others in any case.
+    ours = replace(THIRD, ahead={'1.0': Led(NO_ENTRY, UpmapEntry(((3, 0), (1, 6))))})
+    pairs = {'1.0': UpmapEntry(((3, 0), (1, 6), (7, 4)))}
+    assert entries_sent(needless(ours, entries=pairs)) == {'1.0': UpmapEntry(((1, 6), (7, 4)))}
     again = needless(replace(THIRD, removing=990.0), now=990.0 + 18.0)
     assert entries_sent(again) and change_in(again).removing == 990.0
     # What the mons do not remove for long is left.
@@ -859,6 +918,10 @@ def test_an_entry_that_keeps_a_pg_in_place_under_both_maps() -> None:
     # The mons refuse more pairs than the PG has OSDs.
     small = entries(PRESENT, pools={1: replace(POOLS[1], size=1)})
     assert bridging_entry(small, '1.0', PINNED, FUTURE) == PINNED
+    two = entries(PRESENT, pools={1: replace(POOLS[1], size=2)}, up={'1.0': (0, 1)},
+                  acting={'1.0': (0, 1)})
+    assert bridging_entry(two, '1.0', PINNED, Future(
+        {'1.0': FuturePg((0, 1), (3, 1))}, AFTER)) == BOTH
     hidden = entries(UpmapEntry(((6, 0),), vector=HERE))
     assert bridging_entry(hidden, '1.0', PINNED, FUTURE) == PINNED
 
