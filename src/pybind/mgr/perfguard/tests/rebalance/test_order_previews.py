@@ -243,7 +243,8 @@ def test_pgs_that_a_crush_map_does_not_allow_to_stay_move_with_it() -> None:
 
 
 @pytest.mark.parametrize('upmaps_max, first, pins', [
-    (None, ['1.0'], ['1.1']), (1, ['1.0'], ['1.1']), (0, ['1.0', '1.1'], [])])
+    (None, ['1.0'], ['1.1']), (2, ['1.0'], ['1.1']), (1, ['1.0'], ['1.1']),
+    (0, ['1.0', '1.1'], [])])
 def test_pgs_that_a_crush_map_does_not_allow_to_stay_move_first(
         upmaps_max: Optional[int], first: List[str], pins: List[str]) -> None:
     orders = Orders(rules=IN_PAIRS, future=NARROW)
@@ -260,6 +261,15 @@ def test_pgs_that_a_crush_map_does_not_allow_to_stay_move_first(
     shown: Any = preview.details.shown
     assert preview.details.key == 'crushmap' and shown['pgs'] == len(first)
     assert shown['least_moves']['upmaps'] == len(pins)
+
+
+def test_no_pgs_move_first_in_pools_that_the_balancer_does_not_cover() -> None:
+    seen = observed(balancing=Balancing(upmap=False))
+    preview = Orders(rules=IN_PAIRS, future=NARROW).preview(crushmap(), seen, BALANCED)
+    assert list(preview.planned.unpinnable) == ['1.0'] and preview.first == ()
+    assert preview.change == MapChange.to(IN_PAIRS, SEEN)
+    refused(errno.EINVAL, '--upmaps-max does not apply: no PGs move before the CRUSH map is set',
+            Orders(rules=IN_PAIRS, future=NARROW), crushmap(upmaps_max=0), seen, BALANCED)
 
 
 # ---- a rule
