@@ -7,13 +7,16 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.crush_rule import Group, Spread, Take
 from perfguard.cluster.types import NO_OSD, Osd, OsdSet, Pool
 from perfguard.upmap import balance as balance_module
-from perfguard.upmap.balance import PlacedPg, Shards, _Groups, balanced_shards
+from perfguard.upmap.balance import (PlacedPg, Shards, _Groups, balanced_shards, why_unbalanced)
 from perfguard.upmap.grouped_sets import EarlierRule
+from perfguard.upmap.levels import CHAIN_CHECKS
 from perfguard.upmap.shares import PoolRoom, Targets, in_whole_groups
 
+from ..fakes.drafts import HYBRID
 from ..rebalance.test_orders import crush as crush_of
 
 #: Buckets 1 to 3 with four OSDs each: 10 to 13, 20 to 23, 30 to 33. Buckets 1 and 2 are in zone 7,
@@ -270,6 +273,29 @@ def test_groups_are_evened_out() -> None:
                                              for bounds in before)
 
 
+#: For each of three OSDs of a bucket. With the first ones the bucket may have a single group,
+#: although its share is 1.45; with the others two, although it is 1.5; and two or three.
+ONE_GROUP, UP_TO_TWO, FROM_TWO = (1.0, 1.0, 0.9), (1.0, 1.0, 1.0), (1.3, 1.3, 1.3)
+
+
+@pytest.mark.parametrize('first, second, here, near, expected', [
+    # As close as the OSDs allow, and where that is not possible as close as whole groups do.
+    (ONE_GROUP, FROM_TWO, [1, 1, 2], ((1, 1), (2, 3)), {1: 1, 2: 2}),
+    (UP_TO_TWO, ONE_GROUP, [1, 1, 1, 2], ((1, 2), (1, 1)), {1: 2, 2: 2})])
+def test_groups_are_evened_out_in_two_steps(
+        first: Tuple[float, ...], second: Tuple[float, ...], here: List[int],
+        near: Tuple[Tuple[int, int], ...], expected: Dict[int, int]) -> None:
+    takes = (Take(2, frozenset(OSDS), (PAIRS,)),)
+    shards = State([(10 * bucket, 10 * bucket + 1) for bucket in here], takes=takes,
+                   weights={13: 0.0, 23: 0.0, **dict.fromkeys(range(30, 34), 0.0)})
+    shards.ideals = [{**dict.fromkeys(OSDS, 0.0), **dict(zip((10, 11, 12), first)),
+                      **dict(zip((20, 21, 22), second))}]
+    found = _Groups(shards, 0, 0)
+    assert tuple((found.near.low[bucket], found.near.high[bucket]) for bucket in (1, 2)) == near
+    found.even_out()
+    assert found.count == {**expected, 3: 0}
+
+
 @pytest.mark.parametrize('required, exchanged', [(0, 0), (1, 1)])
 def test_groups_are_exchanged_if_shards_must_move(required: int, exchanged: int,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,6 +417,10 @@ def test_osds_share_what_their_bucket_has() -> None:
     assert (found.near.low[10], found.near.high[10]) == (2, 3)
     assert (found.near.low[30], found.near.high[30]) == (0, 2)
     assert (found.wide.low[30], found.wide.high[10]) == (0, 3) and found.filled[30] == 1
+    # The lowest choice counts.
+    nested = state(CrushFake(NESTED), [pg(number, (10, 11, 12, 13)) for number in range(6)])
+    nested.share_within_buckets()
+    assert nested.near.high[10] == 6
     # A choice whose buckets have unequal numbers of shards has no such targets.
     for takes in ((Take(3, frozenset(OSDS), (PAIRS,)),), (Take(4, frozenset(OSDS), ()),)):
         other = state(CrushFake(takes), [pg(number, HERE, HERE) for number in range(6)])
@@ -408,6 +438,27 @@ def test_groups_and_then_single_shards_move() -> None:
     assert set(found.count.values()) == {2}
     for members in found.here:
         assert sorted(Counter(map(BUCKET_OF.__getitem__, members)).values()) == [2, 2]
+
+
+@pytest.mark.parametrize('takes, choices', [
+    (NESTED, [(0, 0), (0, 1)]), (TWO_TAKES, [(0, 0), (1, 0)]),
+    ((Take(3, frozenset(OSDS), (PAIRS,)), Take(1, frozenset(OSDS), ())), [])])
+def test_the_order_of_the_choices(monkeypatch: pytest.MonkeyPatch, takes: Sequence[Take],
+                                  choices: List[Tuple[int, int]]) -> None:
+    """Then each bucket shares what it has."""
+    found: List[Tuple[int, int]] = []
+
+    class Groups:
+        def __init__(self, shards: Shards, number: int, depth: int) -> None:
+            found.append((number, depth))
+
+        def even_out(self) -> None:
+            pass
+
+    monkeypatch.setattr(balance_module, '_Groups', Groups)
+    pool, crush = Pool(1, 'p', False, 4, 1, 0, 6, 6, 6), CrushFake(takes)  # type: Pool, Any
+    balanced = balanced_shards(pool, [pg(number, HERE, HERE) for number in range(6)], crush, ROWS)
+    assert found == choices and balanced.near.high[10] == (3 if choices else 2)
 
 
 #: Hosts with two OSDs each: 0 and 4, 1 and 5, 2 and 6, 3 and 7.
@@ -429,6 +480,68 @@ def test_shards_that_a_new_rule_does_not_allow_to_stay(here: OsdSet, raw: OsdSet
         assert found.origin[0] == here and sum(found.count.values()) == len(here) + 3
         assert found.count[2] == found.before[2] == expected.count(2)
         assert found.result().required == found.required
+
+
+def pairs(steps: Sequence[Tuple[str, int, str]]) -> CrushRules:
+    """Three hosts with the OSDs of the buckets."""
+    return CrushRules.from_dump({
+        'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+                  {'type_id': 11, 'name': 'root'}],
+        'buckets': [{'id': -1, 'name': 'default', 'type_id': 11, 'items': [
+            {'id': -2 - host, 'weight': 4 * 65536} for host in range(3)]}, *(
+                {'id': -2 - host, 'name': 'h%d' % host, 'type_id': 1, 'items': [
+                    {'id': osd, 'weight': 65536} for osd in OSDS[4 * host:4 * host + 4]]}
+                for host in range(3))],
+        'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': [
+            {'op': 'take', 'item': -1}, *({'op': op, 'num': number, 'type': kind}
+                                          for op, number, kind in steps), {'op': 'emit'}]}]})
+
+
+@pytest.mark.parametrize('here, raw, pool, after', [
+    ((10, 11, 12, 20), (20, 22, 10, 13), {}, (10, 11, 22, 20)),
+    ((10, 20, 11, 21), (10, 11, 20, 21), {}, (10, 20, 11, 21)),
+    # Local groups stay together, which the mons do not require.
+    ((10, 20, 11, 21), (10, 11, 20, 21), {'erasure': True, 'local_groups': True},
+     (21, 20, 11, 10))])
+def test_groups_that_a_new_rule_does_not_allow_to_stay(here: OsdSet, raw: OsdSet,
+                                                       pool: Dict[str, Any],
+                                                       after: OsdSet) -> None:
+    rules = pairs([('choose_indep', 2, 'host'), ('choose_indep', 2, 'osd')])
+    a_pool = replace(Pool(1, 'p', False, 4, 1, 0, 8, 8, 8), **pool)
+    found = Shards(a_pool, [pg(0, here, raw)], rules, ROWS, None, 1.0, PoolRoom(), True, 1.0, None)
+    assert tuple(found.here[0]) == after
+
+
+def test_a_pg_that_another_rule_does_not_allow_to_be_moved_stays() -> None:
+    pool, rows = Pool(1, 'p', False, 3, 1, 0, 8, 8, 8), {osd: ROWS[10] for osd in range(8)}
+    found = Shards(pool, [pg(0, (0, 1, 2), (0, 1, 2))], HOSTS, rows, None, 1.0, PoolRoom(), False,
+                   1.0, None)
+    # OSDs 0 to 3 may not be together.
+    found._earlier = EarlierRule((), 3, {osd: osd // 4 for osd in range(8)}, set(range(8)))
+    assert found._may_move(0, (0, 1, 2)) is True
+    found.here[0] = [0, 1, 3]
+    assert found._may_move(0, (0, 1, 2)) is False
+    found._earlier = EarlierRule((), 3, {osd: osd for osd in range(8)}, set(range(8)))
+    assert found._may_move(0, (0, 1, 2)) is True
+
+
+def test_the_rule_from_before() -> None:
+    pool, rows = Pool(1, 'p', False, 3, 1, 0, 8, 8, 8), {osd: ROWS[10] for osd in range(8)}
+    rows[3] = Osd(3, True, 0.0)
+    found = Shards(pool, [pg(0, (0, 1, 2), (0, 1, 2))], HOSTS, rows, None, 1.0, PoolRoom(), False,
+                   1.0, HOSTS)
+    # One OSD of each host, with a weight.
+    assert [osd for osd in range(8) if found.obeys_earlier(0, [0], [osd])] == [0, 4, 7]
+
+
+def test_chains_are_limited() -> None:
+    for level in (groups(HERE), state(CrushFake(ONE_TAKE), [pg(0, HERE, HERE)])):
+        assert level._checks_left == CHAIN_CHECKS
+
+
+def test_a_rule_under_which_the_mons_keep_no_upmaps() -> None:
+    pool = Pool(1, 'p', False, 3, 1, 0, 8, 8, 8)
+    assert why_unbalanced(pool, HYBRID) == 'the mons keep no upmaps under the CRUSH rule'
 
 
 def test_what_an_earlier_rule_allows() -> None:
