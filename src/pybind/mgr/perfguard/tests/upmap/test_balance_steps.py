@@ -167,6 +167,11 @@ def lawful(pgs: Sequence[OsdSet], raws: Sequence[OsdSet], broken: Set[int],
     ((0, 1, 2), (4, 2, 0), [(4, 2), (4, 3)], {}, (0, 5, 2)),
     ((0, 1, 2), (4, 2, 0), [], {'limits': {4: 0}}, (0, 5, 2)),
     ((0, 1, 2), (4, 2, 0), [], {'limits': {4: 1}}, (0, 4, 2)),
+    # One with exactly its share of six shards, and of five.
+    ((0, 1, 2), (4, 2, 0), [(4, 3), (1, 3)], {}, (0, 4, 2)),
+    ((0, 1, 2), (4, 2, 0), [(4, 3), (1,)], {}, (0, 5, 2)),
+    # The emptiest domain, by its weight.
+    ((0, 1), (1, 0), [(2,), (4, 5), (4, 5), (4,)], {'weights': {4: 4.0, 5: 4.0}}, (0, 3)),
     # CRUSH names none in another domain: the emptiest one there.
     ((0, 1, 2), (3, 2, 0), [(4,)], {}, (0, 5, 2)), ((0, 1, 2), (3, 2, 0), [], {}, (0, 4, 2)),
     ((0, 1, 2), (3, 2, 0), [], {'limits': {4: 0}}, (0, 5, 2)),
@@ -226,13 +231,20 @@ class GroupsFake:
         self.count[bucket] += 1
 
 
-ONE = {1: 1, 2: 1, 3: 1}
+ONE, NONE = {1: 1, 2: 1, 3: 1}, {1: 0, 2: 0, 3: 0}
 
 
 @pytest.mark.parametrize('here, ways, low, high, illegal, expected', [
     # From a bucket with too many, straight and over another one.
     ([[1], [1], [2]], [{}, {0: [3]}, {}], ONE, ONE, set(), [[1], [3], [2]]),
     ([[1], [1], [2]], [{0: [2]}, {}, {0: [3]}], ONE, ONE, set(), [[2], [1], [3]]),
+    # Although no bucket has too few; also if the shortest way is not legal.
+    ([[1], [1], [2]], [{0: [3]}, {}, {}], NONE, ONE, set(), [[3], [1], [2]]),
+    ([[1], [1], [2]], [{0: [3, 2]}, {}, {0: [3]}], NONE, ONE, {(0, 0, 3)}, [[2], [1], [3]]),
+    # One after the other, but none twice from where it was.
+    ([[1], [1], [1], [2]], [{0: [3]}, {0: [4]}, {}, {}], {**NONE, 4: 0}, {**ONE, 4: 1}, set(),
+     [[3], [4], [1], [2]]),
+    ([[1], [1], [1]], [{0: [2, 3]}, {}, {}], ONE, ONE, set(), [[2], [1], [1]]),
     # To a bucket with too few, of one that may give.
     ([[1], [1], [2]], [{0: [3]}, {}, {}], ONE, {1: 2, 2: 1, 3: 1}, set(), [[3], [1], [2]]),
     # Bounds allow it, or there is no way.

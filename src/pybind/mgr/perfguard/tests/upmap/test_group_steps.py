@@ -224,6 +224,8 @@ def test_the_emptiest_osds_of_the_buckets_of_a_choice_below() -> None:
     assert found._emptiest(OSDS, (PAIRS,), 4) == [12, 13, 22, 23]
     assert found._emptiest(OSDS, (PAIRS,), 3) == [12, 13, 22]
     assert found._emptiest(OSDS, (), 3) == [12, 13, 22]
+    assert found._emptiest(OSDS, (ZONES._replace(shards=2), PAIRS._replace(shards=1)), 3) == [
+        12, 22, 30]
     # The bucket that lacks most comes first.
     fuller = groups((10, 11, 20, 21), (10, 11, 30, 31), takes=NESTED)
     assert fuller._emptiest(OSDS, (PAIRS,), 4) == [22, 23, 32, 33]
