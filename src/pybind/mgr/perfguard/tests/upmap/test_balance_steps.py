@@ -170,6 +170,7 @@ def lawful(pgs: Sequence[OsdSet], raws: Sequence[OsdSet], broken: Set[int],
     # One with exactly its share of six shards, and of five.
     ((0, 1, 2), (4, 2, 0), [(4, 3), (1, 3)], {}, (0, 4, 2)),
     ((0, 1, 2), (4, 2, 0), [(4, 3), (1,)], {}, (0, 5, 2)),
+    ((0, 1, 2), (4, 2, 0), [(4, 3), (1, 3)], {'limits': {4: 1}}, (0, 5, 2)),
     # The emptiest domain, by its weight.
     ((0, 1), (1, 0), [(2,), (4, 5), (4, 5), (4,)], {'weights': {4: 4.0, 5: 4.0}}, (0, 3)),
     # CRUSH names none in another domain: the emptiest one there.
@@ -185,6 +186,46 @@ def test_sets_that_obey_the_rule(here: OsdSet, raw: OsdSet, others: List[OsdSet]
                                  fields: Any, expected: OsdSet) -> None:
     found = lawful([here, *others], [raw, *others], {0}, **fields)
     assert found == [expected, *others]
+
+
+@pytest.mark.parametrize('domain, raw, expected', [
+    # Two new OSDs: one at its position in the raw set, or none of them; each in a domain of its
+    # own, and no more than the set needs.
+    ((0, 0, 0, 1, 2, 3), (0, 3, 1), (0, 3, 4)), ((0, 0, 0, 1, 2, 3), (0, 1, 2), (0, 3, 4)),
+    ((0, 0, 0, 1, 1, 2), (0, 1, 2), (0, 3, 5)), ((0, 0, 1, 2, 3, 4), (3, 4, 0), (0, 3, 2))])
+def test_new_osds_of_a_set(domain: Tuple[int, ...], raw: OsdSet, expected: OsdSet) -> None:
+    assert lawful([(0, 1, 2)], [raw], {0}, domain=dict(enumerate(domain))) == [expected]
+
+
+@pytest.mark.parametrize('earlier', [None, EarlierRule((), 3, {
+    0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 0}, set(range(6)))])
+def test_shards_are_counted_where_sets_end(earlier: Optional[EarlierRule]) -> None:
+    """Also those of a PG without a set, which goes to its raw set."""
+    pgs = [(0, 1, 2), (0, 1, 2), (2, 3), (0, 1, 2), (4, 0), (0, 1, 9)]
+    raws = [(4, 2, 0), (5, 3, 1), (2, 3), (0, 2, 5), (4, 0), (1, 4, 2)]
+    all_weights: List[Dict[int, float]] = [{}, {4: 0.0, 5: 0.0}, {0: 2.0, 4: 3.0}]
+    for weights in all_weights:
+        sets = LawfulSets(DOMAIN, {**dict.fromkeys(range(6), 1.0), **weights},
+                          dict.fromkeys(range(6), 99), earlier)
+        found = sets.place(pgs, raws, {0, 1, 3, 5})
+        for osd, number in sets._shards.items():
+            assert number == sum(list(members).count(osd) for members in found)
+        assert sets._shard_sum == sum(sets._shards.values())
+        for domain, number in sets._domain_shards.items():
+            assert number == sum(count for osd, count in sets._shards.items()
+                                 if DOMAIN[osd] == domain)
+            assert sets._noted[domain] <= sets._domain_fullness(domain)
+
+
+def test_a_domain_that_has_lost_a_shard_may_be_the_emptiest() -> None:
+    sets = LawfulSets({0: 0, 1: 0, 2: 1, 3: 2}, dict.fromkeys(range(4), 1.0),
+                      dict.fromkeys(range(4), 99), None)
+    sets.place([(0, 1, 2)], [(0, 1, 2)], set())
+    for _ in range(2):
+        assert sets._in_emptiest_domain(set(), ()) == [3]
+        assert sets._in_emptiest_domain({1, 2}, ()) == [0, 1]
+    sets._replace((2,), ())
+    assert sets._in_emptiest_domain({2}, ()) == [2]
 
 
 def test_new_shards_count_for_the_pgs_that_follow() -> None:
