@@ -17,7 +17,7 @@ from perfguard.status import (EVACUATION, EVACUATION_SECONDS, HELD_PINS, MOST_SH
                               Published, Status, failing, foreseen, health_checks, held_detail,
                               osds_json, overview, probe_reasons, rebalance_json, status_json,
                               watch_reasons)
-from perfguard.store import ADVICE
+from perfguard.store import PINS_REMAIN_TEXT
 from perfguard.upmap.pins import Unpinnable
 
 from .fakes.campaigns import campaign_of
@@ -136,7 +136,7 @@ def checks_of(campaign: Any, driver: Driver, interrupted: Any = ()) -> Any:
 
 
 @pytest.mark.parametrize('interrupted, to_check', [
-    (['the request x'], False), (['campaign', ADVICE], True)])
+    (['the request x'], False), (['campaign', PINS_REMAIN_TEXT], True)])
 def test_what_a_lost_campaign_may_have_left_is_named(interrupted: List[str],
                                                      to_check: bool) -> None:
     driver = Driver()
@@ -158,7 +158,7 @@ def test_pgs_that_cannot_be_pinned(active: bool, in_flight: Any, accepted: int, 
     monkeypatch.setattr(module, 'lastingly_unpinnable', lambda campaign: {
         '1.2': Unpinnable('b'), '1.1': Unpinnable('a')})
     monkeypatch.setattr(module, 'unpinnable_excess', lambda campaign, total, options: excess)
-    monkeypatch.setattr(module, 'staying', lambda campaign: 0)
+    monkeypatch.setattr(module, 'staying_count', lambda campaign: 0)
     monkeypatch.setattr(module.report, 'stalled', lambda *given: None)
     campaign: Any = SimpleNamespace(
         active=active, held=False, flights=SimpleNamespace(in_flight=dict.fromkeys(in_flight)),
@@ -168,7 +168,7 @@ def test_pgs_that_cannot_be_pinned(active: bool, in_flight: Any, accepted: int, 
     assert set(checks) == ({'PERFGUARD_UNPINNABLE'} if text else set())
     if text:
         assert checks['PERFGUARD_UNPINNABLE'] == warning(text, ['PG 1.1: a', 'PG 1.2: b'])
-        monkeypatch.setattr(module, 'staying', lambda campaign: 4)
+        monkeypatch.setattr(module, 'staying_count', lambda campaign: 4)
         assert '2 PGs cannot be pinned (staying in place: 4)' in checks_of(
             campaign, Driver())['PERFGUARD_UNPINNABLE']['summary']
 
@@ -267,7 +267,7 @@ def changed(**values: Any) -> Any:
 def test_what_an_aborted_campaign_keeps(
         campaign: Any, unpinned: int, waiting: int, balancer: str, detail: List[str],
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, 'unpinned', lambda campaign: unpinned)
+    monkeypatch.setattr(module, 'unpinned_count', lambda campaign: unpinned)
     monkeypatch.setattr(module, 'waiting', lambda campaign: waiting)
     observation: Any = observed(Driver())
     settings = replace(observation.settings, balancer_active=balancer)
@@ -277,7 +277,7 @@ def test_what_an_aborted_campaign_keeps(
 @pytest.mark.parametrize('held', [True, False])
 def test_pins_of_an_aborted_campaign_are_a_health_check(held: bool,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, 'unpinned', lambda campaign: 3)
+    monkeypatch.setattr(module, 'unpinned_count', lambda campaign: 3)
     monkeypatch.setattr(module, 'waiting', lambda campaign: 0)
     monkeypatch.setattr(module.report, 'stalled', lambda *given: None)
     campaign = aborted(held=held, flights=SimpleNamespace(in_flight={}),

@@ -109,7 +109,7 @@ def test_the_rest_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, clock = Driver(), [0.0]
     driver.restart()
     turns = driver.loop
-    assert turns._rest() == loop.REST_SECONDS
+    assert turns._pause_seconds() == loop.REST_SECONDS
     monkeypatch.setattr('perfguard.loop.loop.time.thread_time', lambda: clock[0])
     turn = turns._turn
 
@@ -123,7 +123,7 @@ def test_the_rest_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer_seconds, rest in ((1.0, 30.0), (0.0, 40.0)):
         monkeypatch.setattr(turns, '_turn', slow(answer_seconds))
         turns.turn()
-        assert turns._rest() == rest and turns._rest(loop.ORDERED_SHARE) == rest / 5.0
+        assert turns._pause_seconds() == rest and turns._pause_seconds(loop.ORDERED_SHARE) == rest / 5.0
 
 
 def test_a_turn_that_may_not_act_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_what_an_abort_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(driver.loop, 'ask', ask)
     promise, published = Request('abort'), driver.loop.published
-    texts = driver.loop.dry_run(promise, again=True)
+    texts = driver.loop.dry_run(promise, refused_before=True)
     assert asked == [(promise, True)] and texts == effects(
         promise, published.rebalanced, published.ledger.rows, driver.options, 3)
 
@@ -360,7 +360,7 @@ def test_a_shutdown_borrows_nothing(ordered: bool, mode: str, auto_expand: bool)
     driver = Driver(options=replace(OPTIONS, mitigation_mode='act', auto_expand=True))
     if ordered:
         driver.loop.shutdown.begin(driver.cluster.now)
-    options = driver.loop._without_borrowing(driver.options)
+    options = driver.loop._limited_by_shutdown(driver.options)
     assert (options.mitigation_mode, options.auto_expand) == (mode, auto_expand)
     assert options == replace(driver.options, mitigation_mode=mode, auto_expand=auto_expand)
 

@@ -274,9 +274,9 @@ def test_what_the_evidence_is_made_of(decisions: Decisions) -> None:
     assert [reason.code for reason in signs.trouble] == ['LAGGY_LATELY']
     assert [reason.code for reason in signs.accepted] == ['SLOW_POOL']
     # Its OSDs have no part in movement.
-    assert signs.untouched == {1} and signs.evacuating == 2 and not signs.unknown
+    assert signs.untouched == {1} and signs.evacuating == 2 and not signs.is_incomplete
     assert decisions.policy == Policy('act', 5.0, True, 3)
-    assert decisions.view.taken == {'noscrub'}
+    assert decisions.view.borrowed_elsewhere == {'noscrub'}
 
 
 def test_the_absence_of_evidence_means_nothing_for_five_minutes(decisions: Decisions) -> None:
@@ -285,10 +285,10 @@ def test_the_absence_of_evidence_means_nothing_for_five_minutes(decisions: Decis
         world.counts, world.watched = {'unreported': number}, Watched(failure=failure)
         for after, unknown in ((0.0, True), (299.875, True), (0.125, False), (60.0, False)):
             world.turn(after)
-            assert decisions.evidence.unknown is unknown
+            assert decisions.evidence.is_incomplete is unknown
         world.counts, world.watched = {}, Watched()
         world.turn()
-        assert not decisions.evidence.unknown
+        assert not decisions.evidence.is_incomplete
 
 
 @pytest.mark.parametrize('waiting, judged', [(0, False), (1, True)])

@@ -299,7 +299,7 @@ def test_output_is_read_until_the_end_after_the_last_look(
     assert not one.wait(0.05)
     one.close()
     wait_for(lambda: not one._lines.reading)
-    assert one.wait(SECONDS) and len(one._lines.taken()) < 3 << 20
+    assert one.wait(SECONDS) and len(one._lines.take()) < 3 << 20
 
 
 @pytest.mark.parametrize('chunks, lines, logged', [
@@ -317,7 +317,7 @@ def test_chunks_and_lines(
     pipe = open(os.devnull, 'rb')
     reader = process._Lines(pipe)
     reader.wait(SECONDS)
-    assert reader.taken() == lines and reader.taken() == [] and pipe.closed
+    assert reader.take() == lines and reader.take() == [] and pipe.closed
     assert caplog.messages == ([] if logged is None else [
         'incomplete line from a worker: %r' % logged])
 
@@ -331,14 +331,14 @@ def test_a_reader_that_holds_enough_waits_until_it_is_taken(
         os.write(sending, line + b'\n')
         wait_for(lambda: reader._held_bytes == held)
     time.sleep(0.05)
-    assert reader.taken() == [b'x' * 10, b'y']
+    assert reader.take() == [b'x' * 10, b'y']
     wait_for(lambda: reader._held_bytes == 1)
-    assert reader.taken() == [b'z'] and reader._held_bytes == 0
+    assert reader.take() == [b'z'] and reader._held_bytes == 0
     reader.drop()
     os.write(sending, b'late\n')
     os.close(sending)
     reader.wait(SECONDS)
-    assert not reader.reading and reader.taken() == [] and reader._held_bytes == 0
+    assert not reader.reading and reader.take() == [] and reader._held_bytes == 0
 
 
 def test_a_reader_that_waits_reads_on_when_nothing_is_kept_any_longer(
@@ -353,7 +353,7 @@ def test_a_reader_that_waits_reads_on_when_nothing_is_kept_any_longer(
     reader.drop()
     os.close(sending)
     reader.wait(SECONDS)
-    assert not reader.reading and reader.taken() == [b'x']
+    assert not reader.reading and reader.take() == [b'x']
 
 
 def test_the_log_has_the_beginning_of_what_is_no_message(

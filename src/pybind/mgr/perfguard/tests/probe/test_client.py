@@ -214,18 +214,18 @@ def test_measurements_begin_with_those_of_the_others(leads: bool, before: float,
     crowd = Crowd(clock, Go(-1), Go(-1), Go(0), Go(0), Go(0), leads=leads)
     run = measuring(child, meeting=crowd)
     del child.sent[:]
-    assert run._attend() == client.POLL_SECONDS and not child.sent
+    assert run._attend_meeting() == client.POLL_SECONDS and not child.sent
     run._take({'type': 'step', 'index': 0, 'state': STEP_WAITS})
     clock.now = 101.0
-    assert run._attend() == client.BEGIN_SECONDS and not child.sent
+    assert run._attend_meeting() == client.BEGIN_SECONDS and not child.sent
     clock.now = 102.0
-    assert run._attend() == client.POLL_SECONDS and child.sent == [{'begin': 0}]
+    assert run._attend_meeting() == client.POLL_SECONDS and child.sent == [{'begin': 0}]
     run._take(BEGUN)
     clock.now = 103.0
-    assert run._attend() == client.POLL_SECONDS
+    assert run._attend_meeting() == client.POLL_SECONDS
     run._take({'type': 'step', 'index': 1, 'state': STEP_WAITS})
     clock.now = 104.0
-    assert run._attend() == client.BEGIN_SECONDS and len(child.sent) == 1
+    assert run._attend_meeting() == client.BEGIN_SECONDS and len(child.sent) == 1
     assert crowd.calls == [
         ('attend', 100.0, -1), ('attend', 101.0, 0), ('attend', 102.0, 0),
         ('began', before, 102.125), ('attend', 103.0, 0), ('attend', 104.0, 1)]
@@ -238,7 +238,7 @@ def test_the_end_of_another_host_ends_the_measurement(go: Any, reason: str, cloc
     child = Scripted([], [])
     crowd = Crowd(clock, go)
     run = measuring(child, meeting=crowd)
-    assert run._attend() == run._attend() == client.POLL_SECONDS
+    assert run._attend_meeting() == run._attend_meeting() == client.POLL_SECONDS
     assert run.messages == [reason] and child.sent[1:] == [{'cancel': reason}]
     assert len(crowd.calls) == 1
 
@@ -247,7 +247,7 @@ def test_a_cancelled_worker_follows_no_meeting(clock: Clock) -> None:
     crowd = Crowd(clock, Go(0))
     run = measuring(Scripted([], []), meeting=crowd)
     run.cancel(signal.SIGINT, None)
-    assert run._attend() == client.POLL_SECONDS and not crowd.calls
+    assert run._attend_meeting() == client.POLL_SECONDS and not crowd.calls
 
 
 class Health:

@@ -213,8 +213,8 @@ def test_a_bench_of_an_earlier_mgr_has_failed() -> None:
 
 def test_the_record_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Scripted(monkeypatch, replace(IN_POOL, repeat='3'))
-    created = driver.loop.probed().known(1).created
-    assert driver.loop.probed().known(1).started == driver.started > created
+    created = driver.loop.probed().record_of(1).created
+    assert driver.loop.probed().record_of(1).started == driver.started > created
     driver.says(step(1), result(driver, 0))
     status: Any = driver.loop.probing.status()
     assert (status.id, status.state, status.target, status.share) == (
@@ -223,7 +223,7 @@ def test_the_record_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     # The third measurement without the second is not counted.
     driver.ends(0, result(driver, 2), CLEANED, END)
     driver.finish(10)
-    record = driver.loop.probed().known(1)
+    record = driver.loop.probed().record_of(1)
     assert (record.state, len(record.results), len(record.steps)) == ('failed', 1, 3)
     assert record.created == created and record.started == driver.started < record.ended
     assert record.messages == ('the worker ended before all jobs were measured',)
@@ -236,7 +236,7 @@ def test_a_run_that_has_not_measured_has_not_started() -> None:
     driver.cluster.reply['osd pool create'] = Answer(-1, '', 'no')
     driver.give(OWN)
     driver.finish()
-    record = driver.loop.probed().known(1)
+    record = driver.loop.probed().record_of(1)
     assert record.started == 0.0 < record.ended and record.osds == 0
 
 
@@ -256,7 +256,7 @@ def test_what_a_bench_depends_on() -> None:
     bench.give(replace(STORE, osd='0', repeat='1'))
     probe = ProbeDriver()
     probe.give(IN_POOL)
-    ours, theirs = (driver.loop.probed().known(1).setting for driver in (bench, probe))
+    ours, theirs = (driver.loop.probed().record_of(1).setting for driver in (bench, probe))
     assert set(theirs) - set(ours) == {MGR_HOST, POOL_PGS, REDUNDANCY}
     assert set(ours) <= set(theirs) and theirs[POOL_PGS] == '12'
     assert bench.loop._store.get(JOURNAL) is not None
@@ -266,7 +266,7 @@ def test_what_is_borrowed_by_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Scripted(monkeypatch)
     row, = driver.loop.probing.held
     assert row.what == 'user client.perfguard-probe-1'
-    assert row.since == driver.loop.probed().known(1).created
+    assert row.since == driver.loop.probed().record_of(1).created
     bench = ProbeDriver(Benching())
     bench.give(STORE)
     assert bench.busy and bench.loop.probing.held == []

@@ -230,7 +230,7 @@ def test_a_rollback_that_has_nothing_to_restore() -> None:
 
 @pytest.mark.parametrize('order, text', [
     (Order('rule', ('p', 'none')), 'none'), (Order('pg_num', ('none', '8')), 'does not exist'),
-    (Order('pg_num', ('p', '0')), 'at least 1'), (Order('pg_num', ('p',)), ''),
+    (Order('pg_num', ('p', '0')), 'from 1 to'), (Order('pg_num', ('p',)), ''),
     (Order('balance', ('none',)), 'no pool, nor'), (Order('balance', ('p',)), ''),
     (Order('expand', ('99',)), '99'), (Order('drain', ('99',)), '99'),
     (Order('undrain', ('99',)), '99'), (Order('drain', ('osd.0',)), ''),

@@ -18,7 +18,8 @@ from perfguard.rebalance.goals import basis
 from perfguard.rebalance.join_plan import PlannedFuture
 from perfguard.rebalance.joining import (
     CHANGE_SEND_TIMES, bridging_entry, closing_change, drop_refused, entry_for_both_maps,
-    following_tranche, hides_raw, is_divisible, join, overdue, remove_needless, settle_change,
+    change_is_overdue, following_tranche, hides_raw, is_divisible, join, remove_needless,
+    settle_change,
     tiny_osds, wants_outlook)
 from perfguard.rebalance.pg_num import PgNumChange
 from perfguard.rebalance.pinning import STUCK_PINS_SECONDS
@@ -700,7 +701,7 @@ def test_a_vector_stays_for_the_epoch_of_a_rollback() -> None:
     (replace(SENT, since=900.0), {'now': 1001.5, 'unanswered_at': 995.0}, True)])
 def test_when_a_change_is_overdue(change: Any, fields: Dict[str, Any], late: bool) -> None:
     draft = turn(change, **fields)
-    assert overdue(draft.campaign, draft.seen, OPTIONS) is late
+    assert change_is_overdue(draft.campaign, draft.seen, OPTIONS) is late
 
 
 def test_a_change_that_the_mons_have_accepted_is_never_overdue() -> None:
@@ -708,7 +709,7 @@ def test_a_change_that_the_mons_have_accepted_is_never_overdue() -> None:
     target = {'pools': {1: replace(POOLS[1], pg_num_target=16, pgp_num_target=8)}}
     for fields, late in ((target, False), ({}, True)):
         draft = turn(split, **fields)  # type: ignore[arg-type]
-        assert overdue(draft.campaign, draft.seen, OPTIONS) is late
+        assert change_is_overdue(draft.campaign, draft.seen, OPTIONS) is late
 
 
 @pytest.mark.parametrize('change', [None, WANTED, LANDED])

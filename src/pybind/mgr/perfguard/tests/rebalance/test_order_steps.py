@@ -284,7 +284,7 @@ def test_an_order_that_is_tried_again_waits_for_the_cluster_without_tools(verb: 
     text = '%s; to accept: "ceph perfguard %s --accept PEERING"' % (
         '%s (PEERING)' % IS_PEERING, verb)
     order = Order(verb)
-    refused(errno.EPERM, text, Orders(), WaitingOrder(order, again=True), PEERING)
+    refused(errno.EPERM, text, Orders(), WaitingOrder(order, refused_before=True), PEERING)
     queued = '%s; it begins when this has cleared' % IS_PEERING
     refused(errno.EPERM, queued, Orders(), QueuedOrder(order), PEERING)
     # The first time they run; with --accept as well.
@@ -304,7 +304,7 @@ def test_only_trouble_that_concerns_the_change_matters() -> None:
     with pytest.raises(Refused, match='DEGRADED'):
         orders.answer(waiting, seen)
     # Known by now: the tools do not run again.
-    again = WaitingOrder(DRAIN, again=True)
+    again = WaitingOrder(DRAIN, refused_before=True)
     with pytest.raises(Refused, match='DEGRADED'):
         orders.carry_out(again, seen, VIEW)
     assert again.job is None and len(orders.tools.jobs) == 1
@@ -420,7 +420,7 @@ def test_what_a_saved_plan_does_not_accept(waiting: WaitingOrder, seen: Observat
                                            text: str) -> None:
     orders, saved = Orders(), PlanFake()  # type: Orders, Any
     orders.crush.preview = Shown(CHANGE, risks=(CROWDED,))
-    waiting.again = False
+    waiting.refused_before = False
     orders.change(waiting, seen, DRAIN, saved)
     orders.tools.jobs[0].run()
     with pytest.raises(Refused) as error:
@@ -557,7 +557,7 @@ def test_risks_of_an_import(found: Any) -> None:
     accepts = replace(IMPORT, accept=('PEERING', 'LEFT_OUT'))
     assert Orders().answer(accepts, replace(BOTH, signals=PEERING.signals)) is not None
     # A preview shows that nothing would move.
-    found.imported = Imported(left={'1.5': 'why'})
+    found.imported = Imported(left_out={'1.5': 'why'})
     shown = Orders().answer(replace(IMPORT, dry_run=True), BOTH)
     assert shown is not None and shown['pgs'] == 0 and shown['risks'] == []
     with pytest.raises(Refused, match='nothing to import'):

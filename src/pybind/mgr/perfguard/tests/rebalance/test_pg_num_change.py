@@ -183,7 +183,7 @@ def test_a_number_between_those_of_an_aborted_split() -> None:
 
 @pytest.mark.parametrize('names, text', [
     (('rep', '8'), 'already has 8 PGs'), (('none', '16'), 'does not exist'),
-    (('rep', '0'), 'at least 1'), (('rep', 'x'), 'at least 1'), (('rep', '1024'), 'limit 250')])
+    (('rep', '0'), 'from 1 to'), (('rep', 'x'), 'from 1 to'), (('rep', '1024'), 'limit 250')])
 def test_refused(names: Tuple[str, str], text: str) -> None:
     driver = driver_of()
     with pytest.raises(Refused, match=text):

@@ -86,7 +86,7 @@ class Turns:
         """The goals are computed, and are to be stored from 1006 on."""
         for now, jobs in ((1000.0, 0), (1005.0, 0), (1005.5, 1)):
             assert self.work_out(now, campaign, **fields) is None
-            assert len(self.tools.jobs) == jobs and not self.goals.fit
+            assert len(self.tools.jobs) == jobs and not self.goals.goals_fit
         self.tools.jobs[0].run()
 
     @property
@@ -108,20 +108,20 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_raw_sets_are_computed_once_for_each_crush_map() -> None:
     turns = Turns('1.1', pin=VECTOR_PIN)
-    turns.goals.fit = True
+    turns.goals.goals_fit = True
     assert turns.raws() is False and turns.pins['1.1'] == VECTOR_PIN
     assert turns.raws() is False and len(turns.tools.jobs) == 1
     turns.tools.jobs[0].run()
     assert turns.asked == [(turns.seen(1000.0).osdmap, {}, None)]
     assert turns.raws() is True and turns.pins['1.1'] == replace(VECTOR_PIN, raw=THERE)
     # Goals depend on raw sets, and so do the moves of releases.
-    assert turns.goals.fit is False and turns.reworked == 1
-    turns.goals.fit = True
+    assert turns.goals.goals_fit is False and turns.reworked == 1
+    turns.goals.goals_fit = True
     assert turns.raws(1e6) is True and len(turns.tools.jobs) == 1 and turns.reworked == 1
     assert turns.raws(crush=OTHER_CRUSH) is False and len(turns.tools.jobs) == 2
     turns.tools.jobs[1].run()
     # They are the same as before.
-    assert turns.raws(crush=OTHER_CRUSH) is True and turns.goals.fit is True
+    assert turns.raws(crush=OTHER_CRUSH) is True and turns.goals.goals_fit is True
     assert turns.raws(crush=OTHER_CRUSH) is True and len(turns.tools.jobs) == 2
     assert turns.events == []
 
@@ -166,11 +166,11 @@ def raws_stored_in_part() -> Turns:
 @pytest.mark.usefixtures('small_parts')
 def test_many_raw_sets_are_stored_over_several_turns() -> None:
     turns = raws_stored_in_part()
-    turns.goals.fit, turns.may_write = True, False
+    turns.goals.goals_fit, turns.may_write = True, False
     assert turns.raws() is False and turns.with_raw == ['1.1'] and turns.reworked == 1
     turns.may_write = True
     assert turns.raws() is True and turns.with_raw == ['1.1', '1.2'] and turns.reworked == 2
-    assert turns.goals.fit is False
+    assert turns.goals.goals_fit is False
     assert turns.raws() is True and len(turns.tools.jobs) == 1
 
 
@@ -234,15 +234,15 @@ def test_goals_are_computed_once_the_basis_is_steady() -> None:
     assert new.event.what == '1 PG will move, 0 pins will stay as upmaps'
     assert new.mark.number == 1 and new.mark.basis is not None
     assert turns.pins['1.1'] == replace(PIN, goal=NO_ENTRY) and turns.reworked == 1
-    assert turns.goals.fit is True
+    assert turns.goals.goals_fit is True
     noted = changed(CAMPAIGN, goals=new.mark)
-    assert turns.work_out(1007.0, noted) is None and turns.goals.fit is True
+    assert turns.work_out(1007.0, noted) is None and turns.goals.goals_fit is True
     # Another CRUSH map is noticed in a turn with a new OSDMap, or after a request.
     assert turns.work_out(1008.0, noted, crush=OTHER_CRUSH, new_map=False) is None
-    assert turns.goals.fit is True
+    assert turns.goals.goals_fit is True
     turns.goals.look_again()
     assert turns.work_out(1009.0, noted, crush=OTHER_CRUSH, new_map=False) is None
-    assert turns.goals.fit is False and len(turns.tools.jobs) == 1
+    assert turns.goals.goals_fit is False and len(turns.tools.jobs) == 1
     # PGs peer for a while.
     assert turns.work_out(1014.0, noted, crush=OTHER_CRUSH) is None and len(turns.tools.jobs) == 1
     assert turns.work_out(1014.5, noted, crush=OTHER_CRUSH) is None and len(turns.tools.jobs) == 2
@@ -266,7 +266,7 @@ def test_goals_depend_on_how_pools_are_balanced(field: str, value: Any) -> None:
     assert new is not None
     noted = changed(CAMPAIGN, goals=new.mark)
     fields = {field: value}
-    assert turns.work_out(1007.0, noted, **fields) is None and turns.goals.fit is False
+    assert turns.work_out(1007.0, noted, **fields) is None and turns.goals.goals_fit is False
 
 
 @pytest.mark.parametrize('campaign', [
@@ -277,7 +277,7 @@ def test_no_goals_are_computed(campaign: Campaign) -> None:
     turns = Turns('1.1')
     for now in (1000.0, 1100.0):
         assert turns.work_out(now, campaign) is None and turns.tools.jobs == []
-    assert turns.goals.fit is not bool(campaign.pinning.sent)
+    assert turns.goals.goals_fit is not bool(campaign.pinning.sent)
 
 
 def test_goals_are_computed_by_the_mgr_that_owns_the_journal() -> None:
@@ -306,7 +306,7 @@ def goals_stored_in_part() -> Turns:
     turns = Turns('1.1', '1.2')
     turns.compute()
     assert turns.work_out(1006.0) is None and turns.with_goal == ['1.1']
-    assert turns.goals.fit is False and turns.reworked == 1
+    assert turns.goals.goals_fit is False and turns.reworked == 1
     return turns
 
 
@@ -318,7 +318,7 @@ def test_many_goals_are_stored_over_several_turns() -> None:
     turns.may_write = True
     new = turns.work_out(1008.0)
     assert new is not None and new.mark.number == 1 and new.event is not None
-    assert turns.with_goal == ['1.1', '1.2'] and turns.reworked == 2 and turns.goals.fit is True
+    assert turns.with_goal == ['1.1', '1.2'] and turns.reworked == 2 and turns.goals.goals_fit is True
     assert len(turns.tools.jobs) == 1
 
 
@@ -361,7 +361,7 @@ def test_goals_of_pins_that_others_have_changed_are_computed_again() -> None:
     turns = goals_stored_in_part()
     turns.pins.note({'1.2': replace(PIN, was=OTHER)})
     assert turns.work_out(1007.0) is None and turns.with_goal == ['1.1']
-    assert turns.goals.fit is False and turns.reworked == 2
+    assert turns.goals.goals_fit is False and turns.reworked == 2
     assert turns.work_out(1008.0) is None and len(turns.tools.jobs) == 2
     turns.tools.jobs[1].run()
     assert turns.work_out(1009.0) is not None and turns.with_goal == ['1.1', '1.2']

@@ -15,7 +15,7 @@ from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import tables
 from perfguard.rebalance.change import ChangeStage, Led
-from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, too_many
+from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, why_too_many_pins
 from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange

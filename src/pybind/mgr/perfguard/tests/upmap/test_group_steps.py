@@ -73,7 +73,7 @@ def test_the_groups_of_pgs() -> None:
     assert found.origin == [[1, 2], [1, 2]] and found.raw == [[2, 3], [1, 3]]
     assert found.count == {1: 2, 2: 1, 3: 1} and found.domain == {1: 1, 2: 2, 3: 3}
     assert found.weights == {1: 4.0, 2: 4.0, 3: 4.0}
-    assert found.fences == [{1: 0, 2: 0, 3: 0}] * 4 and list(found.free) == [0, 1]
+    assert found.fences == [{1: 0, 2: 0, 3: 0}] * 4 and list(found.movable_pgs) == [0, 1]
     assert found._members(1, 1) == [10, 11]
 
 
@@ -376,9 +376,9 @@ def test_sets_are_in_the_order_of_the_takes() -> None:
 
 def test_pgs_that_stay_count_on_their_osds() -> None:
     found = state(CrushFake(ONE_TAKE), [
-        pg(0, HERE, (30, 31, 20, 21), free=False), pg(1, (10, 11, NO_OSD, 99), HERE),
+        pg(0, HERE, (30, 31, 20, 21), may_move=False), pg(1, (10, 11, NO_OSD, 99), HERE),
         pg(2, HERE, (30, 31, 20, 21))])
-    assert list(found.free) == [2] and found.raw == [(), (), (30, 31, 20, 21)]
+    assert list(found.movable_pgs) == [2] and found.raw == [(), (), (30, 31, 20, 21)]
     assert found.count == {**NONE, 10: 3, 11: 3, 20: 2, 21: 2, 99: 1} == found.before
     found.move(2, 0, 30)
     assert found.before[10] == 3 and found.origin[2] == HERE and found.moved == 1

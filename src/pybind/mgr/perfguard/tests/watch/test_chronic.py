@@ -11,7 +11,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.codec import Malformed, decode, encode
-from perfguard.watch.chronic import KEPT, ChronicOsds, StoredCounts, _Count, percent
+from perfguard.watch.chronic import MOST_STORED_OSDS, ChronicOsds, StoredCounts, _Count, percent
 from perfguard.watch.peers import PeerComparison, PeerFinding, ScoreBaseline
 from perfguard.watch.rounds import whole
 from perfguard.watch.slow_osds import SlowOsds
@@ -461,7 +461,7 @@ def test_a_second_episode_belongs_to_the_same_finding() -> None:
     assert (count.since, count.seconds, count.slow_seconds) == (1000.0, 80.0, 20.0)
     # After it was cleared, everything begins anew.
     count.episodes, count.episode = 0, 0.0
-    count.take(2000.0, 5.0, slow_reads(4.0), 1.0)
+    count.count_interval(2000.0, 5.0, slow_reads(4.0), 1.0)
     assert (count.since, count.seconds, count.slow_seconds) == (1995.0, 5.0, 5.0)
     assert count.logs == pytest.approx(5.0 * math.log(4.0))
 
@@ -469,7 +469,7 @@ def test_a_second_episode_belongs_to_the_same_finding() -> None:
 @pytest.mark.parametrize('score', [0.5, 1.0, 1.3, 8.0])
 def test_the_slowdown_of_an_interval_is_at_least_one(score: float) -> None:
     count = _Count()
-    count.take(1000.0, 5.0, slow_reads(score), 1.0)
+    count.count_interval(1000.0, 5.0, slow_reads(score), 1.0)
     assert count.logs == pytest.approx(5.0 * math.log(max(score, 1.0)))
 
 

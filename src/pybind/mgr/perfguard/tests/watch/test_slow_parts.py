@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.slow_parts import (SlowOne, SlowParts, by_shared, crowded, shared_by,
-                                        shared_parts, too_many, unnamed, whole_parts)
+                                        shared_parts, in_crowded_classes, unnamed, whole_parts)
 from perfguard.watch.types import OsdVerdict, SharedPart, SlowPart, SlowShared
 
 #: Twelve hosts in four racks, with four OSDs each, of which two share the device of their DBs.

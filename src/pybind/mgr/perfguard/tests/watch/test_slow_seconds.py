@@ -321,11 +321,11 @@ def test_whether_a_slow_osd_was_faster_before(exact: Exact, score: float, known:
             usual=exact.detector._states[4].usual)
     exact.findings = {3: [finding(score), finding(1.0, STORE_READS)]}
     exact.update()
-    assert exact.slow_ones[3].changed is changed
+    assert exact.slow_ones[3].slower_than_before is changed
     assert exact.slow_ones[3].of_part is of_part
     exact.findings = {3: [finding(1.0), finding(1.0, STORE_READS, with_own=True)]}
     exact.update()
-    assert exact.slow_ones[3].changed
+    assert exact.slow_ones[3].slower_than_before
 
 
 @pytest.mark.parametrize('score, is_raised', [(2.99, False), (3.0, True)])

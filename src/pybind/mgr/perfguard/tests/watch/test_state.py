@@ -682,8 +682,8 @@ def test_reads_of_slow_osds_are_read_if_their_affinity_may_be_lowered(
     turns.options = replace(DEFAULTS, mitigation_affinity=affinity, mitigation_mode=mode)
     for _ in range(3):
         turns.turn(pg_reads={3: (PgReads('1.0', (3, 1), 7), PgReads('2.0', (3, 1), 5))})
-    assert turns.watch.reads.wanted == ({3} if is_read else set())
-    assert turns.watch.reads.known() == ({3: OsdReads(21, 0, 15)} if is_read else {})
+    assert turns.watch.reads.osds_to_read == ({3} if is_read else set())
+    assert turns.watch.reads.sums_by_osd() == ({3: OsdReads(21, 0, 15)} if is_read else {})
 
 
 # ---- laggy PGs
@@ -745,23 +745,23 @@ def test_the_suspects_of_laggy_pgs(counts: Dict[str, int]) -> None:
         turns.turn(osd_counts=suspected, silent={2: 30.0},
                    unreadable={}, pressures={})
     laggy = turns.watch.laggy
-    assert laggy.suspects[0].osd == 2 and laggy.last is not None
-    assert (laggy.last.osd, laggy.last.until) == (2, 0.0)
+    assert laggy.suspects[0].osd == 2 and laggy.last_episode is not None
+    assert (laggy.last_episode.osd, laggy.last_episode.until) == (2, 0.0)
     turns.counts = {}
     for _ in range(3):
         turns.turn()
         assert laggy.suspects == ()
-    assert laggy.last is not None and laggy.last.until > 0.0
-    until = laggy.last.until
+    assert laggy.last_episode is not None and laggy.last_episode.until > 0.0
+    until = laggy.last_episode.until
     turns.turn()
-    assert laggy.last.until == until
+    assert laggy.last_episode.until == until
 
 
 def test_suspects_are_noted_once_the_alarm_is_raised() -> None:
     turns = Turns()
     turns.counts = {'wait': 1}
     turns.turn(osd_counts={2: PgCounts(total=4, laggy=4)}, silent={2: 30.0})
-    assert turns.watch.laggy.suspects and turns.watch.laggy.last is None
+    assert turns.watch.laggy.suspects and turns.watch.laggy.last_episode is None
 
 
 @pytest.mark.parametrize('after, is_known', [(60.0, True), (60.125, False)])
@@ -798,7 +798,7 @@ def test_what_the_next_mgr_knows() -> None:
     after = WatchState()
     after.load(stored, turns.now)
     assert after.laggy.raised and after.laggy.since == turns.now - 5.0
-    assert after.laggy.last == stored.laggy_last and after.release == stored.release
+    assert after.laggy.last_episode == stored.laggy_last and after.release == stored.release
     assert after.stored(reported) == stored
     calm = WatchState()
     calm.load(replace(stored, laggy_since=None), turns.now)
