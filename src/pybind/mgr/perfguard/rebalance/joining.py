@@ -372,7 +372,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     number, bound, why = max(limits, key=lambda row: row[0] / max(1, row[1]))
     # OSDs of earlier bursts may have the weights of this tranche already.
     in_bursts = bool(change.done or change.burst)
-    if number <= bound or in_bursts or change.share <= SHARE_MIN \
+    if number <= max(0, bound) or in_bursts or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
         return change, ''
     return change.divided(number, max(1, bound), draft.seen.crush.weights()), why

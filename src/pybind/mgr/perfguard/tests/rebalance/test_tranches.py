@@ -341,6 +341,22 @@ def test_accepted_pins_end_the_division() -> None:
     driver.run_to('DONE')
 
 
+def test_a_change_without_pins_beside_more_pins_than_allowed() -> None:
+    """The aborted campaign was accepted with more pins."""
+    cluster = StrawCluster(pgs=60)
+    cluster.add_osds(4, 0.0)
+    driver = of_cluster(cluster, 'crush', 0)
+    driver.order('expand', 'osd.8', 'osd.9')
+    driver.run_until(lambda: driver.status['released'] > 5)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.options = replace(driver.options, max_pins=2)
+    assert driver.status['pinned'] > 2
+    driver.order('expand', 'osd.10', weight='0.0001')
+    driver.run_to('DONE', 900)
+    assert cluster.clean() and not cluster.entries()
+
+
 @pytest.mark.parametrize('when', ['moving', 'wanted', 'aborted'])
 def test_a_weight_that_others_change_is_left_alone(when: str) -> None:
     driver = expandable()
