@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import (ClientLoad, ClientOps, KvBytes, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgReads, PgWrites,
-                                     Placement, Pool, Pressure, Readings, Signals)
+                                     Placement, Pool, Pressure, Readings, Signals, UnreadablePg)
 from perfguard.options import DEFAULTS
 from perfguard.watch import state
 from perfguard.watch.causes import HOT_LOAD, ExtraWork, KvWrites, LikelyCause, OsdEvidence
@@ -64,6 +64,10 @@ def test_medians_of_few_peers(numbers: Dict[int, float], medians: Dict[int, floa
     # From the first to the last reading that it is in.
     ([(0.0, {2: KvBytes(9, 9)}), (10.0, {1: KvBytes(100, 10)}), (15.0, {1: KvBytes(0, 0)}),
       (20.0, {1: KvBytes(300, 40)}), (30.0, {})], {1: KvWrites(20.0, 3.0, 0.0)}),
+    # Beside a peer, and an OSD of another class.
+    ([(10.0, {1: KvBytes(0, 0), 2: KvBytes(0, 0), 5: KvBytes(0, 0)}),
+      (20.0, {1: KvBytes(200, 30), 2: KvBytes(100, 10), 5: KvBytes(900, 90)})],
+     {1: KvWrites(20.0, 3.0, 10.0), 2: KvWrites(10.0, 1.0, 20.0), 5: KvWrites(90.0, 9.0, 0.0)}),
     # It has written nothing, or was restarted.
     ([(10.0, {1: KvBytes(5, 5)}), (20.0, {1: KvBytes(5, 5)})], {1: KvWrites(0.0, 0.0, 0.0)}),
     ([(10.0, {1: KvBytes(5, 5)}), (20.0, {1: KvBytes(4, 9)})], {}),
@@ -257,9 +261,13 @@ def test_norms_learn_from_osds_that_are_not_slow(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize('seconds, is_counted', [
     (0.0, False), (-1.0, False), (0.5, True), (120.0, True), (120.5, False)])
-def test_which_readings_are_intervals(seconds: float, is_counted: bool) -> None:
+def test_which_readings_are_intervals(monkeypatch: pytest.MonkeyPatch, seconds: float,
+                                      is_counted: bool) -> None:
     turns = Turns()
+    updates: List[Any] = []
+    monkeypatch.setattr(turns.watch.pools, 'update', lambda *args: updates.append(args))
     turns.turn(seconds=seconds)
+    assert len(updates) == is_counted
     points = turns.watch.history_of('cluster', {}, False, 0)
     assert points is not None
     assert [point.seconds for point in points] == [seconds] * is_counted
@@ -315,6 +323,9 @@ def test_what_charts_draw() -> None:
         chart = drawn(since, [2], names, 9)
         assert len(chart['cluster']['rows']) == len(chart['pools']['2']['rows']) == rows
     assert chart['pools']['2']['pool'] == 'p2'
+    turns.turn(context={'in_flight': 3})
+    cluster = drawn(turns.now - 5.0, [], names, 9)['cluster']
+    assert cluster['rows'][-1][cluster['columns'].index('in_flight')] == 3.0
     assert drawn(0.0, [7], {7: 'new'}, 9)['pools']['7']['rows'] == []
 
 
@@ -365,6 +376,7 @@ def test_the_last_loads_are_kept_while_something_is_slow(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize('load_ratio, ops, codes', [
+    (3.0, 50, ['replicas']),
     (HOT_LOAD, 50, ['replicas']), (HOT_LOAD - 0.01, 50, []), (HOT_LOAD, 49, ['pool'])])
 def test_why_an_osd_has_more_load(monkeypatch: pytest.MonkeyPatch, load_ratio: float, ops: int,
                                   codes: List[str]) -> None:
@@ -726,6 +738,16 @@ def test_unreported_pgs_clear_nothing_for_five_minutes(seconds: float, is_raised
     assert turns.watch.laggy.alarm.raised is is_raised
 
 
+def test_the_first_readings_of_unreported_pgs_clear_nothing_either() -> None:
+    turns = Turns()
+    # By an earlier mgr.
+    turns.watch.laggy.alarm = Alarm(True, 5.0)
+    turns.counts = {'unreported': 1}
+    for seconds in (0.5, 0.5, 100.0, 100.0, 98.5):
+        turns.turn(seconds=seconds, context={'period': 0.125})
+        assert turns.watch.laggy.alarm.raised
+
+
 def test_the_work_of_unreported_pgs_is_not_known() -> None:
     turns = Turns()
     turns.counts = {'unreported': 1}
@@ -743,14 +765,15 @@ def test_the_suspects_of_laggy_pgs(counts: Dict[str, int]) -> None:
     suspected = {osd: PgCounts(total=4, laggy=4) for osd in (1, 2)}
     for _ in range(7):
         turns.turn(osd_counts=suspected, silent={2: 30.0},
-                   unreadable={}, pressures={})
+                   unreadable={1: (UnreadablePg('1.0', 4.0, 9),)})
     laggy = turns.watch.laggy
+    assert [pg.pgid for pg in laggy.pgs.all()] == ['1.0']
     assert laggy.suspects[0].osd == 2 and laggy.last_episode is not None
     assert (laggy.last_episode.osd, laggy.last_episode.until) == (2, 0.0)
     turns.counts = {}
     for _ in range(3):
         turns.turn()
-        assert laggy.suspects == ()
+        assert laggy.suspects == () and not laggy.pgs.all()
     assert laggy.last_episode is not None and laggy.last_episode.until > 0.0
     until = laggy.last_episode.until
     turns.turn()
