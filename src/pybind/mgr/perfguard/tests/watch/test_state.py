@@ -260,7 +260,7 @@ def test_norms_learn_from_osds_that_are_not_slow(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize('seconds, is_counted', [
-    (0.0, False), (-1.0, False), (0.5, True), (120.0, True), (120.5, False)])
+    (0.0, False), (-0.5, False), (0.5, True), (120.0, True), (120.5, False)])
 def test_which_readings_are_intervals(monkeypatch: pytest.MonkeyPatch, seconds: float,
                                       is_counted: bool) -> None:
     turns = Turns()
@@ -476,13 +476,15 @@ def test_the_operations_of_other_pools_on_the_same_osds() -> None:
     turns = Turns()
     turns.pools = {number: Pool(number, 'p%d' % number, False, 3, 2, 0, 8, 8, 8)
                    for number in range(1, 6)}
+    turns.places = {**PLACES, 7: PLACES[1]._replace(root='other')}
     for _ in range(2):
         turns.turn(clients=(served(1, 1, 50), served(2, 2, 100, 50), served(3, 5, 500),
-                            served(4, 1, 5), served(4, 5, 5)))
-    assert turns.watch.others_rates == pytest.approx({1: 32.0, 2: 12.0, 3: 2.0, 4: 140.0})
+                            served(4, 1, 5), served(4, 5, 5), served(5, 7, 5)))
+    assert turns.watch.others_rates == pytest.approx(
+        {1: 32.0, 2: 12.0, 3: 2.0, 4: 140.0, 5: 0.0})
     del turns.pools[2]
     turns.turn()
-    assert sorted(turns.watch.others_rates) == [1, 3, 4]
+    assert sorted(turns.watch.others_rates) == [1, 3, 4, 5]
 
 
 # ---- replaced OSDs
