@@ -310,6 +310,18 @@ def test_a_campaign_decides_on_the_pgs_that_it_releases(monkeypatch: pytest.Monk
     assert given[-1][5] is None
 
 
+@pytest.mark.parametrize('inactive, available', [(0, True), (1, False)])
+def test_drives_are_asked_while_all_pgs_are_active(inactive: int, available: bool,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    given: List[Any] = []
+    monkeypatch.setattr(driver.loop.jobs.drives, 'turn', lambda now, available: given.append(
+        (now, available)))
+    driver.cluster.trouble = {'inactive': inactive} if inactive else {}
+    driver.run(6)
+    assert given[-1] == (driver.loop.published.turned, available)
+
+
 def test_rescues_know_what_the_active_campaign_has_drained(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """After it, the CRUSH weights show this."""

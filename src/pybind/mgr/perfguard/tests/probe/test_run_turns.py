@@ -15,7 +15,7 @@ from perfguard.probe.worker.protocol import ALIVE, RUN, SWEEP
 from ..fakes import probe_runs
 from ..fakes.driver import OPTIONS
 from ..fakes.probe_cluster import Answer, ProbeDriver, fake_children
-from .test_run import IN_POOL, OWN, SIZE_ONE, WORDS
+from .test_run import IN_POOL, OWN, QUIET, SIZE_ONE, WORDS
 from .test_waits import Peering
 
 ON_OSDS = RunOrder(words=WORDS, pool='rep', osd='1,4', repeat='2')
@@ -283,6 +283,28 @@ def test_attempts_to_clean_up_become_rare(monkeypatch: pytest.MonkeyPatch) -> No
     driver.cluster.reply.clear()
     driver.finish(70)
     assert driver.state(1) == 'done' and driver.cluster.is_untouched()
+
+
+def test_each_obstacle_is_tried_often_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Scripted(monkeypatch, QUIET)
+    times: List[float] = []
+    commands = driver.cluster.before_command
+    commands['osd unset'] = lambda: times.append(driver.cluster.now)
+    driver.cluster.reply['osd unset'] = Answer(-1, '', 'no')
+    driver.ends(-9, step(0))
+    driver.run(4)
+    tried = sorted(set(times))
+    assert [later - earlier for earlier, later in zip(tried, tried[1:])] == [1.0, 2.0]
+    driver.cluster.reply.clear()
+    driver.run_until(lambda: len(driver.given) == 2)
+    # The sweep is no obstacle, and the next one is another.
+    del times[:]
+    commands['auth rm'] = commands.pop('osd unset')
+    driver.cluster.reply['auth rm'] = Answer(-1, '', 'no')
+    driver.run(8)
+    driver.ends(0, {**CLEANED, 'removed': 0, 'cursor': 1, 'total': 1}, END)
+    driver.run(4)
+    assert [later - earlier for earlier, later in zip(times, times[1:])] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize('seconds, state', [(60.0, 'preparing'), (60.5, 'failed')])
