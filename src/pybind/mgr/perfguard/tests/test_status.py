@@ -121,8 +121,9 @@ def test_a_requested_pause_is_shown() -> None:
     for seconds, until in ((0.0, 0.0), (60.0, 65.0)):
         status = foreseen(seen, Request('pause', seconds=seconds), 5.0).rebalanced.status
         assert status.paused and status.paused_until == until
-    resumed = foreseen(seen, Request('set', option='target', value='crush'), 5.0)
-    assert not resumed.rebalanced.status.paused and resumed.rebalanced.status.paused_until == 0.0
+    status = foreseen(seen, Request('abort'), 5.0).rebalanced.status
+    assert status.phase is not Phase.RELEASING
+    assert not status.paused and status.paused_until == 0.0
 
 
 # ---- health checks
@@ -219,6 +220,15 @@ def test_the_command_that_clears_norebalance(phase: Phase, paused: bool, command
                      'clears it' % (phase.value, command)]
 
 
+def test_an_osd_that_is_not_in_crush_has_no_weight() -> None:
+    campaign: Any = SimpleNamespace(id=1, phase=Phase.PINNED,
+                                    orders=SimpleNamespace(paused=False))
+    observation: Any = SimpleNamespace(osdmap=observed(Driver()).osdmap,
+                                       crush=SimpleNamespace(weights=dict))
+    _, line = module._evacuation_detail(campaign, observation, {'1.0': (1,)})
+    assert line == 'osd.1 (reweight 1, CRUSH weight 0) serves 1 PG: 1.0'
+
+
 def aborted(**changes: Any) -> Any:
     made: Dict[str, Any] = dict(
         id=1, left=2, active=False, held=True, change=None, way_back=lambda osdmap: '',
@@ -312,11 +322,11 @@ def test_the_fullest_pools_are_on_the_page() -> None:
     probed: Any = SimpleNamespace(
         capacity_json=lambda uses, now: {'pools': rows}, listing=lambda most: most,
         schedules_json=lambda: {'schedules': []})
-    shown = overview(Published(turned=1.00049, stale_after=2.00049), probed, {}, 0.0, 3.00049)
+    shown = overview(Published(turned=1.23456, stale_after=2.34567), probed, {}, 0.0, 3.45678)
     assert len(shown['capacity']) == MOST_SHOWN_POOLS
     assert [row['used']['median'] for row in shown['capacity']] == [
         6, 6, 5, 5, 5, 4, 4, 4, 3, 3]
-    assert (shown['now'], shown['turned'], shown['stale_after']) == (3.0, 1.0, 2.0)
+    assert (shown['now'], shown['turned'], shown['stale_after']) == (3.457, 1.235, 2.346)
 
 
 def test_an_event_of_the_last_answer_is_not_sent_again() -> None:
