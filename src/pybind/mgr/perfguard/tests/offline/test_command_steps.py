@@ -13,6 +13,7 @@ from perfguard.cluster.types import ConfigEntry, PgCounts, PgSets, Signals, Spac
 from perfguard.errors import Refused
 from perfguard.offline import command
 from perfguard.offline.sources import BadInput, Maps
+from perfguard.rebalance import epochs
 from perfguard.rebalance.releasing import BALANCER_ON
 
 from .test_command import CRUSH_DUMP, OSD_DUMP, PGS, pool
@@ -131,6 +132,20 @@ def test_pgs_whose_acting_sets_differ_are_not_pinned(capsys: Any) -> None:
     assert said[-1] == 'PG 1.1 stays remapped: ' + command.MAPS_APART.reason
 
 
+@pytest.fixture
+def few_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mons have no time to check upmaps."""
+    monkeypatch.setattr(epochs, 'UPMAPS_SECONDS', 0.0)
+    monkeypatch.setattr(epochs, 'PINS_SECONDS', 0.0)
+
+
+@pytest.mark.usefixtures('few_pins')
+def test_more_pins_than_the_mons_should_check_have_to_be_accepted() -> None:
+    with pytest.raises(Refused, match=r'^6 pins and 3 other upmaps .*max_pins\) \(PIN_LIMIT\); '):
+        carried_out(SourceFake(), 'pin')
+    assert carried_out(SourceFake(), 'pin', '--accept', 'PIN_LIMIT')[0].splitlines() == COMMANDS
+
+
 # ---- release and plan
 
 def pinned(**fields: Any) -> SourceFake:
@@ -221,6 +236,14 @@ def test_no_osd_gets_more_pgs_than_the_limit(capsys: Any, argv: Tuple[str, ...],
     assert len(found['left_out']) == left and len(found['remove']) == 6 - left
     assert sum('is left unchanged: osd.9 would hold more PGs' in line
                for line in lines_of(capsys)) == left
+
+
+def test_drained_osds_that_are_empty_are_named(capsys: Any) -> None:
+    tiny = FULL_CRUSH.with_weights({9: 0.0001})
+    for crush, named in ((tiny, 1), (FULL_CRUSH, 0)):
+        carried_out(pinned(dump={**PINNED, 'pg_upmap_items': []}, crush=crush), 'plan')
+        assert sum(line.startswith('osd.9 is empty and has a small CRUSH weight: ')
+                   for line in lines_of(capsys)) == named
 
 
 def test_the_caps_of_the_arguments() -> None:
@@ -354,6 +377,22 @@ def test_pgs_that_a_change_does_not_keep_in_place(asked: Any, capsys: Any) -> No
     assert [line for line in said if line.startswith('PG 1.2 moves at once: ')]
     assert [line for line in said if line.startswith('PG 1.1 is remapped: ')]
     assert len(said) == 4
+
+
+@pytest.mark.usefixtures('few_pins')
+def test_a_change_with_more_pins_than_the_mons_should_check(asked: Any) -> None:
+    asked['outlook'] = FUTURE
+    with pytest.raises(Refused, match=r'^2 pins .*max_pins\): change fewer OSDs at a time \(PIN_'):
+        carried_out(unbalanced(), 'expand')
+    assert carried_out(unbalanced(), 'expand', '--accept', 'PIN_LIMIT')[0]
+
+
+def test_osds_that_are_left_out_are_named(asked: Any, capsys: Any) -> None:
+    asked['outlook'] = FUTURE
+    osds = [{**row, 'up_thru': 70} if row['osd'] == 8 else row for row in OSD_DUMP['osds']]
+    source = unbalanced(dump={**PINNED, 'osds': osds}, crush=CRUSH.with_weights({8: 0.0}))
+    carried_out(source, 'expand')
+    assert lines_of(capsys)[0] == 'osd.8 held PGs before ("expand osd.8" adds it)'
 
 
 def test_changes_that_are_refused(asked: Any) -> None:
