@@ -19,7 +19,6 @@ from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets, UpmapEntry
 from ..errors import Code, Reason, Refused, texts
 from ..observation import Observation, Settings
 from ..options import DEFAULTS
-from ..rebalance.campaign import NO_CAMPAIGN
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
 from ..rebalance.epochs import why_too_many_pins
@@ -28,7 +27,7 @@ from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty
                                 left_out_text, words)
 from ..rebalance.preview import Preview, weighed
 from ..rebalance.releasing import BALANCER_ON
-from ..rebalance.requests import Request, check, unfit
+from ..rebalance.requests import unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
@@ -391,7 +390,6 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     preview = _preview(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)
     change, planned, shown = preview.change, preview.planned, preview.as_json(order, campaign=None)
-    assert change is not None
     for text in (*(left_out_text(*row) for row in preview.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in planned.pins.items()}, planned.unpinnable)
@@ -436,7 +434,6 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
     preview = preview.assessed(order, facts, observation, options)
-    check(NO_CAMPAIGN, Request('prepare'), pins=0, unhealthy=(), unfit=unfit(maps.osdmap))
     refuse([*of_health(not_fit(observation, preview.touched)),
             *preview.all_risks(order, observation, options)], order.accept, command='')
     return preview
