@@ -226,7 +226,10 @@ def test_the_emptiest_osds_of_the_buckets_of_a_choice_below() -> None:
     assert found._emptiest(OSDS, (), 3) == [12, 13, 22]
     assert found._emptiest(OSDS, (ZONES._replace(shards=2), PAIRS._replace(shards=1)), 3) == [
         12, 22, 30]
-    # The bucket that lacks most comes first.
+    # The bucket that lacks most comes first, of the choice at the top.
+    zones = groups((20, 21, 22, 23), (30, NO_OSD, NO_OSD, NO_OSD), takes=NESTED)
+    assert zones._emptiest(OSDS, (ZONES._replace(shards=2), PAIRS._replace(shards=1)), 3) == [
+        31, 10, 20]
     fuller = groups((10, 11, 20, 21), (10, 11, 30, 31), takes=NESTED)
     assert fuller._emptiest(OSDS, (PAIRS,), 4) == [22, 23, 32, 33]
     # Data in a bucket of the choice below does not show how many shards it may have.
