@@ -64,7 +64,7 @@ MAPS_APART = Unpinnable('the OSDMap is newer and has another acting set: plan ag
 #: The limit of PGs per OSD, and its default on Pacific to Tentacle.
 PG_LIMIT, DEFAULT_PG_LIMIT = 'mon_max_pg_per_osd', 250
 #: Maximum length of an unexpected error.
-MOST_ERROR_CHARACTERS = 200
+MOST_REPR_CHARACTERS = 200
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -82,7 +82,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return BAD_INPUT
     except (LookupError, TypeError, AttributeError) as e:
         # Parsed, but with a value of another type, or without a key.
-        say('a dump has an unexpected value (%s)' % repr(e)[:MOST_ERROR_CHARACTERS])
+        say('a dump has an unexpected value (%s)' % repr(e)[:MOST_REPR_CHARACTERS])
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED

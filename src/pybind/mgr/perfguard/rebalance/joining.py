@@ -43,7 +43,7 @@ CHANGE_SEND_TIMES = 3
 #: until they are pinned. If these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
 #: Maximum number of PGs on a drained OSD that an event names.
-NAMED_PGS = 10
+NAMED_FEW_PGS = 10
 _READ_BACK = 'read back from the OSDMap'
 
 
@@ -144,7 +144,7 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
     osds = {osd for pgid in would_move for osd in outlook.pgs[pgid].acting} & change.weights.keys()
     return _Staying(frozenset(osds), 'with weight 0, %s could not be pinned: %s' % (
         pgs(len(would_move)),
-        listed(['PG %s (%s)' % row for row in sorted(would_move.items())], NAMED_PGS)))
+        listed(['PG %s (%s)' % row for row in sorted(would_move.items())], NAMED_FEW_PGS)))
 
 
 def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:

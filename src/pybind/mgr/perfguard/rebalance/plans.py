@@ -36,7 +36,7 @@ CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'balance'
 MAX_PLANS = 20
 _PLAN_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
 #: Differences that a refusal names.
-NAMED_CHANGES = 10
+NAMED_PLAN_CHANGES = 10
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SavedPlan:
         if changes:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
                           '("plan save" it again)'
-                          % (self.name, listed(changes, NAMED_CHANGES, '; ')))
+                          % (self.name, listed(changes, NAMED_PLAN_CHANGES, '; ')))
 
     def refuse_other(self, preview: Preview, order: Order) -> None:
         """Raise Refused if the order now makes another change. `preview`: of the order as it was
@@ -189,7 +189,7 @@ class SavedPlan:
                 for name in {**before, **now} if before.get(name) != now.get(name)]
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s ("plan save" it '
                       'again)' % (self.name,
-                                  listed(rows, NAMED_CHANGES, '; ') or 'another CRUSH map'))
+                                  listed(rows, NAMED_PLAN_CHANGES, '; ') or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Document:
         """One line of `plan ls`. `waits`: why it is not carried out yet."""

@@ -225,7 +225,7 @@ def gate(draft: Draft, move: Move) -> Gate:
 #: (mon_warn_on_slow_ping_time).
 NOTABLE_PING_MS = 100.0
 #: Maximum number of PGs that the evidence lists.
-NAMED_PGS = 10
+NAMED_FEW_PGS = 10
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ def _busy(case: OsdCase) -> List[Cause]:
     if any(moving.values()):
         text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items() if pgids)
         causes.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
-            role: pgids[:NAMED_PGS] for role, pgids in moving.items() if pgids}))
+            role: pgids[:NAMED_FEW_PGS] for role, pgids in moving.items() if pgids}))
     for code, number, text in (
             (Code.DEGRADED, counts.recovering, 'recovers'),
             (Code.BACKFILLING, counts.backfilling, 'backfills'),

@@ -555,7 +555,7 @@ def test_a_request_that_was_refused_is_not_kept_later(fenced: bool) -> None:
 
 def test_a_request_that_fails_is_not_confirmed() -> None:
     driver = Driver()
-    setattr(driver.loop.rebalance, 'apply_request', lambda request, seen, again: 1 / 0)
+    setattr(driver.loop.rebalance, 'apply_request', lambda request, seen, refused_before: 1 / 0)
     promised = driver.loop.request(Request('prepare'))
     with pytest.raises(ZeroDivisionError):
         driver.turn()

@@ -14,7 +14,7 @@ from perfguard.observation import Observation
 from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (
-    APPROVE, LS, MAX_PLANS, NAMED_CHANGES, RM, SAVE, SHOW, PlanGround, PlanOrder, PlanQueue,
+    APPROVE, LS, MAX_PLANS, NAMED_PLAN_CHANGES, RM, SAVE, SHOW, PlanGround, PlanOrder, PlanQueue,
     Plans, SavedPlan, changed, ground_of)
 from perfguard.rebalance.preview import Effects, Preview
 from perfguard.rebalance.queued import QueuedOrder, Retry, WaitingOrder
@@ -116,7 +116,7 @@ def test_a_plan_is_refused_with_a_few_changes() -> None:
     assert refused.value.errno == errno.ESTALE
     text = str(refused.value)
     assert text.startswith('the cluster has changed since plan p was saved: osd.0 was removed; ')
-    assert text.count('was removed') + text.count('was added') == NAMED_CHANGES
+    assert text.count('was removed') + text.count('was added') == NAMED_PLAN_CHANGES
     assert text.endswith(' and 3 more ("plan save" it again)')
 
 
