@@ -123,7 +123,8 @@ def test_the_rest_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer_seconds, rest in ((1.0, 30.0), (0.0, 40.0)):
         monkeypatch.setattr(turns, '_turn', slow(answer_seconds))
         turns.turn()
-        assert turns._pause_seconds() == rest and turns._pause_seconds(loop.ORDERED_SHARE) == rest / 5.0
+        assert turns._pause_seconds() == rest
+        assert turns._pause_seconds(loop.ORDERED_SHARE) == rest / 5.0
 
 
 def test_a_turn_that_may_not_act_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,7 @@ def test_an_order_that_is_tried_again_waits_for_the_cluster_without_tools(verb: 
     refused(errno.EPERM, queued, Orders(), QueuedOrder(order), PEERING)
     # The first time they run; with --accept as well.
     for waiting in (WaitingOrder(order), WaitingOrder(replace(order, accept=('PEERING',)),
-                                                      again=True)):
+                                                      refused_before=True)):
         orders = Orders()
         assert orders.carry_out(waiting, PEERING, VIEW) is None and len(orders.tools.jobs) == 1
 

@@ -318,7 +318,8 @@ def test_many_goals_are_stored_over_several_turns() -> None:
     turns.may_write = True
     new = turns.work_out(1008.0)
     assert new is not None and new.mark.number == 1 and new.event is not None
-    assert turns.with_goal == ['1.1', '1.2'] and turns.reworked == 2 and turns.goals.goals_fit is True
+    assert turns.with_goal == ['1.1', '1.2'] and turns.reworked == 2
+    assert turns.goals.goals_fit is True
     assert len(turns.tools.jobs) == 1
 
 

@@ -44,7 +44,7 @@ class State(Shards):
                  budget: Optional[int] = None, earlier: Optional[EarlierRule] = None,
                  required: int = 0) -> None:
         super(Shards, self).__init__()
-        self.takes, self.by_place, self.free = tuple(takes), by_place, range(len(here))
+        self.takes, self.by_place, self.movable_pgs = tuple(takes), by_place, range(len(here))
         self.here, self.origin = [list(row) for row in here], list(origin or here)
         self.raw = list(raw or here)
         self.weights = {**dict.fromkeys(OSDS, 1.0), **weights}
@@ -379,7 +379,7 @@ def test_sets_are_in_the_order_of_the_takes() -> None:
 
 def test_pgs_that_stay_count_on_their_osds() -> None:
     found = state(CrushFake(ONE_TAKE), [
-        pg(0, HERE, (30, 31, 20, 21), may_move=False), pg(1, (10, 11, NO_OSD, 99), HERE),
+        pg(0, HERE, (30, 31, 20, 21), free=False), pg(1, (10, 11, NO_OSD, 99), HERE),
         pg(2, HERE, (30, 31, 20, 21))])
     assert list(found.movable_pgs) == [2] and found.raw == [(), (), (30, 31, 20, 21)]
     assert found.count == {**NONE, 10: 3, 11: 3, 20: 2, 21: 2, 99: 1} == found.before
