@@ -997,7 +997,7 @@ class Known:
         self.slow = SimpleNamespace(
             chronic=self.chronic, verdicts=self.verdicts, shared=lambda: self.shared,
             class_parts=lambda: self.parts, slow_verdicts=self.verdicts)
-        self.laggy = SimpleNamespace(raised=False, since=0.0, last=None, suspects=[],
+        self.laggy = SimpleNamespace(raised=False, since=0.0, last_episode=None, suspects=[],
                                      pgs=SimpleNamespace(all=lambda: self.laggy_pgs))
         self.laggy_pgs: Tuple[LaggyPg, ...] = ()
         self.unreported = ''
