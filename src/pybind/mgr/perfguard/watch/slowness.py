@@ -121,7 +121,7 @@ RECENT_MEMORY = 1 / 24
 RECENT_SLOW_SECONDS = 240.0
 #: Slow seconds of an OSD that is slow all the time, in any number of episodes; and the minimum of
 #: that for shorter memories.
-LASTING_SECONDS = 1320.0
+LASTING_SECONDS = 1260.0
 LEAST_LASTING_SECONDS = 240.0
 #: Slowdown of the intervals that also count while an OSD is reported as slow: it is, by the median
 #: of a minute, for minutes.
