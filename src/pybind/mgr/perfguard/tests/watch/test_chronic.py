@@ -506,9 +506,9 @@ def test_the_gap_after_which_an_episode_ends(scale: float, gap: float) -> None:
     (_Count(evidence=43201.0, slow=1080.0, episodes=3), 1.0, False, False),
     (_Count(evidence=4320.0, slow=540.0, episodes=3), 0.5, False, True),
     # Slow for so long that its episodes do not matter.
-    (_Count(evidence=1e6, slow=1320.0, episodes=1), 1.0, False, True),
-    (_Count(evidence=1e6, slow=1319.9, episodes=1), 1.0, False, False),
-    (_Count(evidence=1e6, slow=1320.0), 1.0, False, False),
+    (_Count(evidence=1e6, slow=1260.0, episodes=1), 1.0, False, True),
+    (_Count(evidence=1e6, slow=1259.9, episodes=1), 1.0, False, False),
+    (_Count(evidence=1e6, slow=1260.0), 1.0, False, False),
     (_Count(evidence=1e6, slow=240.0, episodes=1), 0.1, False, True),
     (_Count(evidence=1e6, slow=239.9, episodes=1), 0.1, False, False),
     # The recent past.
