@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What perfguard-plan reads, says and prints, in this process."""
 import json
+import os
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -406,3 +407,31 @@ def test_changes_that_are_refused(asked: Any) -> None:
         carried_out(unbalanced(), 'expand', '--mon-max-pg-per-osd', '1')
     assert carried_out(unbalanced(), 'expand', '--mon-max-pg-per-osd', '1', '--accept',
                        'PG_LIMIT')[0]
+
+
+def test_a_reader_that_has_closed_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python flushes again when it exits, which must not fail."""
+    class Closed:
+        def write(self, text: str) -> None:
+            assert text == 'plan\n'
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            return 17
+
+    replaced: List[int] = []
+
+    def dup2(null: int, replaces: int) -> None:
+        os.close(null)
+        replaced.append(replaces)
+
+    monkeypatch.setattr(command, '_source', lambda args, progress: None)
+    monkeypatch.setattr(command, '_pin', lambda *_: 'plan\n')
+    # pytest itself needs both once the test ends.
+    with monkeypatch.context() as patched:
+        patched.setattr('sys.stdout', Closed())
+        patched.setattr('os.dup2', dup2)
+        status = command.main(['pin'])
+    assert status == 1 and replaced == [17]
