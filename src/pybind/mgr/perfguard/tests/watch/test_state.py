@@ -11,12 +11,14 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, KvBytes, ObjectLoad,
 from perfguard.options import DEFAULTS
 from perfguard.watch import state
 from perfguard.watch.causes import HOT_LOAD, ExtraWork, KvWrites, LikelyCause, OsdEvidence
+from perfguard.watch.chronic import _Count
 from perfguard.watch.laggy import LaggySignals, Suspect
 from perfguard.watch.osds import OsdReads
 from perfguard.watch.state import (ACCEPT_SECONDS, BACKFILL_SECONDS, DEGRADED_SECONDS,
                                    LAGGY_SECONDS, MISPLACED_SECONDS, RECOVERED_BYTES,
                                    SLOW_OP_SECONDS, ExtraWorks, LaggyState, PeerMedians, Reported,
                                    WatchContext, WatchState, kv_writes)
+from perfguard.watch.slow_osds import StoredSlow
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.steps import ClusterChange, Step
 from perfguard.watch.stop_conditions import Touched
@@ -370,9 +372,10 @@ def test_the_last_loads_are_kept_while_something_is_slow(monkeypatch: pytest.Mon
         for _ in range(6):
             turns.turn()
         assert bool(turns.watch.heavy_clients(1)) is kept
-    # The others are as old.
-    turns.turn(object_loads=(ObjectLoad('x', 1, 1, 9),))
-    assert turns.watch.heavy_clients(1) == ()
+    # New ones replace them, also if they are of clients alone.
+    monkeypatch.setattr(turns.watch.pools, 'slow', lambda: [1])
+    turns.turn(client_loads=(client_load(1, 100, client='client.7'), client_load(2, 90)))
+    assert [row.client for row in turns.watch.heavy_clients(1)] == ['client.7']
 
 
 @pytest.mark.parametrize('load_ratio, ops, codes', [
@@ -519,6 +522,16 @@ def test_what_is_forgotten_with_a_device(monkeypatch: pytest.MonkeyPatch) -> Non
     turns.turn()
     assert calls == [('forget_others', {1, 2, 3, 4, 5, 6})]
     assert watch.stored_chronic() == {}
+
+
+def test_counts_of_slow_time_that_an_earlier_mgr_has_stored_are_of_the_same_device() -> None:
+    for uuid in ('first', 'second'):
+        turns = Turns()
+        turns.osds[3] = Osd(3, True, 1.0, uuid=uuid)
+        turns.watch.load_chronic({3: _Count(slow=9e4, evidence=1e5, seen=turns.now, raised=5.0,
+                                            uuid='first')})
+        turns.turn()
+        assert list(turns.watch.stored_chronic()) == [3] * (uuid == 'first')
 
 
 def test_of_which_osds_the_counts_of_slow_time_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,6 +688,33 @@ def test_reads_of_erasure_coded_pools_are_no_evidence(monkeypatch: pytest.Monkey
     assert [sample.read.rate for sample in judged.reading.samples] == [20.0, 0.0]
 
 
+def test_sizes_and_partners_of_osds_are_judged_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    judged = Judged(monkeypatch, turns)
+    turns.watch.slow.slow_replicas = {1}
+    for _ in range(2):
+        turns.turn(clients=(served(1, 1, 10)._replace(read_bytes=40960),))
+    assert judged.reading.partners == {1: {1, 2, 3}}
+    assert judged.reading.sizes[1].read == 4096.0
+
+
+def test_drives_are_compared_by_their_firmware(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    given: List[Any] = []
+
+    def firmwares(*args: Any) -> Dict[str, Any]:
+        given.append(args)
+        return {}
+
+    monkeypatch.setattr(state, 'firmwares', firmwares)
+    turns.turn()
+    drives: Dict[str, Any] = {'h:sda': None}
+    turns.watch.causes_of(1, turns.context(drives=drives))
+    turns.turn()
+    turns.watch.causes_of(1, turns.context())
+    assert given == [(turns.places, {}, drives), (turns.places, {}, {})]
+
+
 def test_which_osds_are_slow() -> None:
     turns = Turns()
     watch = turns.watch
@@ -825,6 +865,9 @@ def test_what_the_next_mgr_knows() -> None:
     assert after.laggy.raised and after.laggy.since == turns.now - 5.0
     assert after.laggy.last_episode == stored.laggy_last and after.release == stored.release
     assert after.stored(reported) == stored
+    slow = WatchState()
+    slow.load(replace(stored, slow={3: StoredSlow(5.0, 'slow')}), turns.now)
+    assert slow.slow_osds() == {3: 'slow'}
     calm = WatchState()
     calm.load(replace(stored, laggy_since=None), turns.now)
     assert not calm.laggy.raised
