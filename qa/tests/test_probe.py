@@ -91,10 +91,10 @@ def has_option(cluster: Cluster, option: str) -> bool:
 
 BAD: Dict[str, Any] = {
     'pool': (errno.ENOENT, 'nosuch', {'pool': 'nosuch'}),
-    'osd': (errno.EINVAL, 'osd.99', {'osd': '99'}),
+    'osd': (errno.ENOENT, 'osd.99', {'osd': '99'}),
     'osd in words': (errno.EINVAL, 'first', {'osd': 'first'}),
-    'host': (errno.EINVAL, 'nowhere', {'host': 'nowhere'}),
-    'class': (errno.EINVAL, 'floppy', {'device_class': 'floppy'}),
+    'host': (errno.ENOENT, 'nowhere', {'host': 'nowhere'}),
+    'class': (errno.ENOENT, 'floppy', {'device_class': 'floppy'}),
     'profile': (errno.EINVAL, 'bogus', {'profile': 'bogus'}),
     'block': (errno.EINVAL, 'larger than an object',
               {'rw': 'write', 'bs': '1m', 'size': '4m', 'nrfiles': '8'}),
@@ -441,7 +441,7 @@ def test_schedule_and_failover(release: str, probes: Probes) -> None:
     before = probes.ids()
     probes.refused('probe schedule', errno.EINVAL, '2500', schedule='nightly',
                    begin_time='2500')
-    probes.refused('probe schedule', errno.EINVAL, 'osd.99', schedule='nightly', osd='99')
+    probes.refused('probe schedule', errno.ENOENT, 'osd.99', schedule='nightly', osd='99')
     probes.refused('probe schedule', errno.ENOENT, 'nightly', schedule='nightly', rm=True)
     guard.get('probe schedule', schedule='nightly', store=True, osd='0')
     started = probes.cluster.wait(lambda: [each for each in probes.ids() if each not in before],
