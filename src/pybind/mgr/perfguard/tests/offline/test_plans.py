@@ -62,7 +62,7 @@ def test_what_waits_is_for_one_cluster_only() -> None:
     assert len(found) == 6
     for wait, receivers in ((found[2], '9|10'), (found[4], 'none')):
         assert wait.startswith(LAG + '; until pgs=$(ceph -c c pg stat) && osds=$(ceph -c c osd ')
-        assert '^osd[.](%s) .*full|' % receivers in wait
+        assert '^osd[.](%s) (down in |.*full)|' % receivers in wait
     assert list(listing(plan))[0].startswith(LAG)
 
 
