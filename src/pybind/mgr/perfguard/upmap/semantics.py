@@ -105,15 +105,23 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
     """The fewest commands that turn one entry of a PG into another.
 
     Removals come first: a new vector with old items on top of it, or the reverse, is a third
-    set, and if that one is illegal the mon cancels both.
+    set, and if that one is illegal the mon cancels both. Items without an effect on the new vector
+    stay until it is set: otherwise the PG would have neither if the mons commit an epoch between
+    the two commands.
     """
     commands: List[Command] = []
-    if present.items and not wanted.items:
-        commands.append({'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid})
+    removes_items = bool(present.items) and not wanted.items
+    items_last = wanted.vector is not None and apply_entry(
+        wanted.vector, UpmapEntry(present.items), out=()) == wanted.vector
+    removal: Command = {'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}
+    if removes_items and not items_last:
+        commands.append(removal)
     if present.vector is not None and wanted.vector is None:
         commands.append({'prefix': 'osd rm-pg-upmap', 'pgid': pgid})
     if wanted.vector is not None and wanted.vector != present.vector:
         commands.append({'prefix': 'osd pg-upmap', 'pgid': pgid, 'id': list(wanted.vector)})
+    if removes_items and items_last:
+        commands.append(removal)
     if wanted.items and wanted.items != present.items:
         commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid,
                          'id': [osd for pair in wanted.items for osd in pair]})

@@ -281,13 +281,13 @@ def test_osdmap_from_dump():
 
 def test_entries_are_replaced_in_safe_order():
     """A new vector with old items on it, or the reverse, might be illegal and cost both."""
-    items, vector = UpmapEntry(((1, 2),)), UpmapEntry(vector=(1, 2, 3))
+    items, vector = UpmapEntry(((1, 2),)), UpmapEntry(vector=(1, 3, 4))
 
     def lines(present: UpmapEntry, wanted: UpmapEntry) -> List[str]:
         return [as_line(command) for command in entry_commands('1.0', present, wanted)]
 
     assert lines(items, vector) == [
-        'ceph osd rm-pg-upmap-items 1.0', 'ceph osd pg-upmap 1.0 1 2 3']
+        'ceph osd rm-pg-upmap-items 1.0', 'ceph osd pg-upmap 1.0 1 3 4']
     assert lines(vector, items) == [
         'ceph osd rm-pg-upmap 1.0', 'ceph osd pg-upmap-items 1.0 1 2']
     assert lines(items, items) == []

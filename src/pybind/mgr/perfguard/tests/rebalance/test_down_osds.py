@@ -2,7 +2,7 @@
 """Goals that are computed while OSDs are down are those of the cluster with all its OSDs."""
 from collections import Counter
 from dataclasses import replace
-from typing import Any, List, Set
+from typing import Any, List, Mapping, Sequence, Set
 
 import pytest
 
@@ -296,6 +296,26 @@ def test_pins_outlast_that_new_hosts_are_marked_out_and_come_back(phase: str) ->
         driver.ask('start' if phase == 'PINNED' else 'resume')
     driver.run_to('DONE', 600)
     assert cluster.clean() and not cluster.entries()
+
+
+def test_pgs_stay_if_the_mons_commit_only_a_part_of_the_commands_of_vectors() -> None:
+    driver = with_new_hosts('PINNED')
+    cluster = driver.cluster
+    run, ups = cluster.run, {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    remapped: Set[str] = set()
+
+    def run_one_by_one(commands: Sequence[Mapping[str, Any]]) -> List[Any]:
+        replies = []
+        for command in commands:
+            replies += run([command])
+            remapped.update(pgid for pgid, pg in cluster.pg.items() if pg.up != ups[pgid])
+        return replies
+
+    for osd in cluster.new:
+        cluster.take_down(osd)
+    setattr(cluster, 'run', run_one_by_one)
+    driver.run(int(DOWN_SECONDS) + 10)
+    assert any(entry.vector for entry in cluster.entries().values()) and not remapped
 
 
 @pytest.mark.parametrize('outdated, absent', [(False, set()), (True, {0})])

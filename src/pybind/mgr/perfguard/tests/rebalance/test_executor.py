@@ -76,7 +76,7 @@ def test_an_acting_set_follows_the_release_that_it_belongs_to() -> None:
     (ITEMS, ITEMS, []),
     (ITEMS, OTHER, ['osd pg-upmap-items']),
     (ITEMS, UpmapEntry(), ['osd rm-pg-upmap-items']),
-    (ITEMS, VECTOR, ['osd rm-pg-upmap-items', 'osd pg-upmap']),
+    (ITEMS, VECTOR, ['osd pg-upmap', 'osd rm-pg-upmap-items']),
     (VECTOR, ITEMS, ['osd rm-pg-upmap', 'osd pg-upmap-items']),
     (VECTOR, UpmapEntry(), ['osd rm-pg-upmap']),
     (BOTH, UpmapEntry(), ['osd rm-pg-upmap-items', 'osd rm-pg-upmap']),

@@ -59,8 +59,9 @@ def test_raw_from_up(up, entry, out, expected):
     (UpmapEntry(vector=(1, 2)), UpmapEntry(), ['rm-pg-upmap 1.a']),
     (UpmapEntry(vector=(1, 2)), UpmapEntry(vector=(2, 1)), ['pg-upmap 1.a 2 1']),
     (UpmapEntry(vector=(1, 2)), UpmapEntry(vector=(1, 2)), []),
-    # Removals come first.
-    (items((1, 5)), UpmapEntry(vector=(5, 2)), ['rm-pg-upmap-items 1.a', 'pg-upmap 1.a 5 2']),
+    # Removals come first, unless the items have no effect on the vector.
+    (items((1, 5)), UpmapEntry(vector=(1, 2)), ['rm-pg-upmap-items 1.a', 'pg-upmap 1.a 1 2']),
+    (items((1, 5)), UpmapEntry(vector=(5, 2)), ['pg-upmap 1.a 5 2', 'rm-pg-upmap-items 1.a']),
     (UpmapEntry(vector=(5, 2)), items((1, 5)), ['rm-pg-upmap 1.a', 'pg-upmap-items 1.a 1 5']),
     (UpmapEntry(), UpmapEntry(((2, 6),), (5, 2)), ['pg-upmap 1.a 5 2', 'pg-upmap-items 1.a 2 6']),
     (UpmapEntry(((2, 6),), (5, 2)), UpmapEntry(),
