@@ -603,9 +603,10 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     untrimmed = [] if loose else mon_disk + maps_to_trim(draft, degraded)
     may_not_begin = (*out_of_hours(draft), *untrimmed)
     is_only_closed = [reason.code for reason in may_not_begin] == [Code.WINDOW_CLOSED]
+    # A rollback that keeps its pins releases none, and would begin its next tranche.
+    may_relieve = is_only_closed and not loose and not draft.campaign.keeps_pins
     return _Obstacles(loose, tuple(partial_stops), tuple(stops), may_not_begin,
-                      relieved=relieved_osds(draft) if is_only_closed and not loose
-                      else frozenset())
+                      relieved=relieved_osds(draft) if may_relieve else frozenset())
 
 
 def _none_may_begin(draft: Draft, obstacles: _Obstacles) -> bool:

@@ -572,6 +572,8 @@ def test_obstacles(campaign: Dict[str, Any], cluster: Dict[str, Any], stops: Lis
     # Most OSDs: the window would mean nothing to an expansion of a full cluster.
     (dict.fromkeys(range(7), 'backfillfull'), True, {}, {}, set()),
     ({0: 'full'}, True, {}, {'untrimmed_epochs': 99999}, set()),
+    # It releases no PG before its last tranche, and the next one moves PGs without pins.
+    ({0: 'full'}, True, {'change': TWO, 'rollback': Rollback(begun=True)}, {}, set()),
     ({0: 'full'}, True, {'unpinnable': {PG: WHY}}, LOOSE, set())])
 def test_which_osds_pgs_may_leave_outside_the_time_window(
         full: Dict[int, str], moves: bool, campaign: Dict[str, Any], cluster: Dict[str, Any],
