@@ -245,11 +245,13 @@ def outlast_out(draft: Draft) -> Draft:
 
 def _as_vector(draft: Draft, pgid: str) -> Optional[PinRecord]:
     """The pin of a PG that is in place as a vector; None: it is one, or must stay as it is."""
-    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
-    if pin is None or pool is None or place is None or pin.entry.vector is not None or pin.stays \
+    pin, pool = draft.pin_of(pgid), draft.pool(pgid)
+    if pin is None or pool is None or pin.entry.vector is not None or pin.stays \
             or pgid in draft.campaign.flights.in_flight or pgid in draft.campaign.pinning.sent \
-            or not _in_place(draft, pgid) or draft.seen.osdmap.entry(pgid) != pin.entry \
-            or not pool.is_complete(place.up) \
+            or draft.seen.osdmap.entry(pgid) != pin.entry:
+        return None
+    place = draft.seen.placement(pgid)
+    if place is None or not _in_place(draft, pgid) or not pool.is_complete(place.up) \
             or broken_rule(pool, place.up, draft.seen.crush, draft.out):
         return None
     raw = raw_from_up(place.up, pin.entry, draft.out)

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import NO_ENTRY, NO_OSD, OsdSet, PgCounts, Signals, UpmapEntry
+from perfguard.cluster.types import (NO_ENTRY, NO_OSD, OsdSet, PgCounts, Placement, Signals,
+                                     UpmapEntry)
 from perfguard.errors import Code
 from perfguard.ledger import Held
 from perfguard.rebalance import pinning
@@ -80,6 +81,15 @@ def test_pins_become_vectors_before_osds_are_marked_out(phase: Phase) -> None:
 def test_pins_that_do_not_become_vectors(pin: PinRecord, case: Dict[str, Any]) -> None:
     after = outlasting(pin, **case)
     assert not after.new_pins and not after.actions
+
+
+def test_pgs_whose_pins_are_vectors_are_not_mapped_each_turn() -> None:
+    """It takes 20 us for each of them, for as long as the OSDs are down."""
+    def unread(pgid: str) -> Placement:
+        raise AssertionError(pgid)
+
+    draft = outlasting(replace(PIN, entry=VECTOR))
+    assert not outlast_out(replace(draft, seen=replace(draft.seen, placement=unread))).actions
 
 
 def test_pins_become_vectors_in_batches() -> None:
