@@ -180,7 +180,11 @@ class Requests:
         # A mgr that becomes active again may load the notes at the same time.
         if not self._putting.acquire(timeout=self.store_seconds):
             raise _not_stored(promise)
-        threading.Thread(target=store, name='perfguard-request', daemon=True).start()
+        try:
+            threading.Thread(target=store, name='perfguard-request', daemon=True).start()
+        except RuntimeError:  # the limit of threads
+            self._putting.release()
+            raise
         if not stored.wait(self.store_seconds):
             with claim:
                 if not stored.is_set():

@@ -253,6 +253,21 @@ def test_an_error_of_the_store_is_raised_in_the_command() -> None:
     assert requests.put(REQUEST) in requests.promised(Request.document)
 
 
+def test_a_request_without_a_thread_to_store_it_does_not_keep_out_others(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example at the limit of processes of a container."""
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    requests = queue()
+    with monkeypatch.context() as patches:
+        patches.setattr(threading.Thread, 'start', start)
+        with pytest.raises(RuntimeError):
+            requests.put(REQUEST)
+    requests.store_seconds = 0.05
+    assert requests.put(REQUEST) in requests.promised(Request.document)
+
+
 def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
     """Its note stays until it was taken anew."""
     requests = queue()
