@@ -193,7 +193,7 @@ class CampaignCommands(Handlers):
         """Store a request for the loop, and wait for a moment whether the loop refuses it; with
         `dry_run`, wait for its effects. Returns the answer of the command."""
         def give(refused_before: bool) -> Json:
-            """`again`: it was refused a moment ago because the cluster was not ready."""
+            """`refused_before`: a moment ago, because the cluster was not ready."""
             if dry_run:
                 effects = self.loop.dry_run(request, refused_before)
                 return {'verb': request.verb, 'dry_run': True, 'effects': effects,

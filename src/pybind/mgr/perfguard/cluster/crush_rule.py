@@ -88,7 +88,8 @@ class Level:
 
     def spreads(self, osds: OsdSet, pool_size: int) -> bool:
         """Whether each bucket of this level has one OSD of a set at most, and each of the level
-        above no more buckets than it may: faster than `used`, and nearly always so."""
+        above no more buckets than it may: faster than `items_by_place`, and nearly
+        always so."""
         buckets = list(map(self.bucket_of.get, osds))
         if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
             return False

@@ -24,7 +24,8 @@ from .jobs import Jobs, LoopContext
 
 class Answering:
     """1. `check`: a promise, in the thread of its command, before it is queued.
-    2. `expire`, `revert`, `execute`: the promises that were stored when their commands returned.
+    2. `expire`, `revert_mitigations`, `execute`: the promises that were stored when their commands
+       returned.
     3. `answer`: the orders whose commands wait.
     4. `shut_down_further`: the next step of a shutdown.
     """
@@ -134,8 +135,8 @@ class Answering:
                 self._jobs.shutdown.reopen()
         except Refused as refused:
             pending.refused = refused.anew()
-            # Logged already if it was refused before for the same reason (`again`). Previews are
-            # not logged: they change nothing, and users with read access can request many.
+            # Logged already if it was refused before for the same reason. Previews are not logged:
+            # they change nothing, and users with read access can request many.
             if not (pending.refused_before and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
 

@@ -40,7 +40,8 @@ class LoopContext:
 
 
 class Jobs:
-    """Each controller journals its next actions, and calls `kept` before it executes them."""
+    """Each controller journals its next actions, and calls `journal_is_stored` before it
+    executes them."""
 
     def __init__(self, context: LoopContext, note: Callable[[Event], None]) -> None:
         cluster, store, tools = context.cluster, context.store, context.tools

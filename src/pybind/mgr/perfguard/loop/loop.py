@@ -319,8 +319,8 @@ class Observing:
     """The first part of a turn.
 
     1. `observe`: the OSDMap and what the OSDs report.
-    2. `watch`: what that says about PGs, pools and OSDs.
-    3. `mitigate`: what is done against it.
+    2. `run_watch`: what that says about PGs, pools and OSDs.
+    3. `run_mitigation`: what is done against it.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, jobs: Jobs) -> None:

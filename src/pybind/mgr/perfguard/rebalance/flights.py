@@ -63,7 +63,7 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
     if flight.pin is not None and flight.entry != flight.pin.rollback_entry:
-        # A rollback restores `found`.
+        # A rollback restores `Led.before`.
         draft = note_ahead(draft, {pgid: Led(flight.pin.rollback_entry, flight.entry)})
     return draft.forget_pins([pgid]).set(progress=draft.campaign.progress.landed(1, flight.bytes))
 

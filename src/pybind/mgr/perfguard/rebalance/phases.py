@@ -669,7 +669,7 @@ class _Unclean(NamedTuple):
 def _unclean(draft: Draft) -> _Unclean:
     """Whether the campaign waits for PGs to become clean, or has waited long enough."""
     counts, campaign = draft.seen.signals.counts, draft.campaign
-    # PGs that have nowhere to move (`staying`) or leave OSDs to be emptied remain remapped.
+    # PGs that have nowhere to move (`staying_count`) or leave OSDs to be emptied remain remapped.
     unclean = counts.in_transition + max(
         0, counts.remapped - staying_count(campaign) - len(draft.seen.evacuation))
     idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
