@@ -314,8 +314,9 @@ class Requests:
 
 
 def _not_stored(promise: Promise) -> Refused:
-    return Refused(errno.ETIMEDOUT, '%s: the mons have not stored the request within %d s, so it '
-                   'is not carried out: try again when they have a quorum ("ceph quorum_status")'
+    return Refused(errno.ETIMEDOUT, '%s: the mons have not stored the request within %d s, so this '
+                   'mgr does not carry it out: try again when they have a quorum '
+                   '("ceph quorum_status")'
                    % (promise.text, STORE_SECONDS))
 
 
