@@ -49,17 +49,17 @@ class Store:
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
         self._last_note = 0
-        #: Documents and notes that were set aside since the module started, with the reason, except
+        #: (document or note, reason) of those that were set aside since the module started, except
         #: those that a caller has reported.
         self.damaged: List[Tuple[str, str]] = []
-        #: All documents that were set aside since then.
+        #: All documents that were set aside since the module started.
         self.unreadable: Set[str] = set()
-        #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
-        #: become active again.
+        #: Documents that a newer perfguard wrote, which stay as they are: an mgr of that version
+        #: may become active again.
         self.written_by_newer: Set[str] = set()
         #: Documents that this mgr or earlier ones could not read, until operators acknowledge that.
         self.losses: List[Loss] = []
-        #: Documents that were not read back from the mons since they were written.
+        #: Name -> document, of those that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
         #: Keys of documents whose removal was not read back, by document: a later mgr would take
         #: them for the present state.
@@ -143,12 +143,13 @@ class Store:
 
     def withhold(self, name: str) -> None:
         """Leave a document as it is, as one whose layout has a newer version: it has fields that
-        this version does not know. Without them, this one would overwrite what an mgr of the newer
-        version needs."""
+        this version does not know. Written without these fields, it would lack what an mgr of the
+        newer version needs."""
         self.written_by_newer.add(name)
 
-    def read_again(self) -> None:
-        """The state is read again, since an mgr of another version may have replaced it."""
+    def recheck_newer(self) -> None:
+        """Forget which documents of the state and which plans a newer version wrote: each is
+        checked again when it is next read, since an mgr of another version may have replaced it."""
         self.written_by_newer = {name for name in self.written_by_newer
                                  if not name.startswith((*STATE, PLANS_PREFIX))}
 
@@ -193,8 +194,9 @@ class Store:
             self.damaged.append((name, why))
 
     def get_entries(self, name: str, hints: Mapping[str, Any]) -> List[Dict[str, Any]]:
-        """A document that is a list of entries with ids, as objects with further values of these
-        type hints. If others are in it, it is set aside and reported, and they are left out."""
+        """The entries of a document: objects with an integer `id`, and with values of the type
+        hints `hints`. If the document contains anything else, it is set aside and reported, and
+        that is left out. []: there is no such document."""
         document = self.get(name)
         if document is None:
             return []
@@ -235,7 +237,7 @@ class Store:
         return bool(self._removed) or None in self._noted.copy().values()
 
     def unverified(self) -> Dict[str, Optional[str]]:
-        """Keys and values that have to be read back from the mons. None: the key was removed."""
+        """Key -> value, of those that have to be read back from the mons; None: it was removed."""
         expected = self._noted.copy()
         self._listed_notes = list(expected)
         for keys in self._removed.values():
@@ -248,8 +250,9 @@ class Store:
         """Whether the mons are known to have the last version of the document."""
         return name not in self._unverified and name not in self._removed
 
-    def verified(self) -> None:
-        """The mons have shown all that `unverified` returned last."""
+    def expect_nothing(self) -> None:
+        """Read back no more of what was written, and of the notes that `unverified` returned last:
+        the mons have shown it, or another mgr may have replaced it."""
         self._unverified.clear()
         self._removed.clear()
         for key in self._listed_notes:
@@ -266,8 +269,8 @@ class Store:
             self._kv.set_store(key, value)
 
     def note(self, prefix: str, document: Any, now: float) -> str:
-        """Write a small document once, under a new name; returns the key, which ends with the time
-        in nanoseconds.
+        """Write a small document once, under a new name; returns the key, which ends with `now`
+        (seconds since the epoch) in nanoseconds.
 
         One write, from one thread at a time: for requests that must survive between the answer of a
         command and the next turn of the loop.
@@ -279,7 +282,8 @@ class Store:
         return key
 
     def notes(self, prefix: str) -> List[Tuple[str, Any]]:
-        """Notes in the order they were written; unreadable ones are set aside and reported."""
+        """(key, document) of the notes in the order they were written; unreadable ones are set
+        aside and reported."""
         rows: List[Tuple[str, Any]] = []
         for key, value in sorted(self._kv.get_store_prefix(prefix + '/').items()):
             try:
@@ -292,6 +296,7 @@ class Store:
         return rows
 
     def drop_note(self, key: str) -> None:
+        """Remove a note."""
         self._noted[key] = None
         self._kv.set_store(key, None)
 
@@ -388,19 +393,25 @@ class Mons(Protocol):
 
 
 class Journal:
+    """Whether this mgr may act, and whether the mons have stored what `Store.unverified` lists.
+
+    Times are seconds since the epoch.
+    """
+
     def __init__(self, mons: Mons, store: Store) -> None:
         self._mons = mons
         self._store = store
         self._gid = 0
         #: What this mgr writes under OWNER.
         self._token = ''
-        #: The mons have shown this mgr as the owner.
+        #: Since `_take`, the mons have shown this mgr as the owner.
         self._owned = False
         #: Another mgr has become active: this one must not act anymore.
         self.fenced = False
-        #: When the MgrMap was last read, or this mgr was fenced.
+        #: When the MgrMap was last read, or `claim` was first called since this mgr was fenced;
+        #: None: not since `_take`.
         self._map_read_at: Optional[float] = None
-        #: When removals were last read back.
+        #: When removals were last read back, or `may_ask` last allowed a question; 0.0: never.
         self._read_back_at = 0.0
         #: Why no commands may be sent now: another owner or none; documents that the mons do not
         #: have. '' otherwise.
@@ -416,6 +427,7 @@ class Journal:
         self._take(self._mons.active_gid(), now)
 
     def _take(self, gid: int, now: float) -> None:
+        """Own the journal: write the mark of this mgr, whose gid is `gid`."""
         self._gid, self._token = gid, '%d %.6f' % (gid, now)
         self._owned = self.fenced = False
         self._map_read_at, self._not_owned, self._not_stored = None, '', ''
@@ -447,7 +459,8 @@ class Journal:
         return True
 
     def is_stored(self) -> bool:
-        """Whether all that was written since the last time is with the mons.
+        """For `owns`, and whether the mons have all that was written since the last time. If they
+        do not, it is written again.
 
         Costs nothing where nothing was written that matters.
         """
@@ -468,11 +481,11 @@ class Journal:
             self._not_stored = ("the mons do not store perfguard's journal (%s): "
                                 'perfguard sends no command') % listed(lost, 1)
             return False
-        self._store.verified()
+        self._store.expect_nothing()
         self._not_stored = ''
         return True
 
-    def settled(self, now: float) -> bool:
+    def read_back(self, now: float) -> bool:
         """Read back what was removed in the last turn, even if no command follows that requires
         this, and what the mons did not have. Returns False if it was read, and is not as expected.
 
@@ -486,7 +499,7 @@ class Journal:
 
     def may_ask(self, now: float) -> bool:
         """Whether the mons may be asked before a record is written for which nothing waits: after a
-        failure at intervals only, as in `settled`."""
+        failure at intervals only, as in `read_back`."""
         if not self.failure:
             return True
         if now - self._read_back_at < CLAIM_SECONDS:
@@ -495,9 +508,9 @@ class Journal:
         return True
 
     def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
-        """Note why this mgr must not send commands: the mons do not show it as the owner. `values`:
-        what they have. Writes its mark again, unless it had owned the journal and the mons did not
-        answer or show another owner. Returns False."""
+        """For `owns` and `is_stored`: note why this mgr must not send commands: the mons do not
+        show it as the owner. `values`: what they have. Writes its mark again, unless it had owned
+        the journal and the mons did not answer or show another owner. Returns False."""
         owner = values.get(OWNER)
         if self._owned and owner:
             self.fenced = True

@@ -106,7 +106,7 @@ class Jobs:
 
     def read_back(self, now: float) -> None:
         """Begin a turn: check that documents which the last one removed are gone."""
-        self._checked(lambda: self.journal.settled(now))
+        self._checked(lambda: self.journal.read_back(now))
 
     def may_write(self) -> bool:
         """Whether this mgr owns the journal. Checked once per turn, before its first record:

@@ -562,8 +562,8 @@ class Ownership:
         if not self._jobs.journal.claim(self._clock()):
             return False
         # Another mgr may have replaced what this one wrote, so that is not read back any more.
-        self._store.verified()
-        self._store.read_again()
+        self._store.expect_nothing()
+        self._store.recheck_newer()
         self._note_losses(self._load_shared())
         self._publishing.note(
             Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))

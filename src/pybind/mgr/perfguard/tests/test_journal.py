@@ -374,7 +374,7 @@ def test_mons_that_do_not_answer_are_not_asked_for_it_in_each_turn() -> None:
     driver.run(2)
     store = driver.loop._store
     store.put('crushbefore', {})
-    store.verified()
+    store.expect_nothing()
     store.remove('crushbefore')
     kv, driver.cluster.kv = driver.cluster.kv, None
     before = driver.cluster.read_back
@@ -421,7 +421,7 @@ def test_an_error_for_one_removed_key_is_reported_once(busy: bool) -> None:
     driver.to_pinned()
     store, stored = driver.loop._store, driver.cluster.stored
     store.put('crushbefore', {})
-    store.verified()
+    store.expect_nothing()
     keys = [key for key in driver.kv.data if key.startswith('crushbefore/')]
     setattr(driver.cluster, 'stored', lambda names: {
         key: value for key, value in stored(names).items() if key not in keys})

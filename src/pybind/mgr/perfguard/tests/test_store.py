@@ -49,7 +49,7 @@ def test_what_is_removed_is_read_back() -> None:
     assert not store.unverified() and not store.removing
     store.put('pins/0', long('a', 2))
     store.put('history', 1)
-    store.verified()
+    store.expect_nothing()
     kept = dict(kv.data)
     store.remove('history')
     store.remove('pins/0')
@@ -58,7 +58,7 @@ def test_what_is_removed_is_read_back() -> None:
     kv.data.update({key: value for key, value in kept.items() if key.startswith('pins')})
     store.put_again()
     assert not kv.data and store.unverified() == {'pins/0/head': None}
-    store.verified()
+    store.expect_nothing()
     assert not store.unverified() and not store.removing and store.is_verified('pins/0')
     # Written anew before that.
     store.put('pins/0', 1)
@@ -171,7 +171,7 @@ def test_a_document_with_fields_of_a_newer_version_stays_as_it_is() -> None:
     assert kv.data == before
     # Another mgr of this version has written it meanwhile.
     Store(kv).put('mitigation', encode(MitigationState(last_id=8)))
-    store.read_again()
+    store.recheck_newer()
     assert store.load('mitigation', MitigationState, None) == (MitigationState(last_id=8), [])
     assert not store.withheld()
 

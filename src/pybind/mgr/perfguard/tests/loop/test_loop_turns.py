@@ -450,13 +450,13 @@ def test_an_mgr_that_acts_again_reports_what_it_cannot_read(
     calls: List[Any] = []
     ownership, jobs, store = driver.loop._ownership, driver.loop.jobs, driver.loop._store
     monkeypatch.setattr(jobs, 'load_shared', lambda now: ['the pins'])
-    for name in ('verified', 'read_again'):
+    for name in ('expect_nothing', 'recheck_newer'):
         monkeypatch.setattr(store, name, lambda name=name: calls.append(name))
     claims: List[Any] = []
     monkeypatch.setattr(jobs.journal, 'claim', noting(claims, False))
     assert ownership._claimed() is False and calls == []
     monkeypatch.setattr(jobs.journal, 'claim', noting(claims, True))
-    assert ownership._claimed() is True and calls == ['verified', 'read_again']
+    assert ownership._claimed() is True and calls == ['expect_nothing', 'recheck_newer']
     assert claims == [(driver.loop.clock(),)] * 2
     assert [event['what'] for event in driver.loop._publishing.events.all()][-2:] == [
         'cannot read the pins', 'this mgr acts again']
