@@ -49,14 +49,17 @@ STORING_SECONDS = 0.5
 
 
 class CampaignStore:
-    """The stored campaign, and whether it must be written again."""
+    """The stored campaign, and whether it must be written again. Times are those of `clock`."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
+        #: The campaign that was last written or read (NO_CAMPAIGN: none, or `write_again`), and
+        #: when it was last written (0.0: never).
         self._saved = NO_CAMPAIGN
         self._saved_at = 0.0
-        #: The PGs that cannot be pinned, the campaign's phase then, and when they were written.
+        #: The PGs that cannot be pinned, as stored; the campaign's phase when they were written
+        #: (None: not by this mgr), and when that was (0.0: never).
         self._unpinnable: Mapping[str, Unpinnable] = {}
         self._unpinnable_phase: Optional[Phase] = None
         self._unpinnable_at = 0.0
@@ -91,7 +94,7 @@ class CampaignStore:
         except Newer:
             self._store.withhold(UNPINNABLE)
         except Malformed as error:
-            # They are found again.
+            # The next turns find these PGs again.
             self._store.refuse(UNPINNABLE)
             self._unpinnable = {}
             errors.append('the unpinnable PGs (%s)' % error)
@@ -110,8 +113,7 @@ class CampaignStore:
         return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
 
     def save(self, campaign: Campaign, sending: bool = True) -> None:
-        """Write the campaign if more than its times have changed. `sending`: its commands are sent
-        next."""
+        """Write the campaign if it is due (`must_save`). `sending`: its commands are sent next."""
         if self._unpinnable_due(campaign):
             self._put_unpinnable(campaign)
         if self._campaign_due(campaign, sending):
@@ -120,10 +122,12 @@ class CampaignStore:
             self._saved, self._saved_at = campaign, self._clock()
 
     def write_again(self) -> None:
-        """The mons have not stored the last write."""
+        """Have the next `save` write the campaign again: the mons have not stored the last
+        write."""
         self._saved = NO_CAMPAIGN
 
     def remove(self) -> None:
+        """Remove the campaign from the store."""
         self._store.remove(UNPINNABLE)
         self._store.remove(CAMPAIGN)
         self._led.forget()
@@ -131,11 +135,12 @@ class CampaignStore:
 
     @property
     def is_tidy(self) -> bool:
+        """Whether no document is left that no campaign needs."""
         return not self._led.unlisted
 
     def tidy(self) -> None:
         """Remove documents that no campaign needs, as many as are removed within
-        STORING_SECONDS. Until the mons have the campaign, they may have one that lists others."""
+        STORING_SECONDS; none until the mons have the campaign: theirs may list others."""
         if not self._store.is_verified(CAMPAIGN):
             return
         begin = self._clock()
@@ -174,11 +179,14 @@ def _lasting(campaign: Campaign) -> Campaign:
 
 
 def _without_flights(campaign: Campaign) -> Campaign:
+    """The parts of `_lasting` that do not change as PGs in flight arrive."""
     return replace(campaign, flights=replace(campaign.flights, in_flight={}),
                    progress=campaign.progress.without_arrivals())
 
 
 class PinStore(PinIndex):
+    """The pins, and their documents in the store."""
+
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._store, self._clock = store, clock
@@ -189,7 +197,7 @@ class PinStore(PinIndex):
         self._needing_pgs: Dict[str, Set[str]] = {}
         #: Documents of goals alone.
         self._goals: Set[str] = set()
-        #: Documents that no PG needs, and whether others were written since `tidy`.
+        #: Documents that no PG needs, and whether other documents were written since `tidy`.
         self._needless: Set[str] = set()
         self._has_noted = False
         self._next = 1
@@ -262,7 +270,7 @@ class PinStore(PinIndex):
 
     @property
     def is_tidy(self) -> bool:
-        """No document is left to be removed."""
+        """Whether no document is left to be removed."""
         return not self._needless
 
     def tidy(self) -> None:
@@ -276,11 +284,12 @@ class PinStore(PinIndex):
         self._has_noted = False
 
     def clear(self) -> None:
+        """Forget all pins, and remove their documents at once, also those that cannot be read."""
         self.forget(set(self._pins))
         while self._needless:
             self._remove(min(self._needless))
         for name in self._store.names(PINS_PREFIX):
-            self._store.remove(name)  # it cannot be read
+            self._store.remove(name)
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
         """Take over the pins of a stored document, which overrules earlier ones that list the same
@@ -397,14 +406,18 @@ def _json_length(encoded: object) -> int:
 
 
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
-    """The document that is written whenever the campaign changes, so it must be small.
+    """The document of a campaign, without `led_ahead`, whose documents its writer lists under LED.
+    It must be small: it is written with each change of the campaign, except that changes of PGs in
+    flight alone may wait for ARRIVAL_SECONDS.
 
     PGs that cannot be pinned, and PGs that move ahead of a change, have documents of their own,
-    which are written less often. PGs in flight without a pin are not stored, since the OSDMap shows
-    them again; at least as many unpinnable PGs as there are of them remain accepted.
+    which are written less often. `Pinning.let_go` is not stored. PGs in flight without a pin are
+    not stored either, since the OSDMap shows them again; at least as many unpinnable PGs as there
+    are of them remain accepted.
     """
     in_flight = campaign.flights.in_flight
     with_pin = {pgid: flight for pgid, flight in in_flight.items() if flight.pin is not None}
+    # No PGs led ahead, for each of `changes`.
     without_led = campaign.with_led_ahead([{}] * len(campaign.changes))
     document: Dict[str, Any] = encode(replace(
         without_led, pinning=campaign.pinning.for_campaign_document(),
@@ -435,7 +448,7 @@ class CampaignHistory:
 
     @property
     def last_id(self) -> int:
-        """0: unknown."""
+        """The id of the last campaign; 0: unknown."""
         return max((row['id'] for row in self.rows), default=0)
 
     def last_end(self) -> Optional[Tuple[int, str]]:
@@ -457,13 +470,12 @@ class CampaignHistory:
 
 # ---- Change.ahead in the store
 #
-# The PGs that the changes of a campaign have led to their place.
-#
-# They may be thousands, and each turn adds a few. So they are in documents of their own, which the
-# document of the campaign lists by number: later ones overrule earlier ones, and those that it does
-# not list do not count. A document is written before the campaign that lists it. The last one is
-# written again, with further PGs, until it has SMALL_LED of them: after a crash it may contain PGs
-# that are still in flight, whose release has been read back.
+# The PGs that the changes of a campaign have led to their place may be thousands, and each turn
+# adds a few. So they are in documents of their own, which the document of the campaign lists by
+# number: later ones overrule earlier ones, and those that it does not list do not count. A document
+# is written before the campaign that lists it. The last one is written again, with further PGs,
+# until it has SMALL_LED of them: after a crash it may contain PGs that are still in flight, whose
+# release has been read back.
 
 LED_PREFIX = 'led/'
 Ahead = Mapping[str, Led]
@@ -473,6 +485,8 @@ MOST_LED = 500
 
 
 class LedStore:
+    """The documents of Campaign.led_ahead, and the mappings that they contain."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         #: What each document contains, by number.
@@ -506,12 +520,13 @@ class LedStore:
         return [ahead for ahead, _ in self._stored], lost
 
     def set_aside(self) -> None:
-        """The campaign cannot be read: keep its documents with it, for whoever restores it."""
+        """Set the documents aside with a campaign that cannot be read, for whoever restores it."""
         for name in self._store.names(LED_PREFIX):
             self._store.set_aside(name)
 
     def put(self, mappings: Sequence[Ahead]) -> List[Numbers]:
-        """Store what has changed in the mappings of a campaign; returns the documents of each."""
+        """Store what has changed in the mappings of a campaign; returns the numbers of the
+        documents of each."""
         stored = self._stored or [({}, ()) for _ in mappings]
         self._stored = [(ahead, self._put(ahead, replaced, mappings))
                         for ahead, replaced in zip(mappings, stored)]
@@ -519,12 +534,12 @@ class LedStore:
 
     @property
     def unlisted(self) -> Set[int]:
-        """Documents that the stored campaign does not list."""
+        """Numbers of the documents that the stored campaign does not list."""
         return self._contents.keys() - {number for _, numbers in self._stored
                                         for number in numbers}
 
     def forget(self) -> None:
-        """The campaign was removed: `tidy` removes its documents."""
+        """Note that the campaign was removed: `tidy` then removes its documents."""
         self._stored = []
 
     def tidy(self, goes_on: Callable[[], bool]) -> None:
