@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
+"""A change of CRUSH together with the pins that keep every PG where it is: a burst, in one epoch.
 
 `_WAITS` is the table of what it waits for. The kinds of changes are in files of their own.
 
@@ -48,8 +48,8 @@ _READ_BACK = 'read back from the OSDMap'
 
 
 def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
-    """Whether the loop must compute where CRUSH will place the PGs: the change is about to be sent,
-    and nothing else of the campaign changes the mapping."""
+    """Whether the loop must compute the outlook (where CRUSH will place the PGs): the change is
+    about to be sent, and nothing else of the campaign changes the mapping."""
     change = campaign.change
     # Pins that were sent change the mapping, but those of a pending change are its own.
     return (campaign.phase is Phase.PINNING and change is not None
@@ -59,8 +59,9 @@ def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
 
 
 def closing_change(draft: Draft) -> Optional[WeightChange]:
-    """The change to weight 0 that ends a drain, or a rollback that empties OSDs, since the balancer
-    takes an OSD of a tiny weight for one that lacks PGs; None: there is none, or it was made."""
+    """The change to weight 0 that closes a drain, or a rollback that empties OSDs, since the
+    balancer takes an OSD of a tiny weight for one that lacks PGs. None: no OSD has a tiny weight,
+    or the change of the campaign is the closing one."""
     change, osds = draft.campaign.change, tiny_osds(draft)
     if not osds or change is not None and change.closing:
         return None
@@ -127,8 +128,9 @@ class _Staying(NamedTuple):
 
 
 def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_Staying]:
-    """The OSDs on which PGs remain, and why; None: no PG does. Weight 0 would move them at once,
-    since the mons drop pins to such OSDs. PGs that lack an OSD are awaited."""
+    """The OSDs on which PGs remain, and why; None: no PG does. Weight 0 would move these PGs at
+    once, since the mons drop pins to such OSDs. PGs that lack an OSD do not count: `_await_room`
+    waits for them."""
     if isinstance(outlook, NoFuture):
         return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
     planned = _planned(draft, change, outlook)
@@ -149,7 +151,8 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
 
 def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
     """Give weight 0 only to the OSDs without PGs; the others keep the tiny weight. All keep it if
-    it is not known which are empty, if none or all are, or if the change was sent already."""
+    it is not known which are empty, if no OSD or every one is, or if the change was sent
+    already."""
     emptied = {osd: weight for osd, weight in change.weights.items()
                if staying.osds is not None and osd not in staying.osds}
     if staying.osds is None or change.pending or len(emptied) in (0, len(change.weights)):
@@ -219,8 +222,7 @@ def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait until the tool thread has computed where CRUSH will place the PGs; None: it has, or that
-    is not needed."""
+    """Wait for the outlook, which the tool thread computes; None: it is known, or not needed."""
     if draft.seen.outlook is not None or not change.needs_outlook:
         return None
     failure = draft.seen.outlook_failure
@@ -272,7 +274,7 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
 
 
 def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if it
+    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if the whole
     requires too many pins; None: there is nothing to wait for. Not examined again once the burst
     is known (`gathers`)."""
     outlook = draft.seen.outlook
@@ -282,7 +284,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     planned = _planned(draft, change, outlook)
     newly_undersized = set(undersized(planned, outlook)).difference(
         draft.campaign.pinning.undersized_pgs)
-    why_wait = _awaits_osds(draft, len(newly_undersized))
+    why_wait = _why_await_osds(draft, len(newly_undersized))
     if why_wait is not None:
         return draft.report(why_wait)
     return _make_smaller(draft, change, planned, outlook) \
@@ -334,12 +336,12 @@ def _forget_recovered(draft: Draft) -> Draft:
     return draft.set(pinning=replace(draft.campaign.pinning, undersized_pgs=tuple(incomplete)))
 
 
-def _awaits_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
-    """Why the change waits for PGs that lack an OSD; None: it does not. Without pins, all of them
+def _why_await_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
+    """Why the change waits for PGs that lack an OSD; None: it does not. Without pins, all these PGs
     would be copied to other OSDs at once, although the OSD may only have restarted.
 
-    `newly_undersized`: their number, without those that the order has accepted by name. It has also
-    accepted `pinning.undersized` others.
+    `newly_undersized`: the number of such PGs, without those that the order has accepted by name.
+    The order has also accepted a number of others, `pinning.undersized`.
     """
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("campaign accept '
@@ -354,7 +356,7 @@ def _awaits_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
 def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
                  future: Future) -> Tuple[WeightChange, str]:
     """The change with a smaller tranche if the present one requires too many pins, or moves too
-    many PGs without a pin; and why."""
+    many PGs without a pin, and why; otherwise the same change, and ''."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
     max_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
     # A rollback makes pins unnecessary: it is divided only for PGs that cannot be pinned.
@@ -410,7 +412,8 @@ def _send(draft: Draft, change: Change) -> Draft:
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
                     draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
     if not draft.campaign.crush.is_own(draft.seen):
-        # Others have changed CRUSH before: `_claim` must not take the result for the campaign's.
+        # Others have changed CRUSH before: `_note_crush_as_own` must not take the result for the
+        # campaign's.
         draft = draft.set(crush=replace(draft.campaign.crush, own=-1))
     draft = _redirect_old_pins(draft, drained)
     draft = draft.send(*change.commands(draft.seen))
@@ -461,13 +464,13 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
 
 
 def _entries_to_send(draft: Draft, planned: Planned) -> int:
-    """Upmap entries to be sent."""
+    """The number of upmap entries to be sent."""
     return sum(draft.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
         + len(planned.removed)
 
 
 def _redirect_old_pins(draft: Draft, drained: OsdSet) -> Draft:
-    """Pins that an aborted campaign left must not be released to OSDs that are drained now."""
+    """Keep pins that an aborted campaign left from being released to OSDs that are drained now."""
     if not drained:
         return draft
     return draft.note_pins({
@@ -476,7 +479,8 @@ def _redirect_old_pins(draft: Draft, drained: OsdSet) -> Draft:
 
 
 def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
-    """Upmaps to drained OSDs stay in force under the tiny weight, so they have to be released."""
+    """Note upmaps to drained OSDs as pins: they stay in force under the tiny weight, so their PGs
+    have to be released."""
     osdmap = draft.seen.osdmap
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if draft.pin_of(pgid) is None}
@@ -560,8 +564,9 @@ def _unpin(draft: Draft, change: Change) -> Draft:
                'CRUSH places the PGs there without them')
 
 
-def _claim(draft: Draft, change: Change) -> Draft:
-    """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
+def _note_crush_as_own(draft: Draft, change: Change) -> Draft:
+    """Note the CRUSH version as the campaign's own, or none (-1) if others changed CRUSH along with
+    it."""
     crush = draft.campaign.crush
     if crush.own in (-1, draft.seen.crush_version):
         return draft
@@ -572,7 +577,7 @@ def _land(draft: Draft, change: Change) -> Draft:
     """Go on after the OSDMap shows the part of the change that was sent."""
     if draft.campaign.removes_upmaps:
         draft = _unpin(draft, change)
-    return audit(_next_stage(_claim(draft, change), change))
+    return audit(_enter_next_stage(_note_crush_as_own(draft, change), change))
 
 
 def remove_needless(draft: Draft) -> Draft:
@@ -626,7 +631,7 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
     return actions
 
 
-def _next_stage(draft: Draft, change: Change) -> Draft:
+def _enter_next_stage(draft: Draft, change: Change) -> Draft:
     """Go on after a part of the change is in force: to the next part, or to the release."""
     following = change.next_part(draft.seen, draft.pin_count)
     if following is not None:
@@ -702,14 +707,16 @@ def _take_back_burst(draft: Draft, change: Change) -> Draft:
             forgotten.append(pgid)
         else:
             earlier[pgid] = replace(pin, entry=present)  # an earlier pin is still there
-    draft = _claim(draft.forget_pins(forgotten).note_pins(earlier), change)
+    draft = _note_crush_as_own(draft.forget_pins(forgotten).note_pins(earlier), change)
     return _send_removed_pins(draft).set(change=replace(change, stage=ChangeStage.WANTED, times=0))
 
 
 def _send_again_or_give_up(draft: Draft, change: Change) -> Draft:
-    """Send an overdue burst again, or give the change up after CHANGE_SEND_TIMES. Until then, the
-    records of its pins stay: it may take effect late."""
-    draft = _claim(draft, change)
+    """Send an overdue burst (the change of CRUSH with its pins) again, or give the change up after
+    CHANGE_SEND_TIMES: then the campaign is aborted, or, if the change is `closing` (to weight 0, at
+    the end of a drain), its OSDs keep the tiny weight. Until then, the records of the pins stay:
+    the burst may take effect late."""
+    draft = _note_crush_as_own(draft, change)
     if change.times < CHANGE_SEND_TIMES:
         return draft.set(change=replace(change, stage=ChangeStage.WANTED)).event(
             'join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
