@@ -22,12 +22,13 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
 
 
 def _affinity_text(affinity: float) -> str:
-    """With all its digits: it is a multiple of 1/65536, and the mons cut off the rest."""
+    """A primary affinity with all its digits: it is a multiple of 1/65536, and the mons cut off the
+    rest."""
     return '%.16g' % affinity
 
 
 def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[str]]:
-    """(whether the value is known, the value); None: not set."""
+    """(whether the value of a setting in the cluster is known, the value); None: not set."""
     if setting.kind is SettingKind.FLAG:
         return True, setting.held.put if setting.name in ladder_view.flags else None
     if setting.kind is SettingKind.AFFINITY:
@@ -68,7 +69,8 @@ MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 
 def decide(state: MitigationState, evidence: Evidence, ladder_view: LadderView, policy: Policy,
            now: float) -> LadderDecision:
-    """Make one turn. It can be repeated at once after the `needs` of the decision are met."""
+    """Make one turn, which can be repeated at once after the `needs` of the decision are met.
+    `now`: seconds since the epoch."""
     draft = _keep_time(_Draft(evidence, ladder_view, policy, now, state))
     for step in draft.state.steps:
         draft = _exclude(draft, step)
@@ -105,7 +107,7 @@ class _Draft:
     # ---- what rules return
 
     def put(self, new: LadderStep) -> '_Draft':
-        """The draft with this step instead of the one of the same id."""
+        """The draft with the step `new` instead of the one of the same id."""
         return self._with_steps(new if step.id == new.id else step for step in self.state.steps)
 
     def drop(self, dropped: LadderStep) -> '_Draft':
@@ -173,8 +175,8 @@ class _Draft:
     def with_pace(self, pace: RecoveryPace) -> '_Draft':
         return replace(self, state=replace(self.state, recovery=pace))
 
-    def stepped(self) -> '_Draft':
-        """No other rung is applied or undone in this interval."""
+    def note_step(self) -> '_Draft':
+        """Note that a rung was applied or undone: no other one is in this interval."""
         return replace(self, state=replace(self.state, stepped=self.now))
 
     # ---- what predicates read
@@ -318,6 +320,7 @@ def _is_ordered(step: LadderStep, setting: Setting, draft: _Draft) -> bool:
 
 
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
+    """The setting with this record; None: it is given back, or left to others."""
     return replace(setting, done=True) if held is None else replace(setting, held=held)
 
 
@@ -334,11 +337,12 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
             draft, setting = _give_back(draft, step, setting)
         settings.append(setting)
     step = replace(step, settings=tuple(settings))
-    return _undone(draft, step) if all(setting.done for setting in settings) else draft.put(step)
+    return _end_step(draft, step) if all(setting.done for setting in settings) else draft.put(step)
 
 
 def _give_back(draft: _Draft, step: LadderStep, setting: Setting) -> Tuple[_Draft, Setting]:
-    """One step towards the value from before; a setting that others have changed stays."""
+    """Give one setting back, or send that again: returns the setting as it is after this turn.
+    One that others have changed stays as they have set it."""
     can_tell, value = present(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
@@ -357,12 +361,14 @@ _WHY_UNDONE: Mapping[Optional[StepStage], str] = {
     StepStage.REVERTED: 'by command', StepStage.IN_VAIN: 'it was in vain'}
 
 
-def _undone(draft: _Draft, step: LadderStep) -> _Draft:
-    """All settings of the rung are given back."""
+def _end_step(draft: _Draft, step: LadderStep) -> _Draft:
+    """End a step whose settings are all given back: report it, note when for an affinity, and drop
+    the step, or set the stage `then`."""
     if step.then is not StepStage.GIVEN_UP:
         draft = draft.event(step_text(UNDONE_TEXT, step), _WHY_UNDONE.get(step.then, ''))
     if step.rung is Rung.AFFINITY:
-        # An operator who changes an option and back has the OSD judged anew.
+        # Once an operator has changed an option and back, earlier returns do not count; this one
+        # does, for the time of rest.
         osd, may_lower = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
         returned = [row for row in draft.state.returned if may_lower or row[0] != osd]
         draft = replace(draft, state=replace(
@@ -398,7 +404,7 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
     if mode != 'act':
         return _begin_undo(draft, step, 'mitigation_mode is %s' % mode)
     if urgent:
-        return _begin_undo(draft, step, urgent).stepped()
+        return _begin_undo(draft, step, urgent).note_step()
     if step.rung is Rung.AFFINITY and not draft.policy.affinity:
         return _begin_undo(draft, step, 'mitigation_affinity is off')
     if is_faster and not may_accelerate:
@@ -423,7 +429,7 @@ def _down(draft: _Draft) -> _Draft:
         return _begin_undo(
             draft, min(steps_in_vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
             'in vain: %s, although norebalance has stopped all movement that it can stop'
-            % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN).stepped()
+            % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN).note_step()
     cleared = [step for step in draft.state.steps if _has_cleared(draft, step)]
     for step in cleared:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
@@ -436,7 +442,7 @@ def _down(draft: _Draft) -> _Draft:
     if highest.rung in MOVEMENT_RUNGS:
         draft = replace(draft, state=replace(
             draft.state, given_back=(*draft.state.given_back, (highest.rung, draft.now))))
-    return _begin_undo(draft, highest, 'the cause has cleared').stepped()
+    return _begin_undo(draft, highest, 'the cause has cleared').note_step()
 
 
 def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
