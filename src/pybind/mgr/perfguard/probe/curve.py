@@ -55,6 +55,7 @@ class CurvePoint(NamedTuple):
 
     @property
     def power(self) -> float:
+        """IOPS per ns of latency, as in the module's docstring."""
         return self.iops.median / self.latency_ns.median
 
 
@@ -67,6 +68,7 @@ class Price(NamedTuple):
 
     @property
     def times(self) -> float:
+        """Latency at the end of that share over the latency at its beginning."""
         return self.to_latency_ns / self.from_latency_ns
 
 
@@ -89,7 +91,7 @@ class Curve(NamedTuple):
 
 
 def curves(record: RunRecord) -> Tuple[Curve, ...]:
-    """Curves by job, direction and OSD with enough depths."""
+    """A curve for each job, direction and OSD that was measured at LEAST_DEPTHS or more depths."""
     families: Dict[Key, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
         has_latency = all(repetition.latency_ns for repetition in repetitions)
@@ -111,6 +113,7 @@ def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
 
 
 def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
+    """The measure of what `get` returns for each repetition."""
     values = sorted(map(get, repetitions))
     return Measure(median(values), values[0], values[-1])
 
@@ -142,16 +145,16 @@ def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
 
 
 def _notes(points: Sequence[CurvePoint]) -> List[str]:
-    """What limits the value of a curve."""
+    """What limits the value of a curve. `points`: by depth, at least LEAST_DEPTHS."""
     notes = []
-    alone_and_fastest = slower_alone(points)
-    if alone_and_fastest is not None:
-        alone, fastest = alone_and_fastest
+    alone_and_shallow = slower_alone(points)
+    if alone_and_shallow is not None:
+        alone, fastest_shallow = alone_and_shallow
         notes.append('one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all '
                      'repetitions: CPUs of the OSDs or of the client save power in the pauses '
                      '("cpupower idle-info" on these hosts)'
-                     % (alone.latency_ns.median / 1e6, fastest.depth,
-                        fastest.latency_ns.median / 1e6))
+                     % (alone.latency_ns.median / 1e6, fastest_shallow.depth,
+                        fastest_shallow.latency_ns.median / 1e6))
     before, last = points[-2], points[-1]
     if last.iops.median > (1.0 + RISING) * before.iops.median:
         notes.append('throughput still rises at depth %d: the cluster can do more' % last.depth)
@@ -168,22 +171,23 @@ def _notes(points: Sequence[CurvePoint]) -> List[str]:
 
 
 def slower_alone(points: Sequence[CurvePoint]) -> Optional[Tuple[CurvePoint, CurvePoint]]:
-    """The point of depth 1 and the fastest shallow one, if one operation at a time is slower than
-    several, which queues do not explain; None: it is not, or that is not certain.
+    """The point of depth 1, and the one of SHALLOW_DEPTHS with the lowest latency, if one operation
+    at a time is slower than several, which queues do not explain; None: it is not, or that is not
+    certain.
 
-    Each repetition at depth 1 must be slower than each at the others. Of three depths and three
-    repetitions, chance alone does that to one in 220 (12 choose 3); the repetitions take turns, so
-    that a change in the cluster affects all depths alike.
+    Each repetition at depth 1 must be slower than each at SHALLOW_DEPTHS, which chance alone
+    achieves, with three of these depths and three repetitions, once in 220 times (12 choose 3). The
+    repetitions take turns, so that a change in the cluster affects all depths alike.
     """
     alone = next((point for point in points if point.depth == 1), None)
     others = [point for point in points if point.depth in SHALLOW_DEPTHS]
     if alone is None or len(others) < PAUSE_DEPTHS or min(
             point.repetitions for point in (alone, *others)) < PAUSE_REPETITIONS:
         return None
-    fastest = min(others, key=lambda point: point.latency_ns.median)
+    fastest_shallow = min(others, key=lambda point: point.latency_ns.median)
     is_apart = alone.latency_ns.low > max(point.latency_ns.high for point in others)
-    is_slower = alone.latency_ns.low > PAUSE_RATIO * fastest.latency_ns.high
-    return (alone, fastest) if is_apart and is_slower else None
+    is_slower = alone.latency_ns.low > PAUSE_RATIO * fastest_shallow.latency_ns.high
+    return (alone, fastest_shallow) if is_apart and is_slower else None
 
 
 # ---- Throughput by number of OSDs
