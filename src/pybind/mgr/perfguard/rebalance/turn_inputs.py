@@ -56,7 +56,7 @@ class TurnInputs:
         self._balancer_idle_since: Optional[float] = 0.0
 
     def begin(self) -> None:
-        """A campaign begins."""
+        """Forget what was kept for an earlier campaign: another one begins."""
         self._previews.forget()
         self._balancer_idle_since = None
 
@@ -158,14 +158,16 @@ class ChangePreviews:
         self._tools = tools
         self._crush_orders = orders
         self._preview: Optional[_Preview] = None
-        #: The change whose previews have failed, how often, and when the next one is due.
+        #: The change of the previews, how many of its previews have failed, and when the next one
+        #: is due (seconds since the epoch; 0.0: at once).
         self._change: Optional[Change] = None
         self._failures, self._due = 0, 0.0
-        #: How many in a row were for an OSDMap that had changed when they were done, since when.
+        #: How many previews in a row were for an OSDMap that had changed when they were done, and
+        #: when the first of these was done (seconds since the epoch).
         self._outdated, self._outdated_since = 0, 0.0
-        #: Why the last one failed; '': none has, or the result is final.
+        #: Why the last preview failed; '': none has, or the result is final.
         self.failure = ''
-        #: The result if no further one is computed.
+        #: The final result after too many failures; None: previews are computed.
         self._given_up: Optional[NoFuture] = None
 
     def outlook(self, change: Change, observation: Observation) -> Optional[Outlook]:
@@ -189,7 +191,7 @@ class ChangePreviews:
         self._preview = None
         outlook = preview.job.result()
         if isinstance(outlook, NoFuture):
-            return self._failed(outlook, observation.now)
+            return self._note_failure(outlook, observation.now)
         if not same_placement(preview.basis, observation):
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
             # are pinned, so this is repeated.
@@ -207,8 +209,8 @@ class ChangePreviews:
         return renewed(outlook, preview.basis.osdmap, observation.osdmap, observation.placement,
                        change)
 
-    def _failed(self, no_future: NoFuture, now: float) -> Optional[Outlook]:
-        """Note a failure; returns the result if it is final."""
+    def _note_failure(self, no_future: NoFuture, now: float) -> Optional[Outlook]:
+        """Note a failed preview; returns the result if it is final, else None."""
         if self._failures + 1 >= PREVIEW_TIMES:
             self._given_up, self.failure = no_future, ''
             return no_future
@@ -232,7 +234,7 @@ class ChangePreviews:
 class NewGoals(NamedTuple):
     """What the campaign has to note on its goals."""
     mark: GoalsMark
-    #: None: they are yet to be stored.
+    #: None: some goals are yet to be stored.
     event: Optional[Event] = None
 
 
@@ -244,7 +246,7 @@ class _Storing(NamedTuple):
     parts: List[Dict[str, PinRecord]]
 
     def serves(self, campaign: Campaign, basis: Basis, goals_fit: bool) -> bool:
-        """Whether the campaign needs them. `goals_fit`: the pins have their goals already."""
+        """Whether the campaign needs these goals. `goals_fit`: the pins have theirs already."""
         return not goals_fit and self.ground.campaign.id == campaign.id \
             and self.ground.basis.covers(basis)
 
@@ -256,7 +258,7 @@ class _NewRaws(NamedTuple):
     known: Mapping[str, PinRecord]
     #: What is yet to be stored, each in one value.
     parts: List[Dict[str, PinRecord]]
-    #: Why they are not known; '': they are.
+    #: Why the raw sets are not known; '': they are.
     failure: str
 
 
@@ -274,8 +276,9 @@ def _raws_shown(outlook: Outlook, vectors: Mapping[str, PinRecord], basis: Basis
 class PinGoals:
     """Keeps the goals of the pins, and the raw sets behind pins that are vectors, up to date.
 
-    Both depend on the OSDMap and CRUSH. The tool thread computes them again when these change, and
-    they are stored in the pins before they are used.
+    A goal is the upmap entry that the release of the PG sets; a raw set is where CRUSH alone places
+    it. Both depend on the OSDMap and CRUSH. The tool thread computes them again when these change,
+    and they are stored in the pins before they are used. Times are seconds since the epoch.
     """
 
     def __init__(self, context: CampaignContext, pins: PinStore,
@@ -284,14 +287,16 @@ class PinGoals:
         self._note, self._may_write = context.note, context.may_write
         self._pins = pins
         self._release_moves = release_moves
-        #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
-        #: change.
+        #: The basis of the goals (None: not known yet), and since when it is unchanged: PGs peer
+        #: for a while after a change.
         self._basis: Optional[Basis] = None
         self._basis_since = 0.0
-        #: The basis of the raw sets, and when they are requested again.
+        #: The basis of the stored raw sets (None: not known), and when the tools, after a failure,
+        #: compute raw sets again.
         self._raw_basis: Optional[Basis] = None
         self._raws_due = 0.0
         self._raw_job: Recomputed[_NewRaws] = Recomputed(context.tools)
+        #: Raw sets of which some are yet to be stored.
         self._new_raws: Optional[_NewRaws] = None
         self._goals_job: Recomputed[_Storing] = Recomputed(context.tools)
         #: Goals of which some are yet to be stored.
@@ -300,15 +305,16 @@ class PinGoals:
         self.goals_fit = False
 
     def look_again(self) -> None:
-        """A request may have changed the basis of the goals."""
+        """Examine in the next turn whether the goals fit: a request may have changed their
+        basis."""
         self.goals_fit = False
 
     def refresh_raws(self, campaign: Campaign, observation: Observation) -> bool:
         """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
         them, over several turns if they are many. Returns whether that is done.
 
-        If Ceph's tools fail, they are unknown, and such PGs are released one by one. After a crash
-        in between they are computed again.
+        If Ceph's tools fail, the raw sets are unknown, and such PGs are released one by one. After
+        a crash in between, the raw sets are computed again.
         """
         change = campaign.change
         awaits_change = change is not None and change.stage is not ChangeStage.LANDED
@@ -345,7 +351,7 @@ class PinGoals:
             return False
         self._new_raws = None
         if not still_apply:
-            return False  # they are computed again, as others have other pins by now
+            return False  # raw sets are computed again, as some PGs have other pins by now
         if new.failure:
             self._raws_due = observation.now + RAW_SECONDS
             self._note(Event('pins', 'the CRUSH mapping of %s pinned by pg_upmap is not known'
@@ -362,8 +368,8 @@ class PinGoals:
 
     def work_out(self, campaign: Campaign, observation: Observation, view: View,
                  options: Options) -> Optional[NewGoals]:
-        """Compute the goals of the pins again, if they are outdated, and store them. Returns new
-        ones; None: there are none (yet), see `goals_fit`."""
+        """Compute the goals of the pins again, if they are outdated, and store them. Returns what
+        the campaign has to note; None: nothing in this turn, see `goals_fit`."""
         if self.goals_fit and not observation.new_map:
             return None
         basis = goals.basis(observation.osdmap, observation.crush, self._pins.pools,
@@ -381,16 +387,16 @@ class PinGoals:
                 campaign, self._pins, observation, options.max_transition_ratio) \
                 or not self._may_write():
             return None
-        self._storing = self._worked_out(goals.ground(campaign, self._pins, observation, basis),
-                                         observation, view, options, campaign.change)
+        self._storing = self._goals_if_computed(
+            goals.ground(campaign, self._pins, observation, basis), observation, view, options)
         return self._store(campaign, observation)
 
     def _store(self, campaign: Campaign, observation: Observation) -> Optional[NewGoals]:
-        """Store new goals, over several turns if they are many; returns what the campaign notes, or
-        None.
+        """Store new goals, over several turns if they are many; returns what the campaign has to
+        note, or None.
 
-        Until all are, the campaign shows that its goals have no basis: after a crash in between
-        they are computed again.
+        Until all are stored, the campaign shows that its goals have no basis: after a crash in
+        between, the goals are computed again.
         """
         storing = self._storing
         if storing is None or not self._may_write():
@@ -409,10 +415,10 @@ class PinGoals:
         self._storing, self.goals_fit = None, True
         return NewGoals(storing.new_goals.mark, goals.event(storing.new_goals, self._pins))
 
-    def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,
-                    options: Options, change: Optional[Change]) -> Optional[_Storing]:
-        """The goals of all pins on the present basis. None: the tool thread is computing them,
-        which takes 8 s for two pools of 16,000 PGs."""
+    def _goals_if_computed(self, ground: goals.Ground, observation: Observation, view: View,
+                           options: Options) -> Optional[_Storing]:
+        """The goals of all pins on the present basis, none of which is stored yet. None: the tool
+        thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         def prepare() -> Callable[[], _Storing]:
             """Read what only the loop may read; returns the job of the tool thread."""
             space = self._cluster.osd_space()
@@ -421,8 +427,7 @@ class PinGoals:
                 pool_up, absent = self._with_down_osds(
                     goals.pools_of(ground.pins, observation.osdmap), observation.osdmap, view)
                 new_goals = goals.work_out(ground, observation, pool_up, Bounds.of(options), space,
-                                           absent,
-                                           self._tranches(ground, observation, change, options))
+                                           absent, self._tranches(ground, observation, options))
                 return _Storing(ground, new_goals, list(parts(new_goals.changed(ground.pins),
                                                               ground.pins)))
 
@@ -430,10 +435,11 @@ class PinGoals:
 
         return self._goals_job.result(ground, prepare)
 
-    def _tranches(self, ground: goals.Ground, observation: Observation, change: Optional[Change],
+    def _tranches(self, ground: goals.Ground, observation: Observation,
                   options: Options) -> goals.Tranches:
-        """What goals need to know of the other tranches of a change, so that PGs whose shards move
-        in several tranches move once: half of the limit of pins is for these."""
+        """What goals need to know of the other tranches of the campaign's change, so that PGs whose
+        shards move in several tranches move once: half of the limit of pins is for such PGs."""
+        change = ground.campaign.change
         if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
@@ -451,8 +457,8 @@ class PinGoals:
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
                         view: View) -> Tuple[PoolUp, FrozenSet[int]]:
-        """The up sets of pools with the OSDs that are down, and those that may be missing from
-        some. Only Ceph's tools show them."""
+        """The up sets of pools with the OSDs that are down, which only Ceph's tools show; and
+        `absent`: OSDs that are down and may be missing from some of these up sets."""
         lacking = lacking_osds(osdmap, view.pool_up, pools)
         if not lacking:
             return view.pool_up, frozenset()
