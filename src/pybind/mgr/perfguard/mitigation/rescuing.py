@@ -52,33 +52,38 @@ class Rescuing:
         self._store = store
         self._note = note
         self._journal_is_stored, self._may_write = journal_is_stored, may_write
+        #: PG -> its rescue, and when its commands were last sent. Here and below, times are seconds
+        #: since the epoch.
         self._rescues: Dict[str, Rescue] = {}
         self._sent_at: Dict[str, float] = {}
-        #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
+        #: PG whose upmap the mons did not accept -> when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
-        #: PGs whose upmaps others have changed: when, and the OSDs that were too full.
+        #: PG whose upmap others have changed -> when, and the OSDs that were too full.
         self._overruled: Dict[str, Tuple[float, Tuple[int, ...]]] = {}
-        #: PGs of which a campaign holds the upmap: it restores it when it has released them.
+        #: PGs whose upmap a campaign holds, which restores it when it has released them.
         self._pinned: AbstractSet[str] = frozenset()
-        #: PG and command that failed the last time -> its error, so that each failure is reported
+        #: (PG, command that failed the last time) -> the error, so that each failure is reported
         #: once.
         self._failures: Dict[Tuple[str, str], str] = {}
-        #: The PG after which the next ones are looked up, and since when these are asked.
+        #: The PG after which the next ones are looked up ('': from the first), and since when these
+        #: are asked (0.0: never).
         self._last_checked, self._asked_since = '', 0.0
+        #: OSD -> its space, and when that was read (0.0: never).
         self._space: Mapping[int, Space] = {}
         self._space_read_at = 0.0
-        #: Since when PGs have waited for OSDs that are too full.
+        #: Since when PGs have waited for OSDs that are too full; None: no PG waits.
         self._toofull_since: Optional[float] = None
-        #: Since when nothing has moved.
+        #: Since when the cluster has been quiet (`_is_quiet`) without the removal of an upmap;
+        #: None: not in the last turn.
         self._calm_since: Optional[float] = None
         #: For `status`: in this turn, and in the last one.
         self.remarks: Tuple[str, ...] = ()
         self._last_remarks: Tuple[str, ...] = ()
-        #: Some PGs have not answered yet.
+        #: Whether some of the PGs that were asked have not answered yet.
         self._is_waiting = False
 
     def load(self, now: float) -> List[str]:
-        """Returns what cannot be read."""
+        """Read the stored rescues; returns texts on what cannot be read."""
         self._rescues, self._sent_at, self._refused, self._last_checked = {}, {}, {}, ''
         self._failures, self._overruled = {}, {}
         self._rescues, errors = self._store.load(RESCUES_DOCUMENT, Dict[str, Rescue], {})
@@ -146,11 +151,13 @@ class Rescuing:
         self._put({})
 
     def _recent_space(self, now: float) -> Mapping[int, Space]:
+        """OSD -> its space, as read in the last SPACE_LOOK_SECONDS."""
         if now - self._space_read_at >= SPACE_LOOK_SECONDS:
             self._space, self._space_read_at = self._cluster.osd_space(), now
         return self._space
 
     def _put(self, rescues: Dict[str, Rescue]) -> None:
+        """Replace the rescues by these, also in the store."""
         if rescues == self._rescues:
             return
         self._store.put_or_remove(RESCUES_DOCUMENT, encode(rescues, Dict[str, Rescue]))
@@ -160,8 +167,8 @@ class Rescuing:
     # ---- upmaps in force
 
     def _followed(self, facts: RescueFacts, campaign: bool, acts: bool) -> Dict[str, Rescue]:
-        """The present upmaps after this turn. One of them at a time is removed, while the cluster
-        is calm. `acts`: mitigation_mode is act."""
+        """PG -> its rescue after this turn, of the present ones. One upmap at a time is removed,
+        while the cluster is calm. `acts`: mitigation_mode is act."""
         rescues: Dict[str, Rescue] = {}
         is_quiet = _is_quiet(facts.observed, campaign)
         may_remove = self._is_calm(facts.observed.now, is_quiet)
@@ -229,12 +236,13 @@ class Rescuing:
             self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS if acts
                              else 'mitigation_mode is not act'))
-            # The one that it was to replace is still ours.
+            # The entry that it was to replace is still ours.
             return _as_before(rescue) if entry == rescue.replaced else None
         return rescue
 
     def _give_up(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> None:
-        """The upmap was changed, by a campaign or outside perfguard."""
+        """Note that the upmap of a rescue is given up: a campaign, or others outside perfguard,
+        have changed it."""
         why = 'a campaign has replaced it'
         if pgid not in self._pinned:
             why = 'it was changed outside perfguard'
@@ -248,8 +256,9 @@ class Rescuing:
 
     def _planned(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
                  mode: str) -> Dict[str, Rescue]:
-        """New upmaps for degraded PGs that wait for full OSDs, by PG; none if `mode`, the option
-        mitigation_mode, is not act. `rescues`: those that exist."""
+        """PG -> new rescue, of degraded PGs that wait for full OSDs, or the existing one if its
+        upmap is to be removed (`returning`); none if `mode`, the option mitigation_mode, is not
+        act. `rescues`: those that exist."""
         why = unfit(facts.observed.osdmap)
         if why:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
@@ -296,6 +305,7 @@ class Rescuing:
         return [pg for pg in candidates if pg.pgid in toofull]
 
     def _remark(self, number: int, text: str) -> None:
+        """Add a remark on so many PGs that wait for full OSDs; none if there are 0."""
         if number:
             self.remarks += ('%s degraded and %s for OSDs that are too full: %s' % (
                 pgs_are(number), 'waits' if number == 1 else 'wait', text),)
@@ -308,7 +318,7 @@ class Rescuing:
 
     def _send(self, observation: Observation, acts: bool) -> None:
         """Send the upmaps that the OSDMap does not show yet, and again after RESEND_SECONDS. Unless
-        perfguard `acts`, those that it has not shown so far are only awaited: the mons may have
+        perfguard `acts`, upmaps that the OSDMap has never shown are only awaited: the mons may have
         accepted them."""
         commands: List[Command] = []
         sent_pgids: List[str] = []
