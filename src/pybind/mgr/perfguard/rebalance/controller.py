@@ -358,7 +358,7 @@ class RebalanceController:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
         # Also without auto_expand, for `osds_or_crush_changed`.
         why = self._auto_expand.look(observation, self.campaign, options.auto_expand_ratio,
-                                     keep=options.auto_expand)
+                                     is_enabled=options.auto_expand)
         may_begin = options.auto_expand and self._may_write() and not self.campaigns.removing
         if not why or not may_begin or unfit(observation.osdmap):
             return

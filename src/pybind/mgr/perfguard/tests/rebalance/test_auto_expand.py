@@ -380,9 +380,11 @@ def test_time_in_which_the_mgr_hung_does_not_count(gap: float, changed: float) -
     auto_expand = AutoExpand(documents.append, lambda: True)
     assert auto_expand.osds_or_crush_changed == 0.0
     for now in (1000.0, 1000.0 + gap):
-        assert auto_expand.look(seen(1, now), NO_CAMPAIGN, 0.125, keep=True) == ''
+        assert auto_expand.look(seen(1, now), NO_CAMPAIGN, 0.125, is_enabled=True) == ''
     assert auto_expand.osds_or_crush_changed == changed and len(documents) == 1
-    auto_expand.look(seen(2, 1001.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125, keep=False)
+    auto_expand.look(seen(2, 1001.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125,
+                     is_enabled=False)
     assert len(documents) == 1
-    auto_expand.look(seen(2, 1002.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125, keep=True)
+    auto_expand.look(seen(2, 1002.0 + gap), campaign_of(1, Phase.PINNING, 0.0), 0.125,
+                     is_enabled=True)
     assert len(documents) == 2
