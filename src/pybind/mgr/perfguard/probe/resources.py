@@ -494,15 +494,17 @@ class SweepPart(NamedTuple):
 
 
 class Sweeps:
-    """Decides when the next sweep of a run begins, and when the last one has ended."""
+    """Decides when the next sweep of a run begins, and when the last one has ended. Times are
+    seconds since the run began."""
 
     def __init__(self, orphan: bool, cursor: int) -> None:
         """`orphan`: another mgr began the run. `cursor`: the progress of its sweeps."""
         self._orphan = orphan
         self.cursor = cursor
-        #: Times of consecutive passes that found nothing.
+        #: When the last passes in a row that found nothing ended.
         self._empty_passes_at: List[float] = []
         self._removed_in_pass = 0
+        #: When the next sweep begins, and the pause before it (0.0: none).
         self._next_at = float('-inf')
         self._pause = 0.0
 
@@ -516,12 +518,13 @@ class Sweeps:
     def is_due(self, now: float) -> bool:
         return now >= self._next_at
 
-    def failed(self, now: float) -> None:
-        """A sweep could not begin, or returned no result."""
+    def note_failure(self, now: float) -> None:
+        """Note that a sweep could not begin, or returned no result: the next one waits, longer each
+        time."""
         self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_SWEEP_PAUSE_SECONDS)
         self._next_at = now + self._pause
 
-    def ended(self, part: SweepPart, now: float) -> None:
+    def note_result(self, part: SweepPart, now: float) -> None:
         """Note the result of a sweep, which decides when the next one begins."""
         made_progress = part.removed > 0 or part.cursor > self.cursor
         self._removed_in_pass += part.removed
@@ -535,4 +538,4 @@ class Sweeps:
         elif made_progress:
             self._pause, self._next_at = 0.0, now
         else:
-            self.failed(now)
+            self.note_failure(now)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Carries out one run of a probe: from its first command until it has removed everything.
 
-It advances once per turn and never waits for the worker or an OSD. Everything that it creates on
+A run advances once per turn and never waits for the worker or an OSD. Everything that it creates on
 the cluster is journalled first (resources.py). A run of an earlier mgr is cleaned up in the same
 way.
 """
@@ -53,13 +53,18 @@ BEFORE, AFTER = 'before', 'after'
 
 
 class ProbeRun:
-    """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows."""
+    """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows.
+
+    Private methods take `now` as seconds since the run began, public ones as seconds since the
+    epoch, as the dates in the record and the journal are.
+    """
 
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
                  resources: RunResources, checked: Optional[CheckedRun], now: float,
                  tools: ToolThread, is_active: Callable[[], bool]) -> None:
-        """`checked`: None: the run only completes the clean-up of an earlier mgr. `is_active`:
-        whether this mgr still is the active one."""
+        """`keep`: stores the resources in the journal (None: removes them from it), and returns
+        whether the mons have stored that. `checked`: the order; None: the run only completes the
+        clean-up of an earlier mgr. `is_active`: whether this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
         self._tools = tools
@@ -67,41 +72,46 @@ class ProbeRun:
         #: PG of the probed OSDs -> its primary, on which the run has placed objects; and pg_num.
         self._primaries: Mapping[str, int] = {}
         self._pg_num = 0
-        #: What determined primaries when they were last read, the job that reads them again, and a
-        #: PG that has another one.
+        #: What determined primaries when they were last read, the job that reads them again (None:
+        #: none runs), and a PG that has another one ('': none is known).
         self._primaries_basis: object = None
         self._primaries_job: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved_pg = ''
         self._manager = ResourceManager(cluster, keep, resources, checked is None)
         self._op_counters = OpCounters(cluster, checked.counted_osds if checked is not None else ())
         self._checked = checked
-        #: All times are seconds since the run began; only the record and the journal have dates.
+        #: Seconds since the epoch, as `started`; all other times are seconds since the run began.
+        #: When the run began here, and the time of the last turn.
         self._began = self._now = now
         #: When the worker must have ended, and when it has to hear of this mgr.
         self._ends_at, self._alive_at = 0.0, 0.0
+        #: Interval of the loop, in seconds.
         self._interval = 0.0
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
         self._worker_left_nothing = checked is not None
         self._step_began = False
-        #: When the worker was cancelled.
+        #: When `_follow_worker` found that the worker was cancelled; None: it was not.
         self._cancelled_at: Optional[float] = None
         self._cancel_sent = False
-        self._sweeps = Sweeps(checked is None, resources.cursor)
-        #: The result of the last sweep.
+        self._sweeps = Sweeps(orphan=checked is None, cursor=resources.cursor)
+        #: The result of the last sweep; None: it has returned none yet.
         self._sweep_result: Optional[SweepPart] = None
-        #: When it must have ended.
+        #: When the last sweep must have ended.
         self._sweep_ends = 0.0
-        #: When the clean-up continues, and the length of its last pause; 0: none.
+        #: When the clean-up continues, and the length of its last pause; 0.0: none.
         self._clean_up_at, self._pause = 0.0, 0.0
         # ---- Results
         self.steps: Tuple[JobStep, ...] = ()
         self.results: Dict[int, StepResult] = {}
+        #: Index of the step that began last, and its state in the worker's words; '': none began.
         self.step, self.step_state = 0, ''
-        #: Steps that have begun since the last call of `loads`; its last result, with its basis.
+        #: Steps that have begun since the last call of `loads`; the basis and the result of the
+        #: last call that had to look them up.
         self._steps_begun: Set[int] = set()
         self._loads_cache: Tuple[object, Touched] = (None, NOTHING)
+        #: When the worker was started; None: not yet.
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
         self.outcome, self.message = ('', '') if checked is not None else (
@@ -117,8 +127,8 @@ class ProbeRun:
     # ---- Control
 
     def end(self, outcome: str, message: str) -> None:
-        """Stop the worker, or clean up if none works. `outcome`: the final state; the first one and
-        its message are kept."""
+        """Stop the worker, or clean up if none works. `outcome`: the final state. Of several calls,
+        the first one's outcome and message count."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         if self._child is not None and not self._sweeping:
@@ -238,7 +248,7 @@ class ProbeRun:
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
         """One turn before the worker runs: make the resources, wait until the pool is usable and
-        the objects have names, then start it. `reasons`: the stop conditions that hold."""
+        the objects have names, then start the worker. `reasons`: why no probe may continue."""
         checked = self._checked
         assert checked is not None
         if not self.resources.user:
@@ -328,8 +338,8 @@ class ProbeRun:
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
     def _follow_worker(self, now: float) -> None:
-        """Follow the worker until it has ended; one that is late is killed, and given up if it does
-        not end then."""
+        """Follow the worker until it has ended; a late one is killed, and given up if that does not
+        end it."""
         child = self._child
         if child is None:
             self._begin_cleaning()
@@ -359,6 +369,8 @@ class ProbeRun:
         self._begin_cleaning()
 
     def _listen(self, child: Child) -> None:
+        """Take in what the worker has written since the last call; lines that cannot be parsed are
+        logged."""
         for line in child.lines():
             try:
                 self._take(line)
@@ -376,7 +388,7 @@ class ProbeRun:
         elif kind == 'result':
             self._take_result(self._index(line), line)
         elif kind == 'end' and not self._step_began and not self._sweeping:
-            # It ended regularly before the first step, so it has written nothing.
+            # The worker ended regularly before the first step, so it has written nothing.
             self._worker_left_nothing = True
         elif kind == 'cleaned':
             self._worker_left_nothing = line['left'] == 0
@@ -391,6 +403,7 @@ class ProbeRun:
             self.outcome, self.message = FAILED, str(line['message'])
 
     def _index(self, line: Mapping[str, Any]) -> int:
+        """The step that a line is about. Raises ValueError if the run has no such step."""
         index = int(line['index'])
         if not 0 <= index < len(self.steps):
             raise ValueError('no step %d' % index)
@@ -405,7 +418,8 @@ class ProbeRun:
     # ---- Cleaning up
 
     def _clean_up(self, now: float, view: View) -> None:
-        """Continue the clean-up, and set `finished` when nothing is left and all is restored."""
+        """Continue the clean-up, and set `finished` when nothing is left and all flags and settings
+        are restored."""
         # First, because the rest may take long; restore_settings() tries again.
         self._manager.unset_flags()
         if self.results and not self._op_counters.collect(AFTER, now):
@@ -451,7 +465,7 @@ class ProbeRun:
         self._sweeping, self._sweep_result = True, None
         self._sweep_ends = now + limit + 2 * GRACE_SECONDS
         if not self._start(self._request(SWEEP, limit, naming)):
-            self._sweeps.failed(now)
+            self._sweeps.note_failure(now)
 
     def _ensure_user(self) -> bool:
         """Create the user of the worker if it does not exist. Returns whether it exists."""
@@ -475,11 +489,11 @@ class ProbeRun:
                 child.kill()
             return
         if self._sweep_result is not None:
-            self._sweeps.ended(self._sweep_result, now)
+            self._sweeps.note_result(self._sweep_result, now)
         else:
             self._manager.problem = self._manager.problem or child.why()
             log.warning('probe %d: sweep: %s', self.resources.run, self._manager.problem)
-            self._sweeps.failed(now)
+            self._sweeps.note_failure(now)
             # An operator may have removed the user.
             self._manager.key = ''
         if self._sweeps.cursor != self.resources.cursor:
@@ -502,6 +516,7 @@ class ProbeRun:
         return tuple(stays)
 
     def _drop_child(self) -> None:
+        """Kill the worker, if one works."""
         if self._child is not None:
             self._child.kill()
             self._child.wait(GRACE_SECONDS)
@@ -512,14 +527,17 @@ class ProbeRun:
 
     @property
     def total(self) -> int:
+        """The number of steps; 0 before they are known."""
         return len(self.steps)
 
     @property
     def share(self) -> float:
+        """The share of the steps that have a result."""
         return len(self.results) / self.total if self.total else 0.0
 
     @property
     def state(self) -> str:
+        """PREPARING, RUNNING or CLEANING."""
         return self.resources.stage
 
     @property
@@ -536,7 +554,7 @@ class ProbeRun:
             self.step_state)
 
     def in_order(self) -> Tuple[StepResult, ...]:
-        """Results of the completed steps, from the first one on."""
+        """Results of the steps from the first one on, up to one without a result."""
         results: List[StepResult] = []
         while len(results) in self.results:
             results.append(self.results[len(results)])
@@ -547,6 +565,7 @@ class ProbeRun:
         return self._op_counters.counted()
 
     def _fail(self, message: str) -> None:
+        """Note the failure, unless the run has an outcome, and clean up if no worker works."""
         if not self.outcome:
             self.outcome, self.message = FAILED, message
         if self.resources.stage == PREPARING or self._child is None:
@@ -566,8 +585,11 @@ class OpCounters:
         self._cluster = cluster
         self._osds = frozenset(osds)
         self._counters: Dict[str, Dict[int, Counted]] = {BEFORE: {}, AFTER: {}}
+        #: When the OSDs were asked, in seconds since the run began (None: they are to be asked),
+        #: and which ones.
         self._asked_at: Optional[float] = None
         self._asked: Set[int] = set()
+        #: BEFORE, AFTER: which dumps are complete.
         self._collected: Set[str] = set()
 
     def collect(self, when: str, now: float) -> bool:
@@ -599,6 +621,7 @@ class OpCounters:
             log.warning('osd.%d: cannot read its counters: %r', osd, error)
 
     def _ask(self, now: float) -> None:
+        """Ask the OSDs that have answered all earlier requests for their counters."""
         self._asked_at = now
         self._cluster.answers(TOPIC)
         # A late answer to an earlier request would have old values.
@@ -618,4 +641,5 @@ class OpCounters:
 
 
 def _sum_ns(counters: Mapping[str, Any], name: str) -> int:
+    """The sum of a latency counter, which Ceph gives in seconds, in ns."""
     return round(1e9 * float(counters.get(name, {}).get('sum', 0.0)))

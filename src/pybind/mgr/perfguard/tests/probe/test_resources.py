@@ -440,29 +440,29 @@ def test_settings_are_restored_at_once() -> None:
 # ---- sweeps
 
 def test_when_the_next_sweep_begins() -> None:
-    sweeps = Sweeps(False, 10)
+    sweeps = Sweeps(orphan=False, cursor=10)
     assert sweeps.is_due(0.0) and not sweeps.done
-    sweeps.ended(SweepPart(0, 1, 20, 100), 5.0)
+    sweeps.note_result(SweepPart(0, 1, 20, 100), 5.0)
     assert sweeps.cursor == 20 and sweeps.is_due(5.0), 'it has progressed'
-    sweeps.ended(SweepPart(1, 1, 20, 100), 5.0)
+    sweeps.note_result(SweepPart(1, 1, 20, 100), 5.0)
     assert sweeps.is_due(5.0), 'it has removed one'
     # Without progress the pause doubles.
     for pause in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0):
-        sweeps.ended(SweepPart(0, 1, 20, 100), 5.0)
+        sweeps.note_result(SweepPart(0, 1, 20, 100), 5.0)
         assert not sweeps.is_due(5.0 + pause - 0.5) and sweeps.is_due(5.0 + pause)
     # The pass ends, but it has removed something.
-    sweeps.ended(SweepPart(0, 0, 100, 100), 5.0)
+    sweeps.note_result(SweepPart(0, 0, 100, 100), 5.0)
     assert not sweeps.done and sweeps.cursor == 0
     assert not sweeps.is_due(9.5) and sweeps.is_due(10.0)
-    sweeps.failed(10.0)
+    sweeps.note_failure(10.0)
     assert not sweeps.is_due(14.5) and sweeps.is_due(15.0)
-    sweeps.ended(SweepPart(0, 0, 100, 100), 15.0)
+    sweeps.note_result(SweepPart(0, 0, 100, 100), 15.0)
     assert sweeps.done
 
 
 def test_a_first_sweep_that_fails_is_repeated() -> None:
-    sweeps = Sweeps(False, 0)
-    sweeps.failed(5.0)
+    sweeps = Sweeps(orphan=False, cursor=0)
+    sweeps.note_failure(5.0)
     assert not sweeps.is_due(9.5) and sweeps.is_due(10.0)
 
 
@@ -478,7 +478,7 @@ def test_the_end_of_a_pass(part: SweepPart, ends: bool) -> None:
     ((5.0, 10.0, 17.5), 0, True), ((5.0, 10.0, 17.5), 1, False)])
 def test_an_orphan_has_two_empty_passes_far_apart(times: Tuple[float, ...], removed: int,
                                                   done: bool) -> None:
-    sweeps = Sweeps(True, 0)
+    sweeps = Sweeps(orphan=True, cursor=0)
     for number, now in enumerate(times):
-        sweeps.ended(SweepPart(removed if number == 1 else 0, 0, 9, 9), now)
+        sweeps.note_result(SweepPart(removed if number == 1 else 0, 0, 9, 9), now)
     assert sweeps.done == done

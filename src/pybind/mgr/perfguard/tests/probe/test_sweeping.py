@@ -28,34 +28,34 @@ def workers(monkeypatch: Any) -> None:
 
 
 def test_a_pass_that_finds_something_is_followed_by_another() -> None:
-    sweeps = Sweeps(False, 0)
-    sweeps.ended(SweepPart(3, 0, 8, 8), 10.0)
+    sweeps = Sweeps(orphan=False, cursor=0)
+    sweeps.note_result(SweepPart(3, 0, 8, 8), 10.0)
     assert not sweeps.done and not sweeps.is_due(10.0) and sweeps.is_due(15.0)
-    sweeps.ended(SweepPart(0, 0, 8, 8), 15.0)
+    sweeps.note_result(SweepPart(0, 0, 8, 8), 15.0)
     assert sweeps.done
 
 
 def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_sure() -> None:
-    sweeps = Sweeps(True, 0)
+    sweeps = Sweeps(orphan=True, cursor=0)
     for now in (10.0, 16.0, 22.0):
-        sweeps.ended(SweepPart(0, 0, 8, 8), now)
+        sweeps.note_result(SweepPart(0, 0, 8, 8), now)
         assert not sweeps.done
-    sweeps.ended(SweepPart(0, 0, 8, 8), 22.5)
+    sweeps.note_result(SweepPart(0, 0, 8, 8), 22.5)
     assert sweeps.done
 
 
 def test_a_pass_that_made_progress_continues_at_once() -> None:
-    sweeps = Sweeps(False, 3)
-    sweeps.ended(SweepPart(0, 0, 5, 8), 10.0)
+    sweeps = Sweeps(orphan=False, cursor=3)
+    sweeps.note_result(SweepPart(0, 0, 5, 8), 10.0)
     assert sweeps.is_due(10.0) and sweeps.cursor == 5
-    sweeps.ended(SweepPart(1, 0, 8, 8), 20.0)
+    sweeps.note_result(SweepPart(1, 0, 8, 8), 20.0)
     assert sweeps.cursor == 0 and not sweeps.done
 
 
 def test_the_longer_nothing_works_the_more_rarely_it_is_tried() -> None:
-    sweeps, now, pauses = Sweeps(False, 0), 0.0, []
+    sweeps, now, pauses = Sweeps(orphan=False, cursor=0), 0.0, []
     for _ in range(9):
-        sweeps.ended(SweepPart(0, 4, 0, 8), now)
+        sweeps.note_result(SweepPart(0, 4, 0, 8), now)
         begin = now
         while not sweeps.is_due(now):
             now += 1.0
