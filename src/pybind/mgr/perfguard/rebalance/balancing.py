@@ -35,7 +35,7 @@ from .risks import Risk
 from .types import PinRecord
 
 PGS, BYTES = 'pgs', 'bytes'
-#: Of the shards of the chosen pools.
+#: Share of the shards of the chosen pools that may move, by default.
 DEFAULT_MOVEMENT = 0.05
 #: PGs by which an OSD may differ from its share of a pool, by default; by bytes: as many as the
 #: built-in balancer allows.
@@ -72,7 +72,7 @@ class BalanceChange(Change):
 
     def evened(self, future: Future, observation: Observation,
                space: Mapping[int, Space]) -> Evened:
-        """The end state, from the present mapping of all PGs. Those that are remapped stay, and
+        """The end state, from `future`, the present mapping of all PGs. Remapped PGs stay, and
         count where they go. At most as many shards move as in the preview, if there was one."""
         pools = _even_pools(self.pools, future, observation)
         budget = math.floor(self.max_movement * sum(pool.shards for pool in pools))
@@ -90,13 +90,13 @@ class BalanceChange(Change):
         return evened
 
     def same_as(self, other: Change) -> bool:
-        """Others may have moved PGs since: then it may move fewer shards."""
+        """Also with fewer shards than `other`: others may have moved PGs since."""
         return isinstance(other, BalanceChange) and self.shards <= other.shards \
             and replace(self, shards=other.shards) == other
 
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[Planned]:
-        """All of its moves."""
+        """All moves of the balance: nothing follows them."""
         return first_moves(observation, outlook, outlook.finals or {}, upmaps_only=True)
 
     def moves_noted(self) -> Change:
@@ -110,7 +110,7 @@ class BalanceChange(Change):
             'none of its pools exists any longer'
 
     def moves_back(self, observation: Observation) -> Optional[Planned]:
-        """The moves that undo those that the balance has made already; never None."""
+        """The moves that undo those of `ahead`, which the balance has made already; never None."""
         osdmap, out = observation.osdmap, observation.osdmap.out
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}
@@ -131,7 +131,7 @@ class BalanceChange(Change):
 
 
 def _even_pools(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
-    """The PGs of the pools, as the plan of a balance takes them."""
+    """The PGs of the pools that exist, as `even_out` takes them."""
     osdmap, pgs_by_pool = observation.osdmap, future.by_pool()
     even_pools = []
     for pool_id in sorted(set(pools) & osdmap.pools.keys()):
@@ -148,15 +148,16 @@ def _even_pools(pools: Iterable[int], future: Future, observation: Observation) 
 
 
 def _destination(pgid: str, pg: FuturePg, observation: Observation) -> OsdSet:
-    """Where the PG is after the backfill in progress: its targets get no other PGs instead."""
+    """Where the PG is after the backfill in progress, so that the targets of the backfill get no
+    other PGs instead."""
     place = observation.placement(pgid) if pgid in observation.osdmap.pg_temp else None
     return pg.acting if place is None else place.up
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
               weights: Mapping[int, float]) -> bool:
-    """PGs on OSDs that are to be emptied stay: "drain" and "adopt" move them. So do PGs with a
-    vector, which was set by hand."""
+    """Whether a balance may move the PG. PGs on OSDs that are to be emptied stay: "drain" and
+    "adopt" move them. So do PGs with a vector, which was set by hand."""
     return (pgid not in osdmap.pg_temp and merge_reason(pool, pgid) is None
             and pool.is_complete(pg.acting) and osdmap.entry(pgid).vector is None
             and all([weights.get(osd) for osd in pg.acting]))
@@ -165,14 +166,17 @@ def _may_move(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
 # ---- The order
 
 class Chosen(NamedTuple):
+    """The pools that an order to balance is about."""
+    #: By ID.
     pools: Tuple[Pool, ...]
-    #: Pool name -> why it is left out, of those that are not named.
+    #: Pool name -> why it is left out, of pools that the order does not name.
     left_out: Mapping[str, str]
 
 
 def chosen(names: Sequence[str], observation: Observation) -> Chosen:
-    """The pools of an order: of these names, on OSDs of these device classes, or below these roots;
-    (): all. Raises Refused."""
+    """The pools of an order. `names`: of pools, of device classes on whose OSDs pools are, or of
+    CRUSH roots below which they are; (): all pools. Raises Refused if one cannot be balanced, or
+    none is left."""
     osdmap = observation.osdmap
     by_name = {pool.name: pool for pool in osdmap.pools.values()}
     by_hand = _by_hand(observation)
@@ -183,7 +187,7 @@ def chosen(names: Sequence[str], observation: Observation) -> Chosen:
         if not pools:
             raise Refused(errno.ENOENT, 'no pool can be balanced%s' % ''.join(
                 '; %s: %s' % row for row in list(reasons.items())[:NAMED_POOLS]))
-        return Chosen(_ordered(pools), {name: why for name, why in reasons.items() if why})
+        return Chosen(_by_id(pools), {name: why for name, why in reasons.items() if why})
     pools_by_id: Dict[int, Pool] = {}
     left_out: Dict[str, str] = {}
     for name in names:
@@ -199,7 +203,7 @@ def chosen(names: Sequence[str], observation: Observation) -> Chosen:
     if not pools_by_id:
         raise Refused(errno.ENOENT, 'no pool can be balanced: %s' % '; '.join(
             '%s: %s' % row for row in list(left_out.items())[:NAMED_POOLS]))
-    return Chosen(_ordered(pools_by_id.values()), left_out)
+    return Chosen(_by_id(pools_by_id.values()), left_out)
 
 
 def _named(name: str, observation: Observation) -> List[Pool]:
@@ -216,13 +220,15 @@ def _named(name: str, observation: Observation) -> List[Pool]:
 
 
 def check_balance(order: Order, observation: Observation) -> None:
-    """Raise Refused for names that do not exist, and for invalid options."""
+    """Raise Refused for names that are of no pool, device class or CRUSH root, and for invalid
+    options."""
     for name in order.names:
         _named(name, observation)
     change_ordered(order, (), observation)
 
 
-def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
+def _by_id(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
+    """The pools in the order of their IDs."""
     return tuple(sorted(pools, key=lambda pool: pool.id))
 
 
@@ -243,7 +249,7 @@ def _group(name: str, observation: Observation) -> List[Pool]:
 
 
 def _by_hand(observation: Observation) -> Set[int]:
-    """The pools with upmaps, if the balancer is off: these may have been set by hand."""
+    """IDs of the pools with upmaps, if the balancer is off: upmaps may have been set by hand."""
     osdmap = observation.osdmap
     return set() if observation.settings.balancer_active != 'false' else {
         pool_of(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)}
@@ -251,8 +257,8 @@ def _by_hand(observation: Observation) -> Set[int]:
 
 def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
              named: bool = False) -> str:
-    """Why a pool is not balanced; '' if it is. Those that the balancer must not touch have to be
-    named, and so do those of `by_hand`."""
+    """Why a pool is not balanced; '' if it is. Pools that the balancer does not cover, and those of
+    `by_hand`, are balanced only if the order names them (`named`)."""
     unbalanced = why_unbalanced(pool, observation.crush)
     if unbalanced:
         return unbalanced
@@ -292,9 +298,9 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
 
 
 def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
-                    future: Future) -> Tuple[BalanceChange, Details, Planned]:
-    """The change that balances the pools of an order, what is shown of it, and its first moves.
-    `future`: the present mapping of all PGs. Raises Refused, also if there is nothing to do."""
+                    mapping: Future) -> Tuple[BalanceChange, Details, Planned]:
+    """The change that balances the pools of an order, what is shown of it, and all of its moves.
+    `mapping`: the present one of all PGs. Raises Refused, also if there is nothing to do."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
     missing = unreported(observation.osdmap, space, {
@@ -302,35 +308,35 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         for osd in observation.crush.spread(pool.crush_rule, pool.size).domain})
     if change.by_bytes and missing:
         raise Refused(errno.EAGAIN, missing, not_fit=True)
-    evened = change.evened(future, observation, space)
+    evened = change.evened(mapping, observation, space)
     if not evened.moved:
         _refuse_nothing(change, evened, pools)
     if change.by_bytes:
         _refuse_harm(change, evened)
-    moves = first_moves(observation, future, evened.finals, upmaps_only=True)
+    moves = first_moves(observation, mapping, evened.finals, upmaps_only=True)
     upmaps = {pgid for pgid in (*observation.osdmap.upmap_items, *observation.osdmap.upmap_vectors)
               if pool_of(pgid) in change.pools}
     upmaps_after = upmaps - moves.pins.keys() | {
         pgid for pgid, pin in moves.pins.items() if pin.leads_to}
-    undone = _undone(change, pools, observation)
+    why_undone = _why_undone(change, pools, observation)
     shown: Document = {
         'by': BYTES if change.by_bytes else PGS, 'deviation': change.deviation,
         'max_movement': change.max_movement,
         # Shards that may move, that move, and that would move without the limit.
         'limit_shards': math.floor(change.max_movement * sum(
-            len(pg.acting) for pgid, pg in future.all() if pool_of(pgid) in change.pools)),
+            len(pg.acting) for pgid, pg in mapping.all() if pool_of(pgid) in change.pools)),
         'shards': evened.moved, 'wanted_shards': evened.moved_without_limit,
         # PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
         'upmaps_before': len(upmaps), 'upmaps_changed': len(upmaps & moves.pins.keys()),
         'upmaps_after': len(upmaps_after),
         # Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
         'load_before': _load_range(evened, _BEFORE), 'load_after': _load_range(evened, _AFTER),
-        'undone': undone, 'moves_first': True,
+        'undone': why_undone, 'moves_first': True,
         'pools': [_of_pool(pool, evened, observation, space) for pool in pools],
         'left_out': [{'pool': pool, 'reason': why} for pool, why in left_out.items()]}
     return replace(change, shards=evened.moved), Details(
         'balance', shown, moves_first=True, follows_change=True, upmaps=len(upmaps_after),
-        risks=(Risk(Code.BALANCER_UNDOES, undone),) if undone else ()), moves
+        risks=(Risk(Code.BALANCER_UNDOES, why_undone),) if why_undone else ()), moves
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
@@ -373,7 +379,7 @@ def _load_range(evened: Evened, index: int) -> Tuple[float, float]:
     return min(loads, default=0.0), max(loads, default=0.0)
 
 
-def _undone(change: BalanceChange, pools: Sequence[Pool], observation: Observation) -> str:
+def _why_undone(change: BalanceChange, pools: Sequence[Pool], observation: Observation) -> str:
     """Why the built-in balancer would undo a balance; '' if it would not."""
     if observation.settings.balancer_active != 'true':
         return ''

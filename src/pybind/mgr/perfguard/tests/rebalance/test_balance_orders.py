@@ -15,7 +15,7 @@ from perfguard.observation import Observation, Settings
 from perfguard.rebalance import balancing
 from perfguard.rebalance.balancing import (
     NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _may_move, _load_range, _of_pool,
-    _refuse_harm, _refuse_nothing, _undone, _why_not, balance_ordered, change_ordered,
+    _refuse_harm, _refuse_nothing, _why_undone, _why_not, balance_ordered, change_ordered,
     check_balance, chosen)
 from perfguard.rebalance.change import ChangeStage, Led
 from perfguard.rebalance.orders import Order
@@ -327,7 +327,7 @@ def test_a_balance_that_would_do_harm(before: Sequence[float], after: Sequence[f
     ({'balancing': Balancing(weight_sets=True), 'active': 'false'}, ''),
     ({'balancing': Balancing(deviation=2.0), 'active': None}, '')])
 def test_what_the_balancer_would_undo(fields: Dict[str, Any], text: str) -> None:
-    found = _undone(CHANGE, (A, C), seen(**fields))
+    found = _why_undone(CHANGE, (A, C), seen(**fields))
     assert text in found and bool(found) is bool(text)
 
 
