@@ -310,7 +310,7 @@ class CampaignOrders:
         campaign = replace(campaign, bill=replace(
             campaign.bill, required_bytes=sum(move.bytes for move in still_valid.moves)))
         self._campaigns.put(replace(adjust(campaign), storing=True))
-        self._campaigns.put(self._campaigns.store(still_valid.pins, observation))
+        self._campaigns.put(self._campaigns.store_first_pins(still_valid.pins, observation))
         self._storing = waiting, still_valid.as_json(campaign.id)
         return self._answer_once_stored(self._storing[1])
 

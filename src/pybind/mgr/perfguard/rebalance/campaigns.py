@@ -56,8 +56,8 @@ class Campaigns:
     1. `load`: the campaign of an earlier mgr, or the pins of an unknown one.
     2. `begin`: the next one, which takes over pins and settings of an aborted one. With many pins,
        `storing` is true until `store_more_pins` has stored them, and the campaign does nothing.
-    3. `put`: it has changed, and that is journalled.
-    4. `file_in_history`: it has ended.
+    3. `put`: the campaign has changed, and that is journalled.
+    4. `file_in_history`: the campaign has ended.
     """
 
     def __init__(self, context: CampaignContext, crush_orders: CrushOrders,
@@ -76,9 +76,10 @@ class Campaigns:
         self.current = NO_CAMPAIGN
         self.stored = CampaignStore(self._context.store, self._clock)
         self.pins = PinStore(self._context.store, self._clock)
-        #: The pins that are yet to be stored; None: none, or only an mgr that failed knew them.
+        #: The first pins that are yet to be stored, in parts of one document each; None: none are,
+        #: or only an mgr that failed knew which.
         self._parts: Optional[List[Dict[str, PinRecord]]] = None
-        #: A campaign that has not begun, and is being removed from the store.
+        #: A campaign that has not begun, and is being removed from the store; None: there is none.
         self._abandoned: Optional[Campaign] = None
 
     def load(self) -> List[str]:
@@ -110,6 +111,8 @@ class Campaigns:
         return True
 
     def _abandon(self, campaign: Campaign, why: str, advice: str = '') -> None:
+        """Report that a campaign has not begun, and why; the next turns remove it and its pins from
+        the store."""
         self._note(Event('request', 'campaign %d has not begun' % campaign.id,
                          '%s before the pins of "%s" were all stored%s' % (
                              why, campaign.origin.trigger, advice)))
@@ -117,7 +120,7 @@ class Campaigns:
         self.pins.forget(set(self.pins))
 
     def _adopt_pins(self) -> None:
-        """Pins of an unknown campaign are kept like those of an aborted one."""
+        """Keep pins of an unknown campaign like those of an aborted one."""
         if not self.current.id and self.pins:
             self.current = Campaign(
                 self.history.last_id or 1, Origin(self._clock()), Phase.ABORTED,
@@ -127,11 +130,12 @@ class Campaigns:
 
     @property
     def active(self) -> bool:
+        """Whether a campaign has begun and not ended."""
         return self.current.active
 
     @property
     def open(self) -> bool:
-        """Active, or aborted with remaining pins."""
+        """Whether the campaign is active, or aborted with remaining pins."""
         return self.current.open
 
     @property
@@ -141,12 +145,13 @@ class Campaigns:
 
     @property
     def removing(self) -> bool:
-        """Whether a campaign that has not begun is being removed from the store. Its pins must not
-        be there once the next one begins."""
+        """Whether a campaign that has not begun is being removed from the store. Until its pins are
+        removed, no other campaign may begin."""
         return self._abandoned is not None
 
     @property
     def pins_held_back(self) -> int:
+        """The number of PGs that are pinned and not in flight."""
         return report.held_back(self.current, self.pins)
 
     def last_end(self) -> Optional[Tuple[int, str]]:
@@ -177,7 +182,12 @@ class Campaigns:
               plan_token: str = '') -> Campaign:
         """Begin the next campaign, which takes over the pins, the borrowed settings and the drained
         OSDs of an aborted one. It is not journalled yet: `put` does that, or the turn before it
-        sends commands. Not while `removing`."""
+        sends commands. Not to be called while a campaign that has not begun is being removed
+        (`removing`).
+
+        `trigger`: 'operator', 'auto', or the verb of the order. `plan`, `plan_token`: of the saved
+        plan that it executes; '': none.
+        """
         last = max(self.history.last_id, self.current.id)
         # Whatever could not be read does not count from now on, and is removed.
         self._context.store.acknowledge_losses()
@@ -193,25 +203,28 @@ class Campaigns:
             progress=Progress(last_epoch=observation.osdmap.epoch),
             bill=Bill.begun(observation.clients.quiet))
         # This campaign releases the pins of an aborted one to its own goals.
-        return self.store(without_goals(self.pins), observation)
+        return self.store_first_pins(without_goals(self.pins), observation)
 
     def begin_after(self, observation: Observation, trigger: str) -> Campaign:
-        """Begin a campaign after CRUSH has changed, so that the map from before is unknown."""
+        """Begin a campaign after CRUSH has changed, so that the map from before is unknown.
+        `trigger`: as in `begin`."""
         campaign = self.begin(observation, trigger)
         campaign = replace(campaign, automatic=True, crush=replace(campaign.crush, version=-1))
         self._crush_orders.forget_before()
         self.current = campaign
         return campaign
 
-    def store(self, pins: Mapping[str, PinRecord], observation: Observation) -> Campaign:
-        """Store the pins that the campaign begins with, or as many as are stored in one turn. `put`
-        journals whether these are all."""
+    def store_first_pins(self, pins: Mapping[str, PinRecord],
+                         observation: Observation) -> Campaign:
+        """Store the pins that the campaign begins with, or as many as are stored in one turn.
+        Returns the campaign, for `put` to journal: its `storing` says whether some are yet to be
+        stored."""
         self._parts = list(parts(pins, self.pins))
         return self._store_some_pins(self.current, self._parts, observation)
 
     def store_more_pins(self, observation: Observation) -> None:
         """Store more of the pins that the campaign begins with, at the beginning of a turn; remove
-        those of one that has not begun."""
+        the pins of a campaign that has not begun."""
         if self._abandoned is not None and self._may_write():
             self.pins.tidy()
             if self.pins.is_tidy:
@@ -232,6 +245,7 @@ class Campaigns:
 
     def _store_some_pins(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
                          observation: Observation) -> Campaign:
+        """Store as many parts as one turn may, and remove them from the list."""
         # The parts were made for the present pins: until all are stored nothing else changes these,
         # and after an abort, which may, the parts are made again.
         self.pins.note_some(remaining_parts, observation.osdmap, self.pins)
@@ -239,12 +253,15 @@ class Campaigns:
         return self.current
 
     def _remove(self, abandoned: Campaign) -> None:
+        """Remove a campaign that has not begun, and its pins, from the store."""
         self.pins.clear()
         self._context.cluster.progress_done(report.progress_id(abandoned))
         self.stored.remove()
         self._abandoned = None
 
     def put(self, campaign: Campaign) -> None:
+        """Make this the present state of the campaign, and journal it if more than its times have
+        changed."""
         self.current = campaign
         self.stored.save(campaign)
 
@@ -265,8 +282,8 @@ class Campaigns:
         return self.current.holds.taken_over()
 
     def _still_draining(self, observation: Observation) -> OsdSet:
-        """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,
-        and so empties them, unless it gives them a weight."""
+        """OSDs of a tiny weight that an aborted campaign was emptying. The next campaign releases
+        the pins of the aborted one, and so empties these OSDs, unless it gives them a weight."""
         last, weights = self.current, observation.crush.weights()
         if not last.held:
             return ()
@@ -276,12 +293,14 @@ class Campaigns:
         return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
 
     def _emptied(self) -> OsdSet:
+        """OwnCrush.emptied of an aborted campaign."""
         return self.current.crush.emptied if self.current.held else ()
 
     def _pinning_left(self) -> Pinning:
-        """With Pinning.incomplete of an aborted campaign, which has kept it up to date, and what is
-        known of rules. After another campaign, only under which rules the mons keep upmaps: they
-        may be newer by now, and keep more."""
+        """The Pinning that the next campaign begins with: after an aborted campaign, with its
+        Pinning.incomplete, which it has kept up to date, and what is known of rules. After another
+        campaign, only with the rules under which the mons keep upmaps: the mons may be newer by
+        now, and keep more."""
         last = self.current.pinning
         if self.current.held:
             return Pinning(unpinnable=last.incomplete, trials=last.trials)
@@ -308,20 +327,21 @@ class Campaigns:
 
 
 def _is_storing(campaign: Campaign) -> bool:
-    """An abort acts at once, and nothing is released after it before the rest is stored."""
+    """Whether the campaign waits until its first pins are stored. An abort acts at once, and
+    nothing is released after it before the rest is stored."""
     return campaign.storing and campaign.phase not in (Phase.ABORTING, Phase.ABORTED)
 
 
 def _lacks_pins(campaign: Campaign) -> bool:
-    """Whether not all upmaps are stored as the pins of the campaign, so its order was not answered.
-    With a part of them, it would end as if all PGs had moved."""
+    """Whether not all upmaps of an order are stored as the pins of the campaign, so the order was
+    not answered. With a part of the pins, the campaign would end as if all PGs had moved."""
     return _is_storing(campaign) and campaign.origin.trigger in _PINS_WITH_ORDER
 
 
 def _taken_over(campaign: Campaign, now: float) -> Campaign:
-    """The campaign of an mgr that may have failed before it sent its commands: these attempts do
-    not count. Commands of a change and of releases may still arrive: one attempt of each remains.
-    """
+    """The campaign of an earlier mgr, as this one continues it. The earlier mgr may have failed
+    before it sent its commands, so its last attempt to send each does not count, except that at
+    least one attempt at a change and at each release remains: these may still arrive."""
     change = campaign.change
     if change is not None and change.stage is ChangeStage.SENT:
         change = replace(change, times=max(1, change.times - 1))

@@ -188,7 +188,8 @@ def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
 
 
 def held_back(campaign: Campaign, pins: Mapping[str, PinRecord]) -> int:
-    """PGs that are pinned and not in flight; the pins of those in flight are still known."""
+    """The number of PGs that are pinned and not in flight. Those in flight still have a record of
+    their pins."""
     return len(pins) - sum(1 for pgid in campaign.flights.in_flight if pgid in pins)
 
 

@@ -15,7 +15,7 @@ from perfguard.observation import Observation, Settings
 from perfguard.rebalance import balancing
 from perfguard.rebalance.balancing import (
     NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _may_move, _load_range, _of_pool,
-    _refuse_harm, _refuse_nothing, _why_undone, _why_not, balance_ordered, change_ordered,
+    _refuse_harm, _refuse_nothing, _why_not, _why_undone, balance_ordered, change_ordered,
     check_balance, chosen)
 from perfguard.rebalance.change import ChangeStage, Led
 from perfguard.rebalance.orders import Order

@@ -115,7 +115,8 @@ class CampaignsFake:
         self.calls.append(campaign)
         self.current = campaign
 
-    def store(self, pins: Mapping[str, PinRecord], observation: Observation) -> Campaign:
+    def store_first_pins(self, pins: Mapping[str, PinRecord],
+                         observation: Observation) -> Campaign:
         self.calls.append(dict(pins))
         return replace(self.current, storing=self.storing)
 
