@@ -305,7 +305,7 @@ def default_repeat(profile: str) -> int:
 
 #: Defaults of a job. Without nrfiles: objects of OBJECT_BYTES.
 JOB_DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', 'ramp_time': '1'}
-#: As in RBD and CephFS.
+#: Size of an object, as in RBD and CephFS.
 OBJECT_BYTES = 4 * MIB
 MAX_JOBS = 32
 #: Limits of one job with all its streams: memory of the worker, and the capacity of one client.
@@ -322,7 +322,8 @@ def profile_of(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) -> Tuple[Job, ...]:
-    """The jobs of a profile, of a job file, or of rw=; `words` override the options of all jobs.
+    """The jobs of a profile, of a job file (its text), or of the option rw; `words` override the
+    options of all jobs.
 
     Without any of these: the profile "quick". Raises BadJob with one line that names the option.
     """
@@ -345,7 +346,8 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def _of_profile(profile: str, words: Words) -> List[Job]:
-    """The jobs of a profile with the options `words`; jobs that become equal count once."""
+    """The jobs of a profile with the options `words`; jobs that become equal count once. Raises
+    BadJob."""
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
@@ -360,7 +362,8 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
 
 
 def job_of(name: str, words: Words) -> Job:
-    """A job from its options as texts. Raises BadJob if they contradict each other."""
+    """A job from its options as texts. Raises BadJob, with the name of the job, if an option is
+    invalid or two contradict each other."""
     try:
         if 'rw' not in words:
             raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
@@ -374,7 +377,7 @@ def job_of(name: str, words: Words) -> Job:
 
 
 def _objects(size: int, bs: int) -> int:
-    """How many objects of 4 MiB, or of one block if that is larger, hold this size."""
+    """The number of objects of 4 MiB, or of one block if that is larger, that hold `size` bytes."""
     return max(1, -(-size // max(OBJECT_BYTES, bs)))
 
 
@@ -401,7 +404,7 @@ def _check(job: Job) -> None:
 
 
 def check_in_flight(job: Job, streams: int) -> None:
-    """BadJob if this number of streams would exceed the limits in flight."""
+    """Raise BadJob if so many streams of the job would exceed the limits in flight."""
     operations = job.iodepth * streams
     if operations > MAX_IN_FLIGHT:
         raise BadJob('iodepth=%d with numjobs=%d: limit is %d operations in flight'
