@@ -34,20 +34,21 @@ class Results(Generic[Result]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        #: Ids -> records, what else the result depends on, and the result.
+        #: Ids of records -> these records, what else the result depends on, and the result.
         self._cached: Dict[Tuple[int, ...], Tuple[Tuple[RunRecord, ...], Hashable, Result]] = {}
 
     def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
            compute: Callable[[], Result]) -> Result:
-        """The cached result, unless one of the records, or what else it depends on (`basis`), has
-        changed since: then it is computed, and the oldest one is forgotten."""
+        """The cached result, unless one of the records, or what else it depends on (`basis`; None:
+        nothing), has changed since: then the result is computed and cached. Beyond the limit, the
+        oldest results are forgotten."""
         ids = tuple(record.id for record in records)
         # (records, basis, result); a record that has changed is another object.
         cached = self._cached.get(ids)
         if cached is None or cached[1] != basis or any(
                 old is not new for old, new in zip(cached[0], records)):
             cached = records, basis, compute()
-            # Other threads may do the same meanwhile.
+            # Other threads may forget and cache results meanwhile.
             self._cached.pop(ids, None)
             for oldest in list(self._cached)[:max(0, len(self._cached) - self._limit + 1)]:
                 self._cached.pop(oldest, None)
@@ -65,7 +66,7 @@ class Measured(NamedTuple):
 
 
 class Caches:
-    """Shared by the states of all turns."""
+    """The caches of results, which the states of all turns share."""
 
     def __init__(self) -> None:
         self.verdicts: Results[str] = Results(MOST_VERDICTS)
@@ -114,38 +115,40 @@ def no_such_probe(run: int) -> Refused:
 
 
 class ActiveProbe(NamedTuple):
-    """As `perfguard status` shows it."""
+    """The active probe, as `perfguard status` shows it."""
     id: int
     state: str
     target: str
-    #: Of the work that is done, 0 to 1.
+    #: Share of the work that is done, 0 to 1.
     share: float
     text: str
 
 
 @dataclass(frozen=True)
 class Probed:
-    #: Runs that have ended, oldest first; the active run.
+    """The probes as they are at the end of a turn, and the reports on them. For any thread."""
+    #: Runs that have ended, oldest first; the active run, None: there is none.
     records: Tuple[RunRecord, ...] = ()
     running: Optional[RunRecord] = None
     schedules: Tuple[Schedule, ...] = ()
-    #: Schedule -> why it could not begin.
+    #: Name of a schedule -> why its last run could not begin.
     refused: Mapping[str, str] = field(default_factory=dict)
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
     places: Mapping[int, OsdPlace] = field(default_factory=dict)
-    #: Pool -> how its I/O is distributed.
+    #: Name of a pool -> how its I/O is distributed.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     caches: Caches = field(default_factory=Caches, compare=False)
 
     def record_of(self, run: int) -> RunRecord:
-        """Raises Refused if there is no such run."""
+        """The record of a run, also of the active one. Raises Refused if there is no such run."""
         for record in self._all_records():
             if record.id == run:
                 return record
         raise no_such_probe(run)
 
     def _last_record(self) -> RunRecord:
+        """The record of the newest run. Raises Refused if there is none."""
         records = self._all_records()
         if not records:
             raise Refused(errno.ENOENT, 'no probes')
@@ -157,13 +160,15 @@ class Probed:
     # ---- the data of commands
 
     def listing(self, last: Optional[int] = None) -> Json:
-        """`last`: only this number of runs, and all baselines."""
+        """The data of "probe ls". `last`: only of so many runs, the newest, and of all baselines;
+        None: of all runs."""
         records = self._all_records()
         first = 0 if last is None else len(records) - last
         return {'probes': [self._summary(record) for number, record in enumerate(records)
                            if number >= first or record.id in self.baselines.ids]}
 
     def everything(self) -> Json:
+        """The data of "probe ls", of all baselines and of all schedules."""
         return {**self.listing(), **self.baselines_json(), **self.schedules_json()}
 
     def _summary(self, record: RunRecord) -> Json:
@@ -177,7 +182,8 @@ class Probed:
                 'message': record.messages[0] if record.messages else ''}
 
     def details(self, run: Optional[int]) -> Json:
-        """fio's JSON with perfguard's findings; without a number, of the last run."""
+        """fio's JSON with perfguard's findings. `run`: None: the newest. Raises Refused if there is
+        no such run."""
         record = self._last_record() if run is None else self.record_of(run)
         device_class, layout = self._device_class(record), self._layout(record)
         measured = self.caches.measured.of(
@@ -229,13 +235,15 @@ class Probed:
         return classes.pop() if len(classes) == 1 else ''
 
     def _layout(self, record: RunRecord) -> Layout:
+        """How the I/O of the run was distributed; a pool that is not known: over all OSDs."""
         default = Layout(len(self.places), record.target.replicas)
         return self.layouts.get(record.target.pool, default)
 
     def compared(self, before: int, after: int) -> Json:
         """The comparison of two probes. Raises Refused or NothingInCommon."""
         records = self.record_of(before), self.record_of(after)
-        comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
+        comparison = self.caches.comparisons.of(records, basis=None,
+                                                compute=lambda: compare(*records))
         return {'before': before, 'after': after, 'verdict': comparison.verdict,
                 'notes': list(comparison.notes), 'lines': [
                     {'job': line.label, 'verdict': line.verdict, 'p': line.p, 'why': line.why,
@@ -261,23 +269,27 @@ class Probed:
         """The completed runs on targets of these kinds, oldest first, each with its curves."""
         for record in self.records:
             if record.ended_well and record.target.kind in kinds:
-                yield record, self.caches.curves.of((record,), None, partial(_pool_curves, record))
+                yield record, self.caches.curves.of((record,), basis=None,
+                                                    compute=partial(_pool_curves, record))
 
     def slower_alone(self) -> Optional[Tuple[int, float, float, int]]:
-        """The newest probe with a curve, its latency in ms at depth 1, and the lower one at another
-        depth; None: it is not lower."""
+        """(the newest probe with a curve, its latency in ms at depth 1, the lower latency at
+        another depth, that depth); None: no latency is lower than at depth 1, or there is no such
+        probe."""
         for record, probed in reversed(list(self._curves('pool', 'cluster'))):
             for row in probed:
-                alone_and_fastest = slower_alone(row.curve.points)
-                if alone_and_fastest is not None:
-                    alone, other = alone_and_fastest
+                alone_and_shallow = slower_alone(row.curve.points)
+                if alone_and_shallow is not None:
+                    alone, shallow = alone_and_shallow
                     return (record.id, alone.latency_ns.median / 1e6,
-                            other.latency_ns.median / 1e6, other.depth)
+                            shallow.latency_ns.median / 1e6, shallow.depth)
             if probed:
                 break  # older curves do not count
         return None
 
     def headrooms(self, uses: Sequence[PoolUse], now: float) -> List[Headroom]:
+        """For each of `uses`, what the pool uses of what its probes show that it can serve. `now`:
+        seconds since the epoch."""
         curves_by_pool: Dict[str, List[ProbedCurve]] = {}
         for record, probed in self._curves('pool'):
             curves_by_pool.setdefault(record.target.pool, []).extend(probed)

@@ -138,29 +138,34 @@ def _pool_ops(rows: Sequence[ClientOps]) -> PoolOps:
 
 
 class _Pool:
+    """What is known of one pool. Times are seconds since the epoch."""
+
     def __init__(self, baseline_seconds: float) -> None:
         self.history = History(4)
         self.load = PoolLoad()
+        #: The points of the baselines: of readings in which nothing moved and no problem existed.
         self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
-        #: The last points in which no PG moved.
-        self.settled = Series(4, POINTS, STEP_POINT_SHARE * baseline_seconds)
+        #: The last points in which no operation waited for moving PGs or a probe.
+        self.unhindered = Series(4, POINTS, STEP_POINT_SHARE * baseline_seconds)
         #: The points of the last minute.
         self.recent: List[HistoryPoint] = []
         self.alarms = {kind: Alarm() for kind, _, _ in OP_KINDS}
         self.spreads = {kind: OpSpread() for kind, _, _ in OP_KINDS}
         self.levels = {kind: AlarmLevel() for kind, _, _ in OP_KINDS}
-        #: By kind, the latency in ms above which the alarm is raised at this hour; and whether
-        #: latency is above the limit of other hours, and accepted at this one.
+        #: By kind, the latency in ms above which the alarm is raised at this hour ({}: no baseline
+        #: yet); and whether latency is above the limit of other hours, and accepted at this one.
         self.alarm_ms: Dict[str, float] = {}
         self.accepted = {kind: False for kind, _, _ in OP_KINDS}
+        #: By kind, the baseline in ms; None: not known yet.
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in OP_KINDS}
-        #: Quiet readings of operations without a baseline, and the provisional baseline.
+        #: Quiet readings of operations without a baseline; and by kind, the provisional baseline in
+        #: ms that they gave.
         self._first_readings: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self.provisional: Dict[str, float] = {}
-        #: The point that is not quiet, and by kind the lowest latency of these points, in ms.
+        #: The last point that is not quiet, and by kind the lowest latency of such points, in ms.
         self._moving = Series(4, 1, baseline_seconds)
         self._lowest: Dict[str, float] = {}
-        #: When a probe of this module last affected its clients.
+        #: When a probe of this module last affected clients of the pool.
         self.probed = -math.inf
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
@@ -183,23 +188,26 @@ class _Pool:
         return bool(sums[READS] or sums[WRITES]) and self.quiet.add(now, seconds, sums)
 
     def set_point_length(self, baseline_seconds: float) -> None:
+        """Take over another PoolSettings.baseline_seconds."""
         self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
-        self.settled.point_seconds = STEP_POINT_SHARE * baseline_seconds
+        self.unhindered.point_seconds = STEP_POINT_SHARE * baseline_seconds
 
     def baseline(self, kind: str) -> Optional[float]:
-        """The baseline in ms; provisional if no point is complete; None: not known yet."""
+        """The baseline in ms of a kind of operation; the provisional one if no point is complete;
+        None: not known yet."""
         usual_ms = self.baselines[kind]
         if usual_ms is None:
             usual_ms = self.provisional.get(kind)
             if usual_ms is not None:
-                # A lower latency in readings that are not quiet shows that it is from a moment of
-                # high latency.
+                # A lower latency in readings that are not quiet shows that the provisional baseline
+                # is from a moment of high latency.
                 usual_ms = min(usual_ms, self._lowest.get(kind, usual_ms))
         return usual_ms
 
     def skip_disturbed(self, now: float, seconds: float, sums: Sequence[float]) -> None:
-        """Skip a reading that is not quiet. Movement and problems do not make operations faster:
-        lower latency shows that a provisional baseline is from a moment of high latency."""
+        """Keep a reading that is not quiet out of the baselines. Movement and problems do not make
+        operations faster: lower latency shows that a provisional baseline is from a moment of high
+        latency, and lowers it."""
         for spread in self.spreads.values():
             spread.skip()
         # Only a provisional baseline is lowered, by a complete point.
@@ -232,16 +240,17 @@ class _Pool:
         return base_limit_ms
 
     def take_steps(self, pool_id: int) -> List[Step]:
-        """The steps at the end of what is known; what was before them is forgotten."""
-        points = self.settled.points()
+        """The rises of latency AFTER_POINTS before the last point. Points before them are
+        forgotten, so that each is returned once."""
+        points = self.unhindered.points()
         steps = [step for step in (step_of(pool_id, kind, points, ops_column, ns_column)
                                    for kind, ops_column, ns_column in OP_KINDS) if step is not None]
         if steps:
             last_before = max(step.last_before for step in steps)
             # row[0]: when the point ended.
-            rows = [row for row in self.settled.rows() if row[0] > last_before]
-            self.settled = Series(4, POINTS, self.settled.point_seconds)
-            self.settled.load(rows)
+            rows = [row for row in self.unhindered.rows() if row[0] > last_before]
+            self.unhindered = Series(4, POINTS, self.unhindered.point_seconds)
+            self.unhindered.load(rows)
         return steps
 
     @property
@@ -251,9 +260,11 @@ class _Pool:
 
 
 class RaisedAlarm(NamedTuple):
+    """An alarm on the latency of one kind of operation of a pool."""
     pool: int
     #: "reads" or "writes".
     kind: str
+    #: Since when it is raised, in seconds since the epoch.
     since: Time
 
 
@@ -262,26 +273,33 @@ Provisional = Mapping[int, Mapping[str, Amount]]
 
 
 class PoolWatch:
+    """The latency of all pools, with their baselines and alarms. Times are seconds since the epoch,
+    and pools are IDs."""
+
     def __init__(self) -> None:
         self._pools: Dict[int, _Pool] = {}
         #: What `latency` has returned since the pool last changed: several parts of a turn ask.
         self._computed_latencies: Dict[int, PoolPerformance] = {}
-        #: Pools whose baseline has grown since it was stored, in order.
+        #: Pools of which something has to be stored (StoredPool) that changed since it last was:
+        #: points of baselines, loads of days, levels of alarms; the first one first.
         self._unsaved: Dict[int, None] = {}
+        #: The option of that name at the last reading; 0.0: none was read.
         self._baseline_seconds = 0.0
-        #: Those of the last reading.
+        #: Steps of latency that the last reading completed.
         self.steps: List[Step] = []
 
     def update(self, now: float, seconds: float, ops: Mapping[int, PoolOps],
                pools: Collection[int], quiet: bool, settings: PoolSettings,
-               probed: Collection[int] = (), settled: bool = False) -> None:
-        """Update the latencies of all pools, their baselines and their alarms, and look for steps
-        (latency that has risen from one minute to the next and stays so).
+               probed: Collection[int] = (), unhindered: bool = False) -> None:
+        """Update the latencies of all pools with a reading of `seconds`, their baselines, loads and
+        alarms, and look for steps (latency that has risen from one minute to the next and stays
+        so).
 
         `ops`: by pool, without pools that served none. `pools`: all that exist. `quiet`: nothing
-        moves and no problem exists, so baselines learn from the readings. `probed`: pools in which
-        a probe of this module affects clients: they are not judged until the last minute is without
-        it. `settled`: no operation waits for PGs that move, or for a probe.
+        moves and no problem exists, so baselines learn from the reading. `probed`: pools in which a
+        probe of this module affects clients: their alarms are not judged until the last minute is
+        without a probe. `unhindered`: no operation waits for PGs that move, or for a probe; only
+        then are steps looked for.
         """
         self._forget_removed(pools, settings)
         self.steps = []
@@ -296,7 +314,7 @@ class PoolWatch:
                                                  pool_ops.read_bytes, pool_ops.write_bytes)):
                 self._unsaved[pool_id] = None
             pool.recent = recent(pool.history.detailed, now, seconds)
-            if settled and pool.settled.add(now, seconds, sums):
+            if unhindered and pool.unhindered.add(now, seconds, sums):
                 self.steps += pool.take_steps(pool_id)
             if self._update_alarms(now, seconds, pool, quiet, settings):
                 self._unsaved[pool_id] = None
@@ -307,7 +325,7 @@ class PoolWatch:
                 self._unsaved[pool_id] = None
 
     def _pool(self, pool_id: int, settings: PoolSettings) -> _Pool:
-        """The pool, which is about to change."""
+        """The pool with this ID, also a new one, of which the caller changes something."""
         self._computed_latencies.pop(pool_id, None)
         if pool_id not in self._pools:
             self._pools[pool_id] = _Pool(settings.baseline_seconds)
@@ -378,7 +396,8 @@ class PoolWatch:
                 for kind, alarm in pool.alarms.items() if alarm.raised]
 
     def accepted(self) -> List[Tuple[int, str, float]]:
-        """(pool, "reads" or "writes", limit in ms) of those that are slow and accepted as such."""
+        """(pool, "reads" or "writes", limit in ms) of operations whose latency is high, and
+        accepted at this hour."""
         return [(pool_id, kind, pool.alarm_ms[kind])
                 for pool_id, pool in sorted(self._pools.items())
                 for kind, accepted in pool.accepted.items() if accepted]
@@ -391,10 +410,12 @@ class PoolWatch:
         return sorted(self._pools, key=lambda pool_id: (-ops(pool_id), pool_id))
 
     def load_of(self, pool_id: int) -> PoolLoad:
+        """The load of a pool; an empty one before its first reading."""
         pool = self._pools.get(pool_id)
         return pool.load if pool is not None else PoolLoad()
 
     def history(self, pool_id: int) -> Optional[History]:
+        """The readings of a pool; None before the first one."""
         pool = self._pools.get(pool_id)
         return pool.history if pool is not None else None
 
@@ -402,10 +423,11 @@ class PoolWatch:
 
     @property
     def has_unsaved(self) -> bool:
+        """Whether `take_unsaved` may have something to store."""
         return bool(self._unsaved)
 
     def take_unsaved(self) -> Optional[Tuple[int, 'StoredPool']]:
-        """A pool whose baseline must be stored, with what is stored; None: all are."""
+        """A pool of which something must be stored, and what; None: all is stored."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
             del self._unsaved[pool_id]
@@ -435,11 +457,12 @@ class PoolWatch:
 
     def load_spreads(self, spreads: Mapping[int, Mapping[str, 'OpSpread']],
                      settings: PoolSettings) -> None:
+        """Take over what `spreads` has returned."""
         for pool_id, kinds in spreads.items():
             self._pool(pool_id, settings).spreads.update(kinds)
 
     def provisional(self) -> Provisional:
-        """The provisional baselines, where there is no other."""
+        """The provisional baselines of kinds of operations without another one."""
         by_pool: Dict[int, Dict[str, float]] = {}
         for pool_id, pool in self._pools.items():
             for kind, usual in pool.baselines.items():
@@ -449,6 +472,7 @@ class PoolWatch:
         return by_pool
 
     def load_provisional(self, provisional: Provisional, settings: PoolSettings) -> None:
+        """Take over what `provisional` has returned."""
         for pool_id, kinds in provisional.items():
             self._pool(pool_id, settings).provisional.update(kinds)
 
@@ -472,13 +496,15 @@ def _to_store(rows: Rows) -> Rows:
 
 
 def _minute(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Minute:
+    """Number and median latency of the operations of points; Minute(): there are none. Columns as
+    in _low_ms."""
     ms = _median_ms(points, ops_column, ns_column, 1)
     return Minute() if ms is None else Minute(sum(point.sums[ops_column] for point in points), ms)
 
 
 def _low_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Optional[float]:
-    """The latency that is not exceeded in BASELINE_SHARE of the time of points; None: there are too
-    few operations. Consecutive points with few operations are one value. `ops_column`,
+    """The latency in ms that is not exceeded in BASELINE_SHARE of the time of points; None: there
+    are too few operations. Consecutive points with few operations are one value. `ops_column`,
     `ns_column`: of the number of operations and of the sum of their latencies in the points."""
     values: List[Tuple[float, float]] = []
     seconds = ops = spent_ns = 0.0
@@ -495,8 +521,8 @@ def _low_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> 
 
 def _median_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int,
                least_ops: int) -> Optional[float]:
-    """Median of the mean latencies of points, weighted by operations; None: they are fewer than
-    `least_ops`. Columns as in _low_ms.
+    """Median in ms of the mean latencies of points, weighted by operations; None: there are fewer
+    than `least_ops` operations. Columns as in _low_ms.
 
     A single point with a stall (an OSD that restarts, a PG that peers) has no effect.
     """
@@ -558,6 +584,7 @@ class OpSpread:
 
     @property
     def value(self) -> Optional[float]:
+        """The standard deviation over the mean; None: not known yet."""
         return (self.squares / self.pairs) ** 0.5 if self.pairs >= LEAST_PAIRS else None
 
 
