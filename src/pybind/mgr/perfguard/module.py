@@ -38,8 +38,8 @@ class Module(Commands, MgrModule):
         self._stop = threading.Event()
         self._options = LiveOptions(self.get_module_option, self.get_localized_module_option,
                                     self.get_mgr_id)
-        page = MetricsPage(self._build)
-        self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
+        metrics = MetricsPage(self._build)
+        self._metrics = Endpoint(lambda: metrics.page(self.loop.published, self.loop.probed()),
                                  lambda: place_of(self._options.localized))
         clock = Clock()
         self._cluster = MgrCluster(self, self._stop.is_set, clock)
@@ -73,9 +73,9 @@ class Module(Commands, MgrModule):
     def self_test(self) -> None:
         """For "ceph mgr self-test module perfguard"; raises an error if something is wrong."""
         # A separate page, because the endpoint's thread uses the other one.
-        page = MetricsPage(self._build)
+        metrics = MetricsPage(self._build)
         published = self.loop.published
-        run_self_test(self, published, lambda: page.text(published, self.loop.probed()),
+        run_self_test(self, published, lambda: metrics.page(published, self.loop.probed()),
                       self.loop.clock())
 
     def _build(self) -> Build:

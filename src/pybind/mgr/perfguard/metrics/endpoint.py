@@ -99,13 +99,14 @@ class Server(socketserver.ThreadingTCPServer):
         self._page = page
         self._clock = clock
         self._lock = threading.Lock()
+        #: Open request -> when it is dropped, on `clock` (monotonic); the oldest one first.
         self._deadlines: Dict[socket.socket, float] = {}
         super().__init__((address, port), _Request)
         # The client may be gone when it is accepted.
         self.socket.setblocking(False)
 
     def page(self) -> bytes:
-        """What is served, which is made by one thread at a time."""
+        """The page, which one thread at a time renders."""
         with self._lock:
             return self._page()
 
@@ -176,18 +177,21 @@ def place_of(option: Callable[[str], object]) -> Place:
 
 
 class Endpoint:
-    """Only one thread may call it; threads of the server call `text`, one at a time."""
+    """Serves the page with the metrics. Only one thread may call its methods; threads of the server
+    call `page`, one at a time."""
 
-    def __init__(self, text: Callable[[], bytes], place: Callable[[], Place],
+    def __init__(self, page: Callable[[], bytes], place: Callable[[], Place],
                  clock: Callable[[], float] = time.monotonic) -> None:
-        """`place` returns the address and port of the options, which may change at any time."""
-        self._text = text
+        """`page` returns what is served; `place` the address and port of the options, which may
+        change at any time."""
+        self._page = page
         self._configured = place
         self._clock = clock
         self._server: Optional[Server] = None
         self._thread: Optional[threading.Thread] = None
         self._place = Place('', 0)
         self._failure = ''
+        #: When a server was last started, on `clock` (monotonic).
         self._tried = 0.0
 
     def remarks(self) -> List[str]:
@@ -217,7 +221,7 @@ class Endpoint:
         failure = ''
         server: Optional[Server] = None
         try:
-            server = Server(_bind_address(place.address), place.port, self._text)
+            server = Server(_bind_address(place.address), place.port, self._page)
             thread = threading.Thread(target=self._serve, args=(server,), name='perfguard-metrics')
             thread.start()
         except Exception as error:

@@ -346,29 +346,31 @@ class Build(NamedTuple):
 
 def _by_wall_clock(samples: Samples, clock_set: float) -> Samples:
     """The samples with all timestamps on the wall clock, with which Prometheus compares them.
-    `clock_set`: seconds by which it was set since the mgr's own clock (clock.py) started."""
+    `clock_set`: seconds by which the wall clock was set since the mgr's own clock (clock.py)
+    started."""
     return {name: [(key, value and value + clock_set) for key, value in rows]
             if name.endswith('_timestamp_seconds') else rows for name, rows in samples.items()}
 
 
 class MetricsPage:
-    """Rendered on request from the state that the loop published last, once per state: it needs no
-    lock, and repeated scrapes are cheap. For one thread."""
+    """The page with all metrics, rendered on request from the state that the loop published last,
+    once per state: no lock is needed, and repeated scrapes are cheap. For one thread."""
 
     def __init__(self, build: Callable[[], Build]) -> None:
         self._build = build
         self._probes = ProbeMetrics()
-        self._made: Optional[Tuple[Published, Probed, bytes]] = None
+        #: The state of the last page, and the page; None: none was rendered.
+        self._rendered: Optional[Tuple[Published, Probed, bytes]] = None
 
-    def text(self, published: Published, probed: Probed) -> bytes:
-        cached = self._made
+    def page(self, published: Published, probed: Probed) -> bytes:
+        """The page as Prometheus reads it, in UTF-8."""
+        cached = self._rendered
         if cached is None or cached[0] is not published or cached[1] is not probed:
-            cached = self._made = published, probed, self._text(published, probed)
+            cached = self._rendered = published, probed, self._render(published, probed)
         return cached[2]
 
-    def _text(self, published: Published, probed: Probed) -> bytes:
-        """The page as Prometheus reads it. Before the first turn (`turned` is 0.0), no campaign is
-        known."""
+    def _render(self, published: Published, probed: Probed) -> bytes:
+        """For `page`. Before the first turn (`turned` is 0.0), no campaign is known."""
         samples: Dict[str, Iterable[Sample]] = dict(self._module_samples(published))
         for part in (campaign_samples(published.rebalanced) if published.turned else {},
                      mitigation_samples(published.mitigated.listing),

@@ -106,8 +106,9 @@ def gives_way(blocked: float, now: float) -> bool:
     return bool(blocked) and 0.0 <= elapsed_seconds - BLOCKED_SECONDS < GIVE_WAY_SECONDS
 
 
-def retaken(holds: Holds, key: str) -> Holds:
-    """The operator requests a setting that others had changed."""
+def not_given_up(holds: Holds, key: str) -> Holds:
+    """The holds with a setting that no longer counts as given up, although others had changed it:
+    the operator requests it again, or the campaign no longer needs it."""
     return replace(holds, given_up=holds.given_up - {key})
 
 
@@ -120,7 +121,7 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
             'norebalance was set outside perfguard, too: perfguard leaves it set',))
     if not wanted:
         # A change by others counts until the flag is no longer wanted.
-        holds = retaken(holds, NOREBALANCE_KEY)
+        holds = not_given_up(holds, NOREBALANCE_KEY)
     held = holds.flag
     if held is None:
         if not wanted or value or NOREBALANCE in settings.borrowed_elsewhere or holds.gave_up_flag:

@@ -12,7 +12,7 @@ from ..options import Options
 from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
 from ..watch.stop_conditions import ABSENT_TEXT, LASTING, WAIVABLE
 from .campaign import Campaign, Orders
-from .holds import retaken
+from .holds import not_given_up
 from .pinning import lastingly_unpinned
 from .pool_rule import RuleChange
 from .report import Rebalanced
@@ -244,7 +244,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         orders = replace(orders, keep=request.keep)
     elif verb == 'abort':
         # norebalance is borrowed again, even if others have changed it meanwhile.
-        campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
+        campaign = replace(campaign, holds=not_given_up(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
         orders = replace(orders, accepted_unpinnable=lastingly_unpinned(campaign))
     elif verb == 'pin':
@@ -270,7 +270,7 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
 def aborted_again(campaign: Campaign, now: float) -> Campaign:
     """An aborted campaign that keeps PGs pinned, about to pin those that others have remapped."""
     return replace(campaign.reopened(Phase.ABORTING, now), ended=None,
-                   holds=retaken(campaign.holds, NOREBALANCE_KEY))
+                   holds=not_given_up(campaign.holds, NOREBALANCE_KEY))
 
 
 #: "accept" and "set" are possible in every phase of an active campaign. A rollback is an

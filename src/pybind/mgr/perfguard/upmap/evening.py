@@ -126,11 +126,13 @@ class _Evening:
         return capacities
 
     def _load_before(self, osd: int) -> float:
+        """The load of an OSD before all moves: bytes, or shards of the pools."""
         if self._on.by_bytes:
             return float(max(0, self._on.space[osd].used_bytes - self._on.leaving.get(osd, 0)))
         return float(sum(level.before.get(osd, 0) for level in self._levels))
 
     def _relative(self, osd: int) -> float:
+        """The load of an OSD relative to its capacity."""
         return self._load[osd] / self._capacity[osd]
 
     def _count_move(self, giver: int, taker: int, size: int) -> None:
@@ -157,14 +159,15 @@ class _Evening:
         for fullest_first in (True, False):
             stuck: Set[int] = set()
             while self._checks_left > 0:
-                osd = next((osd for _, osd in self._ordered(fullest_first)
+                osd = next((osd for _, osd in self._osds_by_load(fullest_first)
                             if osd not in stuck), None)
                 if osd is None:
                     break
                 if not self._improve(osd, fullest_first):
                     stuck.add(osd)
 
-    def _ordered(self, fullest_first: bool) -> Iterator[Tuple[float, int]]:
+    def _osds_by_load(self, fullest_first: bool) -> Iterator[Tuple[float, int]]:
+        """(relative load, OSD), the emptiest first, or last if `fullest_first`."""
         return reversed(self._order) if fullest_first else iter(self._order)
 
     def _improve(self, osd: int, gives: bool) -> bool:
@@ -173,7 +176,7 @@ class _Evening:
         tolerance = FILL_TOLERANCE if self._on.by_bytes else PGS_TOLERANCE
         tried = 0
         # Partners that differ most come first: after one that differs too little, none is of use.
-        for other_load, partner in self._ordered(not gives):
+        for other_load, partner in self._osds_by_load(not gives):
             if abs(load - other_load) <= tolerance or tried >= MOST_PARTNERS or \
                     (other_load > load) == gives:
                 return False

@@ -72,7 +72,7 @@ def measured() -> Probed:
 
 
 def page(published: Published, probed: Probed = Probed()) -> Dict[Key, float]:
-    return parse(MetricsPage(lambda: BUILD).text(published, probed))
+    return parse(MetricsPage(lambda: BUILD).page(published, probed))
 
 
 def with_watch(published: Published, **changes: Any) -> Published:
@@ -124,7 +124,7 @@ def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> Non
 
 
 def test_prometheus_finds_nothing_to_remark(moving: Published) -> None:
-    text = MetricsPage(lambda: BUILD).text(with_watch(moving), measured())
+    text = MetricsPage(lambda: BUILD).page(with_watch(moving), measured())
     assert promtool('check', 'metrics', given=text) == ''
 
 
@@ -341,16 +341,16 @@ def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
 
 def test_scrapes_of_one_state_are_the_same_page() -> None:
     metrics, published, probed = MetricsPage(lambda: BUILD), Published(), measured()
-    page = metrics.text(published, probed)
-    assert metrics.text(published, probed) is page
-    assert metrics.text(replace(published), probed) is not page
+    page = metrics.page(published, probed)
+    assert metrics.page(published, probed) is page
+    assert metrics.page(replace(published), probed) is not page
 
 
 def test_a_newer_run_replaces_the_remembered_one() -> None:
     metrics, probed = MetricsPage(lambda: BUILD), measured()
-    before = parse(metrics.text(Published(), probed))
+    before = parse(metrics.page(Published(), probed))
     faster = probe_records.run(5, [probe_records.step(probe_records.LATENCY, [900])], ended=500.0)
-    after = parse(metrics.text(Published(), replace(probed, records=(*probed.records, faster))))
+    after = parse(metrics.page(Published(), replace(probed, records=(*probed.records, faster))))
     rate = key('probe_ops_per_second', measured='pool:rbd', profile='quick',
                probe_job='latency', op='read')
     assert (before[rate], after[rate]) == (150.0, 900.0)
