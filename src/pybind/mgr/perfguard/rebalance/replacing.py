@@ -49,13 +49,14 @@ REMOVAL_SECONDS = 120.0
 
 
 class ReplacePhase(str, enum.Enum):
+    """The phase of an OSD that is drained or replaced."""
     #: A campaign moves its PGs away.
     DRAINING = 'DRAINING'
-    #: It is down or out, and other OSDs still lack copies.
+    #: The OSD is down or out, and other OSDs still lack copies.
     RECOVERING = 'RECOVERING'
-    #: The operator may destroy it.
+    #: The operator may destroy the OSD.
     EMPTY = 'EMPTY'
-    #: It is destroyed, or its new device is not in use yet.
+    #: The OSD is destroyed, or its new device is not in use yet.
     WAITING = 'WAITING'
     #: The new device is in use; a campaign is about to fill it.
     READY = 'READY'
@@ -68,8 +69,10 @@ BY_OPERATOR = frozenset({ReplacePhase.EMPTY, ReplacePhase.WAITING})
 
 class _Removal(NamedTuple):
     """The last order to the orchestrator to remove an OSD."""
-    #: When it was given, or the orchestrator last had it in its queue.
+    #: When it was given, or the orchestrator last had it in its queue, in seconds since the epoch;
+    #: -inf: never.
     at: float
+    #: What the orchestrator has answered; '': not ordered yet.
     answer: str = ''
 
 
@@ -85,71 +88,72 @@ class Replacement(NamedTuple):
     drive: str = ''
     #: The orchestrator is ordered to remove the OSD once it is empty.
     remove: bool = False
-    #: It has had this order in its queue: one that is no longer there was stopped.
+    #: The orchestrator has had this order in its queue: one that is no longer there was stopped.
     queued: bool = False
 
 
 @dataclass(frozen=True)
 class ReplaceFacts:
     """The facts that determine the phases of replacements."""
-    orders: OrderFacts
-    #: OSDs of the acting sets of remapped PGs, those to which such PGs go, and of these, those to
-    #: which PGs go that a campaign can pin: they lack no copy, and do not recover.
+    order_facts: OrderFacts
+    #: OSDs of the acting sets of remapped PGs, OSDs to which such PGs go, and OSDs to which PGs go
+    #: that lack no copy: a campaign can pin these, since they do not recover.
     leaving: FrozenSet[int] = frozenset()
     entering: FrozenSet[int] = frozenset()
-    pinnable: FrozenSet[int] = frozenset()
-    #: OSD -> degraded PGs on it, as far as it is known.
+    entering_complete: FrozenSet[int] = frozenset()
+    #: OSD -> number of degraded PGs on it, as far as it is known.
     degraded: Mapping[int, int] = field(default_factory=dict)
-    #: All PGs have all their copies, as far as it is known.
+    #: Whether all PGs have all their copies, as far as it is known.
     complete: bool = False
     #: OSDs that have stopped serving a moment ago: the reports of their PGs may be older.
     stopped: FrozenSet[int] = frozenset()
     campaign: Campaign = NO_CAMPAIGN
     weights: Mapping[int, float] = field(default_factory=dict)
-    #: The drives of the OSDs that were created again, as Reader.drive_ids.
+    #: OSD -> its drive, of OSDs that were created again, as Reader.drive_ids.
     drives: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def active(self) -> bool:
+    def campaign_active(self) -> bool:
         return self.campaign.active
 
     def weight(self, osd: int) -> float:
+        """The CRUSH weight of an OSD; 0.0 if CRUSH does not contain it."""
         return self.weights.get(osd, 0.0)
 
     def recovery_text(self, osd: int) -> str:
-        """For an OSD that no campaign fills: PGs that lack only what the PG logs contain are not
-        remapped, so nothing can be pinned."""
+        """Text on the recovery of an OSD that no campaign fills, since PGs that lack only what the
+        PG logs contain are not remapped, and cannot be pinned; '': nothing recovers."""
         pgs_degraded = self.degraded.get(osd, 0)
         return '; recovery from the PG logs fills it (degraded: %s)' % pgs(pgs_degraded) \
             if pgs_degraded else ''
 
     def pgs_on(self, osd: int) -> Optional[int]:
-        """PGs that the OSD stores; None: not known."""
-        row = self.orders.space.get(osd)
+        """The number of PGs that the OSD stores; None: not known."""
+        row = self.order_facts.space.get(osd)
         return None if row is None else row.pgs
 
 
-def facts_of(observation: Observation, orders: OrderFacts, campaign: Campaign,
+def facts_of(observation: Observation, order_facts: OrderFacts, campaign: Campaign,
              records: Mapping[int, Replacement], drives: Mapping[int, str],
              stopped: FrozenSet[int]) -> ReplaceFacts:
-    """What the phases of replacements depend on."""
+    """The facts of this turn; `records`: OSD -> the record of its replacement."""
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
     goals = list(_goals(observation, temp)) if created_again(observation.osdmap.osds, records) \
         else []
     return ReplaceFacts(
-        orders, leaving=frozenset(osd for acting in temp.values() for osd in acting),
+        order_facts, leaving=frozenset(osd for acting in temp.values() for osd in acting),
         entering=frozenset(osd for _, up in goals for osd in up),
-        pinnable=frozenset(osd for is_complete, up in goals if is_complete for osd in up),
+        entering_complete=frozenset(osd for is_complete, up in goals if is_complete for osd in up),
         degraded={osd: count.degraded for osd, count in observation.osd_counts.items()},
         complete=not (counts.degraded or counts.inactive or counts.in_transition
                       or counts.unreported or counts.undersized_empty),
-        stopped=stopped, campaign=campaign, weights=orders.crush.weights(), drives=drives)
+        stopped=stopped, campaign=campaign, weights=order_facts.crush.weights(), drives=drives)
 
 
 def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[bool, OsdSet]]:
-    """Of each remapped PG: whether it lacks no copy, and the OSDs to which it moves. Without PGs
-    that remain remapped because they have nowhere to move."""
+    """(whether it lacks no copy, the OSDs to which it moves) of each remapped PG, except those that
+    remain remapped because they have nowhere to move."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
         if pool is not None and place is not None \
@@ -165,10 +169,10 @@ def created_again(osds: Mapping[int, Osd], records: Mapping[int, Replacement]) -
 
 def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase:
     """The phase of an existing OSD."""
-    row = facts.orders.osdmap.osds[osd]
+    row = facts.order_facts.osdmap.osds[osd]
     if row.destroyed or row.uuid == NO_UUID:
         return ReplacePhase.WAITING
-    serving = serves(osd, facts.orders.osdmap)
+    serving = serves(osd, facts.order_facts.osdmap)
     if row.uuid != record.uuid:  # the new device
         if not serving or is_kept_empty(osd, record, facts):
             return ReplacePhase.WAITING
@@ -186,7 +190,7 @@ def on_same_drive(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
     """Whether the OSD was created again on its old drive, which may be failing: an orchestrator
     creates one on any drive that was wiped."""
     return bool(record.drive) and facts.drives.get(osd) == record.drive \
-        and bool(created_again(facts.orders.osdmap.osds, {osd: record}))
+        and bool(created_again(facts.order_facts.osdmap.osds, {osd: record}))
 
 
 def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
@@ -222,10 +226,11 @@ def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
 
 def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
     """Why a replacement has ended; '' while it has not."""
-    row = facts.orders.osdmap.osds.get(osd)
+    row = facts.order_facts.osdmap.osds.get(osd)
     if row is None or not row.exists:
         return 'the OSD was purged ("expand" fills a new one)'
-    if facts.active or facts.weight(osd) <= DRAINED_WEIGHT or not serves(osd, facts.orders.osdmap):
+    if facts.campaign_active or facts.weight(osd) <= DRAINED_WEIGHT \
+            or not serves(osd, facts.order_facts.osdmap):
         return ''
     if row.uuid == record.uuid:
         return 'it is in use again with the same device'
@@ -253,13 +258,14 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
 
 
 def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: ReplaceFacts) -> str:
-    """Text on the next step of perfguard or the operator."""
-    row = facts.orders.osdmap.osds[osd]
+    """Text on the next step of perfguard or the operator for an existing OSD. `record`, `phase`: of
+    its replacement, or as `Replacing._row` makes them for a drain."""
+    row = facts.order_facts.osdmap.osds[osd]
     if on_same_drive(osd, record, facts):
         return 'osd.%d is on the same drive as before (%s): replace the drive, or %s' % (
             osd, record.drive, _way_back(osd, record, facts))
     if phase is ReplacePhase.DRAINING:
-        if facts.active:
+        if facts.campaign_active:
             return '"campaign status" shows the progress'
         return 'campaign %d is aborted: "campaign resume" continues' % facts.campaign.id \
             if facts.campaign.held else _leaves_without_campaign(osd, facts)
@@ -281,9 +287,9 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if facts.campaign.held:
         return 'waiting until campaign %d, which is aborted and keeps PGs pinned, has ended: ' \
             '"campaign resume" or "campaign finish --keep"' % facts.campaign.id
-    if facts.active and phase is ReplacePhase.FILLING:
+    if facts.campaign_active and phase is ReplacePhase.FILLING:
         return '"campaign status" shows the progress'
-    if phase is ReplacePhase.READY or osd in facts.pinnable:
+    if phase is ReplacePhase.READY or osd in facts.entering_complete:
         return 'waiting for a campaign to fill it'
     return 'recovery fills it' if osd in facts.entering or facts.degraded.get(osd) else \
         'waiting for the report of the OSD'
@@ -305,13 +311,15 @@ def _way_back(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
     if is_kept_empty(osd, record, facts):
         return '"ceph perfguard undrain osd.%d" fills it again' % osd
     return '"ceph osd out %d" keeps PGs off it; %s' % (
-        osd, '"ceph perfguard campaign accept SAME_DRIVE" fills it again' if facts.active else
+        osd, '"ceph perfguard campaign accept SAME_DRIVE" fills it again'
+        if facts.campaign_active else
         '"ceph perfguard replace --cancel osd.%d" leaves it in use' % osd)
 
 
 def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
     """How the balancer leaves an empty OSD alone."""
-    if facts.active or not is_tiny(facts.weight(osd)) or not serves(osd, facts.orders.osdmap):
+    if facts.campaign_active or not is_tiny(facts.weight(osd)) \
+            or not serves(osd, facts.order_facts.osdmap):
         return ''
     return how_to_leave_empty(osd) + '; '
 
@@ -326,17 +334,17 @@ def new_weight(record: Replacement, space: Optional[Space]) -> float:
 
 def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
     """The OSDs that an order names and that are not replaced yet. Raises Refused."""
-    orders = facts.orders
-    osds = sorted(named_osds(order.names, orders, hosts=True) - set(replaced_osds))
+    order_facts = facts.order_facts
+    osds = sorted(named_osds(order.names, order_facts, hosts=True) - set(replaced_osds))
     if not osds:
         raise Refused(errno.EALREADY, 'already being replaced: %s (see "osds --drained")'
                       % ', '.join(order.names))
     for osd in osds:
-        if facts.weight(osd) <= DRAINED_WEIGHT and osd not in orders.drained:
+        if facts.weight(osd) <= DRAINED_WEIGHT and osd not in order_facts.drained:
             raise Refused(errno.EINVAL, 'osd.%d has CRUSH weight %.4g and was not drained by '
                           'perfguard, so its weight is not known: use "expand" once it has its '
                           'new device' % (osd, facts.weight(osd)))
-        if osd in orders.uneven or osd in orders.crush.uneven:
+        if osd in order_facts.uneven or osd in order_facts.crush.uneven:
             raise Refused(errno.EINVAL, 'osd.%d has different CRUSH weights in several trees, but '
                           '"replace" gives its new device the same weight in all: use "drain"'
                           % osd)
@@ -346,16 +354,16 @@ def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) 
 def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
     """The OSDs that a campaign has to empty."""
     return [osd for osd in osds
-            if serves(osd, facts.orders.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
+            if serves(osd, facts.order_facts.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
 
 
 def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str,
               remove: bool) -> Replacement:
     """The record of a replacement that begins."""
-    orders, weight = facts.orders, facts.weight(osd)
-    space = orders.space.get(osd)
-    return Replacement(orders.osdmap.osds[osd].uuid,
-                       orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
+    order_facts, weight = facts.order_facts, facts.weight(osd)
+    space = order_facts.space.get(osd)
+    return Replacement(order_facts.osdmap.osds[osd].uuid,
+                       order_facts.drained[osd] if weight <= DRAINED_WEIGHT else weight,
                        space.total_bytes if space else 0, now, drive, remove)
 
 
@@ -363,7 +371,9 @@ def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str,
 class _Fill:
     """The undrain of the devices that are ready, until its campaign begins."""
     osds: Tuple[int, ...] = ()
+    #: Since when these OSDs are ready, in seconds since the epoch.
     since: float = 0.0
+    #: Why the undrain waits; '': it does not.
     waits: str = ''
     retry: Retry = Retry()
     pending: QueuedOrder = field(default_factory=lambda: QueuedOrder(PlanOrder(REPLACE)))
@@ -378,13 +388,16 @@ class Replacing:
         self._crush_orders = crush_orders
         self._note = note
         self._records: Dict[int, Replacement] = {}
+        #: OSD -> its phase in the last turn.
         self._phases: Dict[int, ReplacePhase] = {}
-        #: Since when new devices seem to be in use.
+        #: OSD -> since when its new device seems to be in use. Here and below, times are seconds
+        #: since the epoch.
         self._in_use_since: Dict[int, float] = {}
-        #: Since when replaced or drained OSDs do not serve.
+        #: Replaced or drained OSD -> since when it does not serve.
         self._stopped_since: Dict[int, float] = {}
         #: OSD -> when the orchestrator was last ordered to remove it, and what came of that.
         self._removals: Dict[int, _Removal] = {}
+        #: OSD -> its space, and when that was read; None: not read yet.
         self._space: Optional[Mapping[int, Space]] = None
         self._space_read = 0.0
         #: The campaign that is to fill the new devices that are ready.
@@ -396,7 +409,7 @@ class Replacing:
         self.remarks: Tuple[str, ...] = ()
 
     def load(self, now: float) -> List[str]:
-        """Returns texts on what cannot be read."""
+        """Read the stored records. Returns texts on what cannot be read."""
         self._records, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._in_use_since, self._stopped_since, self._removals = {}, {}, {}
         self.on_replaced_drive, self.remarks = frozenset(), ()
@@ -405,6 +418,7 @@ class Replacing:
         return ['the replacements of OSDs (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
+        """Whether an OSD is being replaced."""
         return bool(self._records)
 
     def __iter__(self) -> Iterator[int]:
@@ -412,6 +426,7 @@ class Replacing:
         return iter(sorted(self._records))
 
     def _put(self, records: Dict[int, Replacement]) -> None:
+        """Make these the records, also in the store."""
         self._crush_orders.replace_devices(records)
         self._store.put_or_remove(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
         self._records = records
@@ -427,21 +442,24 @@ class Replacing:
             self._note(Event(REPLACE_KIND, 'the replacement of osd.%d has ended' % osd, why))
 
     def cancel_all(self, why: str) -> None:
-        """Fill no more devices."""
+        """End all replacements: no more devices are filled."""
         if self._records:
             self._end(self._records, why)
             self.remarks = ()
 
-    def _facts(self, observation: Observation, orders: OrderFacts,
+    def _facts(self, observation: Observation, order_facts: OrderFacts,
                campaign: Campaign) -> ReplaceFacts:
-        """What the phases depend on. OSDs that have just stopped may still be remapped."""
+        """The facts of this turn, with OSDs that have stopped within the last REMAP_SECONDS, whose
+        PGs may yet be remapped."""
         now = observation.now
-        replaced_or_drained = (*self._records, *orders.drained)
+        replaced_or_drained = (*self._records, *order_facts.drained)
         self._stopped_since = {osd: self._stopped_since.get(osd, now) for osd in replaced_or_drained
                                if not serves(osd, observation.osdmap)}
-        return facts_of(observation, orders, campaign, self._records, self._crush_orders.drive_ids(
-            created_again(observation.osdmap.osds, self._records)), frozenset(
-                osd for osd, since in self._stopped_since.items() if now - since < REMAP_SECONDS))
+        drives = self._crush_orders.drive_ids(created_again(observation.osdmap.osds, self._records))
+        return facts_of(
+            observation, order_facts, campaign, self._records, drives,
+            frozenset(osd for osd, since in self._stopped_since.items()
+                      if now - since < REMAP_SECONDS))
 
     # ---- orders
 
@@ -502,12 +520,12 @@ class Replacing:
     def _cancel(self, order: Order, facts: ReplaceFacts) -> Document:
         """End the replacement of the OSDs of an order. Returns the answer. Raises Refused."""
         osds = [osd for osd in self._records if any(
-            osd in _osds_named(name, facts.orders) for name in order.names)]
+            osd in _osds_named(name, facts.order_facts) for name in order.names)]
         if not osds:
             raise Refused(errno.ENOENT, 'not being replaced: %s ("osds --drained" lists those that '
                           'are)' % ', '.join(order.names))
         self._end(osds, 'by command')
-        removing = [osd for osd in osds if osd in facts.orders.removing]
+        removing = [osd for osd in osds if osd in facts.order_facts.removing]
         return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
                 'as they are ("undrain" restores those of drained OSDs)%s' % (
                     osds_text(osds), '; the orchestrator still removes %s ("ceph orch osd rm stop '
@@ -520,19 +538,19 @@ class Replacing:
         """The OSDs that are drained or replaced, as "osds --drained" shows them. `records`, `osds`:
         None: all; `emptied`: OSDs that the campaign of the order empties."""
         records = self._records if records is None else records
-        chosen = sorted({*records, *facts.orders.drained}) if osds is None else osds
+        chosen = sorted({*records, *facts.order_facts.drained}) if osds is None else osds
         return [{**self._row(osd, records.get(osd), facts),
                  **({'next': EMPTIED} if 'osd.%d' % osd in emptied else {})}
-                for osd in chosen if osd in facts.orders.osdmap.osds]
+                for osd in chosen if osd in facts.order_facts.osdmap.osds]
 
     def _row(self, osd: int, record: Optional[Replacement], facts: ReplaceFacts) -> Document:
         """An OSD that is drained or replaced, as "osds --drained" shows it. `record`: of its
         replacement; None: it is only drained."""
-        orders = facts.orders
-        space = orders.space.get(osd)
-        before = orders.drained[osd] if record is None else record.weight
+        order_facts = facts.order_facts
+        space = order_facts.space.get(osd)
+        before = order_facts.drained[osd] if record is None else record.weight
         # A drain that is not a replacement has the same first phases.
-        shown = record or Replacement(orders.osdmap.osds[osd].uuid, before, 0, 0.0)
+        shown = record or Replacement(order_facts.osdmap.osds[osd].uuid, before, 0, 0.0)
         phase = phase_of(osd, shown, facts)
         step = next_step(osd, shown, phase, facts)
         if record is None:
@@ -543,7 +561,7 @@ class Replacing:
                     }.get(phase, step)
         elif phase is ReplacePhase.READY and self._fill.waits:
             step = self._fill.waits
-        return {'osd': osd, 'host': orders.crush.host_of(osd), 'phase': phase.value,
+        return {'osd': osd, 'host': order_facts.crush.host_of(osd), 'phase': phase.value,
                 'replace': record is not None, 'weight_before': before,
                 'weight': facts.weight(osd), 'pgs': facts.pgs_on(osd),
                 'used_bytes': space.used_bytes if space else None,
@@ -577,7 +595,7 @@ class Replacing:
         self._remove(phases, observation, campaign, remove)
         self.on_replaced_drive = frozenset(osd for osd, record in self._records.items()
                                            if is_withheld(osd, record, facts))
-        if not facts.active and not campaign.held:
+        if not facts.campaign_active and not campaign.held:
             self._fill_new_devices(observation, facts, phases, settle, fill, catch)
 
     def _forget_accepted_drives(self, facts: ReplaceFacts) -> None:
@@ -590,7 +608,7 @@ class Replacing:
     def _remove(self, phases: Mapping[int, ReplacePhase], observation: Observation,
                 campaign: Campaign, remove: Callable[[int], Reply]) -> None:
         """Order the orchestrator to remove empty OSDs (`remove`), if that was requested, until it
-        does. It waits until no PG needs them, whatever happens meanwhile."""
+        does. The orchestrator waits until no PG needs them, whatever happens meanwhile."""
         empty = {osd for osd, phase in phases.items() if phase is ReplacePhase.EMPTY
                  and self._records[osd].remove and not is_emptied_by(campaign, osd)}
         self._removals = {osd: removal for osd, removal in self._removals.items() if osd in empty}
@@ -617,14 +635,14 @@ class Replacing:
         """Report the orchestrator's answer to an order, if it is a new one."""
         answer = 'ordered' if reply.retval == 0 else reply.error
         if answer != self._removals[osd].answer:
-            # It may refuse the same for days.
+            # The orchestrator may refuse the same for days.
             self._note(Event(REPLACE_KIND, 'removal of osd.%d by the orchestrator' % osd, answer))
         self._removals[osd] = self._removals[osd]._replace(answer=answer)
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device has been in use for less than REMAP_SECONDS: its PGs may not be
         remapped yet, and its report may be that of the old device."""
-        if osd not in facts.orders.osdmap.osds \
+        if osd not in facts.order_facts.osdmap.osds \
                 or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
             self._in_use_since.pop(osd, None)
             return False
@@ -666,7 +684,7 @@ class Replacing:
         `settle`: seconds to wait for the other devices of a host; `fill`: begins the campaign.
         """
         filling = sorted(osd for osd, phase in phases.items()
-                         if phase is ReplacePhase.FILLING and osd in facts.pinnable)
+                         if phase is ReplacePhase.FILLING and osd in facts.entering_complete)
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         why = self._store.interrupted
         if why and (filling or ready):
@@ -694,7 +712,7 @@ class Replacing:
                         phases: Mapping[int, ReplacePhase]) -> bool:
         """Whether another device of the same host will be in use soon: the first would receive
         its PGs."""
-        host_of = facts.orders.crush.host_of
+        host_of = facts.order_facts.crush.host_of
         hosts = {host_of(osd) for osd in ready}
         return any(phase is ReplacePhase.WAITING and host_of(osd) in hosts
                    for osd, phase in phases.items())
@@ -719,9 +737,9 @@ class Replacing:
         self._fill = _Fill(last.osds, last.since, retry.waits, retry)
 
 
-def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:
+def _osds_named(name: str, order_facts: OrderFacts) -> FrozenSet[int]:
     """The OSDs of a name; an OSD also if it was purged from CRUSH."""
     digits = name[len('osd.'):] if name.startswith('osd.') else ''
     if digits.isascii() and digits.isdigit():
         return frozenset({int(digits)})
-    return orders.crush.osds_below(name) or frozenset()
+    return order_facts.crush.osds_below(name) or frozenset()

@@ -144,8 +144,8 @@ def test_why_a_replacement_ends(row: Osd, weight: float, more: Dict[str, Any], w
 
 def test_the_replacement_of_a_purged_osd_ends() -> None:
     there = facts()
-    osdmap = replace(there.orders.osdmap, osds={})
-    assert ending(1, RECORD, replace(there, orders=replace(there.orders, osdmap=osdmap)))
+    osdmap = replace(there.order_facts.osdmap, osds={})
+    assert ending(1, RECORD, replace(there, order_facts=replace(there.order_facts, osdmap=osdmap)))
 
 
 @pytest.mark.parametrize('phase, campaign, more, why', [
@@ -173,9 +173,9 @@ def test_what_the_phases_depend_on() -> None:
         1: PgCounts(degraded=2)}).seen
     found = facts_of(seen, order_facts(), FILL, {3: RECORD}, {3: 'x'}, frozenset({7}))
     assert found.leaving == {0, 1, 2, 6, NO_OSD} and found.entering == {1, 2, 3, 4}
-    assert found.pinnable == {1, 2, 3} and found.degraded == {1: 2} and found.complete
+    assert found.entering_complete == {1, 2, 3} and found.degraded == {1: 2} and found.complete
     assert (found.stopped, found.campaign, found.drives) == ({7}, FILL, {3: 'x'})
-    assert found.weights[8] == 0.0 and found.active
+    assert found.weights[8] == 0.0 and found.campaign_active
     # Remapped PGs are looked at only while a device is new.
     same = facts_of(seen, order_facts(), FILL, {3: RECORD._replace(uuid=NEW)}, {}, frozenset())
     assert not same.entering and same.leaving == found.leaving
@@ -218,7 +218,7 @@ BALANCER = '"ceph osd crush reweight osd.1 0" keeps the balancer from placing PG
     (FILLING, AGAIN, 1.0, RECORD, {}, 'waiting for the report of the OSD'),
     (FILLING, AGAIN, 1.0, RECORD, {'entering': frozenset({1})}, 'recovery fills it'),
     (FILLING, AGAIN, 1.0, RECORD, {'degraded': {1: 1}}, 'recovery fills it'),
-    (FILLING, AGAIN, 1.0, RECORD, {'entering': frozenset({1}), 'pinnable': frozenset({1})},
+    (FILLING, AGAIN, 1.0, RECORD, {'entering': frozenset({1}), 'entering_complete': frozenset({1})},
      'waiting for a campaign to fill it'),
     (WAITING, AGAIN, 0.0, SAME, {}, 'osd.1 is on the same drive as before (ACME_1): replace the '
      'drive, or "ceph perfguard undrain osd.1" fills it again'),
@@ -273,7 +273,7 @@ def test_osds_to_drain_and_their_records() -> None:
     record = record_of(1, facts(weight=1.5), 7.0, 'ACME_1', True)
     assert record == Replacement(OLD, 1.5, 100 * GIB, 7.0, 'ACME_1', True)
     light = facts(weight=LIGHT, orders={'drained': {1: 3.0}})
-    light = replace(light, orders=replace(light.orders, space={}))
+    light = replace(light, order_facts=replace(light.order_facts, space={}))
     assert record_of(1, light, 7.0, '', False) == Replacement(OLD, 3.0, 0, 7.0)
 
 

@@ -769,7 +769,7 @@ def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
 
 @pytest.mark.parametrize('active, change, text', [
     (True, {}, '"campaign status" shows the progress'),
-    (False, {'pinnable': frozenset({1}), 'entering': frozenset({1})},
+    (False, {'entering_complete': frozenset({1}), 'entering': frozenset({1})},
      'waiting for a campaign to fill it'),
     # PGs that lack copies cannot be pinned, and may lack only what the PG logs contain.
     (False, {'entering': frozenset({1})}, 'recovery fills it'),
