@@ -50,8 +50,8 @@ class Core:
     def __init__(self, request: WorkerRequest, on_image: bool = False) -> None:
         #: Handle of the open image; NULL: none.
         self.image = c_void_p()
-        #: Object -> where its range of the image begins.
-        self.begins: Mapping[str, int] = {}
+        #: Object -> where its range begins, as an offset in the open image.
+        self.begin_of: Mapping[str, int] = {}
         self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
         if on_image and self.library.core_load_rbd(RBD_LIBRARY.encode()) < 0:
             raise Failed(errno.ENOENT,
@@ -67,12 +67,12 @@ class Core:
         if returned < 0:
             raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
 
-    def open_image(self, name: str, begins: Mapping[str, int]) -> None:
+    def open_image(self, name: str, begin_of: Mapping[str, int]) -> None:
         """Use an existing image for the next streams; only with `on_image`. Raises Failed."""
         returned = self.library.core_open_image(self.ioctx, name.encode(), ctypes.byref(self.image))
         if returned < 0:
             raise Failed(-returned, 'image %s: %s' % (name, words(returned)))
-        self.begins = begins
+        self.begin_of = begin_of
 
     def close_image(self) -> None:
         """Only where nothing is in flight: it would wait for that."""
@@ -140,7 +140,7 @@ class _NativeStream:
         self._starts = (c_uint64 * number)(*map(payload.start, stream.objects))
         self._base = payload.base
         self._begins = (c_uint64 * number)(
-            *(core.begins[name] for name in stream.objects)) if core.image else None
+            *(core.begin_of[name] for name in stream.objects)) if core.image else None
         self._stream = core.library.core_stream(
             core.ioctx, core.image, ctypes.byref(self._settings), self._names, self._begins,
             self._base, self._starts, seed)

@@ -175,14 +175,14 @@ class Image:
     def __init__(self, ioctx: Any, name: str, steps: Iterable[JobStep]) -> None:
         rbd = librbd()
         self._error = rbd.Error
-        #: Where the range of each object begins.
-        self.begins: Dict[str, int] = {}
+        #: Object -> where its range begins, as an offset in the image.
+        self.begin_of: Dict[str, int] = {}
         size = 0
         for step in steps:
             objects = (stream.objects for stream in step.streams)
             for object_name in itertools.chain.from_iterable(objects):
-                if object_name not in self.begins:
-                    self.begins[object_name] = size
+                if object_name not in self.begin_of:
+                    self.begin_of[object_name] = size
                     size += step.job.object_bytes
         try:
             # Features, order and striping are those of the cluster's other new images.
@@ -203,10 +203,10 @@ class Image:
         write_all(self, names, length, payload, Batch(IN_FLIGHT, deadline, cancelled))
 
     def aio_read(self, name: str, length: int, offset: int, oncomplete: Any) -> None:
-        self._send(self._image.aio_read, self.begins[name] + offset, length, oncomplete)
+        self._send(self._image.aio_read, self.begin_of[name] + offset, length, oncomplete)
 
     def aio_write(self, name: str, data: bytes, offset: int, oncomplete: Any) -> None:
-        self._send(self._image.aio_write, data, self.begins[name] + offset, oncomplete)
+        self._send(self._image.aio_write, data, self.begin_of[name] + offset, oncomplete)
 
     def aio_write_full(self, name: str, data: bytes, oncomplete: Any) -> None:
         self.aio_write(name, data, 0, oncomplete)

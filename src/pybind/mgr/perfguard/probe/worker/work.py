@@ -149,14 +149,16 @@ CLEANING_SHARE = 0.1
 CLEANING_SECONDS_MAX = 10.0
 #: Maximum time to remove the objects.
 CLEANING_SECONDS = 10.0
-#: The same in a sweep, once it has the names; its limit may be for a long listing.
+#: Maximum time to remove the objects in a sweep, once it has the names; the limit of the sweep may
+#: be for a long listing.
 REMOVING_SECONDS_MAX = 120.0
 #: Additional time for the second pass.
 SECOND_PASS_SECONDS = 0.5
 
 
 class Work:
-    """Carries out one request. `began`: time.monotonic() at the start of the process."""
+    """Carries out one request. `began`: time.monotonic() at the start of the process; all times are
+    on this clock."""
 
     def __init__(self, request: WorkerRequest, output: Output, commands: Input,
                  began: float) -> None:
@@ -168,9 +170,11 @@ class Work:
         self._touched: Dict[str, None] = {}
         #: Objects that were prefilled, and their bytes.
         self._written: Dict[str, int] = {}
+        #: The native engine; None: the Python engine.
         self._core: Optional[Core] = None
         #: Streams of the latest step; empty before the first one.
         self._latest_streams: List[Streams] = []
+        #: The image that the steps measure; None: they measure objects.
         self._image: Optional[Image] = None
         #: The last call of _unless_cancelled, which may continue after a cancellation.
         self._librados_call: 'Future[Any]' = Future()
@@ -212,7 +216,8 @@ class Work:
         return future.result()
 
     def _sweep(self, ioctx: Any) -> str:
-        """Remove the objects that a killed worker has left; those before the cursor are gone."""
+        """Remove the objects that a killed worker has left, from the cursor of the request on:
+        objects before it are gone. Returns the final state."""
         request = self._request
         names = list(all_names(request.naming)) if request.naming is not None else \
             self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
@@ -263,6 +268,7 @@ class Work:
         return remove_images(ioctx, self._request.prefix, until)
 
     def _open_operations(self) -> int:
+        """The number of operations in flight."""
         return sum(streams.in_flight() for streams in self._latest_streams)
 
     def _steps(self, connection: Connection) -> None:
@@ -286,7 +292,8 @@ class Work:
                 self._core.close_image()
 
     def _create_image(self, connection: Connection, steps: Sequence[JobStep]) -> Image:
-        """Create and open the image that the steps measure."""
+        """Create the image that the steps measure, and open it, also in the native engine. Raises
+        Failed or Cancelled."""
         name = self._request.prefix + 'image'
         # NAMESPACE, or the default namespace of a pool that is removed with the image.
         ioctx = connection.ioctx if self._request.removes_images else connection.open_pool()
@@ -300,11 +307,11 @@ class Work:
         image = self._unless_cancelled(create)
         if self._core is not None:
             core = self._core
-            self._unless_cancelled(lambda: core.open_image(name, image.begins))
+            self._unless_cancelled(lambda: core.open_image(name, image.begin_of))
         return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Write the objects of a step, even if it only writes, unless they have their size
+        """Write the objects of a step, even if the step only writes, unless they have their size
         already."""
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
@@ -321,6 +328,7 @@ class Work:
         self._written.update(dict.fromkeys(names, object_bytes))
 
     def _wait_for_others(self, index: int) -> None:
+        """Wait until all hosts of a meeting begin a step. Raises Failed or Cancelled."""
         self._output.say('step', index=index, state=STEP_WAITS)
         if not self._input.wait_to_begin(index, self._stop_at - time.monotonic()):
             raise Failed(errno.ETIMEDOUT, 'the other hosts did not begin in time')
@@ -354,6 +362,7 @@ class Work:
 
     def _streams(self, ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
                  index: int) -> Streams:
+        """The streams of a step, by the native engine, or by the Python engine without it."""
         seed = self._request.seed + index
         if self._core is not None:
             return native_streams(self._core, step, payload, timing, seed)
