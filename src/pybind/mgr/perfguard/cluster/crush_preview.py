@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Predicts where CRUSH places PGs after a change, with the tools of Ceph on copies of the maps.
 
-It waits for the mons and the tools, so the thread of the loop must not call it.
+The functions wait for the mons and the tools, so the thread of the loop must not call them.
 """
 import base64
 import contextlib
@@ -63,11 +63,14 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
             setting: Optional[PoolSetting] = None) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
-    pool with another rule, or with other numbers of PGs.
+    pool with another rule, or with other numbers of PGs. NoFuture, with the reason, if the tools
+    fail.
 
-    `whole`: include all PGs of the affected pools; of all pools if nothing is changed.
-    The tools work on copies in a temporary directory, in which OSDs that are down and in are up:
-    they keep their place, and their data.
+    Only one change counts: `setting` if it is a PoolPgs, else `crush_map`, else `setting`, else
+    `weights`. None and {}: no such change. `whole`: include all PGs of the affected pools; of all
+    pools if nothing is changed; it has no effect with a PoolPgs. The tools work on copies in a
+    temporary directory, in which OSDs that are down and in are up: they keep their place, and their
+    data.
     """
     source = _with_absent(osdmap, source)
 
@@ -82,7 +85,7 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
 def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
            stopping: Stopping) -> Outlook:
     """The mapping of all PGs while the OSDs `lost` are out. OSDs that are down and in count as up:
-    they keep their data."""
+    they keep their data. NoFuture, with the reason, if the tools fail."""
     def work(tools: '_Tools') -> Future:
         present = _with_absent(osdmap, source)(osdmap.epoch)
         now = _mapping(tools, 'now', present, osdmap.pg_count)
@@ -98,8 +101,9 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
           stopping: Stopping) -> Union[Grown, NoFuture]:
     """The mapping of all PGs with hosts that do not exist.
 
-    Their OSDs are not in the OSDMap, and osdmaptool has no option to add them. So they are added to
-    CRUSH, and crushtool places the PGs: up sets are not known.
+    The OSDs of these hosts are not in the OSDMap, and osdmaptool has no option to add them. So they
+    are added to CRUSH, and crushtool places the PGs: up sets are not known. NoFuture, with the
+    reason, if the tools fail.
     """
     def work(tools: '_Tools') -> Grown:
         now = _mapping(tools, 'now', _with_absent(osdmap, source)(osdmap.epoch), osdmap.pg_count)
@@ -146,14 +150,15 @@ def _with_absent(osdmap: OsdMap, source: MapSource) -> MapSource:
 
 
 def _mapping(tools: '_Tools', name: str, encoded: bytes, pgs: int) -> Path:
-    """The PGs of an encoded map, of which there are `pgs` at most. Its CRUSH map is the file
-    "crush" then."""
+    """The file with the PGs of an encoded OSDMap, of which there are `pgs` at most. Also writes its
+    CRUSH map to the file "crush"."""
     tools.path(name).write_bytes(encoded)
     return _mapped(tools, name, '--export-crush', pgs)
 
 
 def _mapped(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
-    """The PGs of the map in a file. `option`: what is done with the file "crush"."""
+    """The file with the PGs of the OSDMap in the file `name`, of which there are `pgs` at most.
+    `option`: what is done with the file "crush"."""
     return tools.run(OSDMAPTOOL, str(tools.path(name)), option, str(tools.path('crush')),
                      '--test-map-pgs-dump-all', limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
 
@@ -249,9 +254,9 @@ class _Places:
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
              rule: Optional[PoolRule]) -> Outlook:
-    """Where PGs are placed with another CRUSH map, rule of a pool or weights, whichever is given.
-    With `whole`, also the PGs for which nothing changes: of the pools with changes, or of all pools
-    if none of these is given."""
+    """Where PGs are placed with another CRUSH map, rule of a pool or weights: the first of these
+    that is given counts. With `whole`, also the PGs for which nothing changes: of the pools with
+    changes, or of all pools if nothing is given."""
     crush_path, pgs = tools.path('crush'), osdmap.pg_count
     now = later = _mapping(tools, 'osdmap', source(osdmap.epoch), pgs)
     if crush_map is not None:
@@ -275,10 +280,10 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
                     numbers: PoolPgs) -> Outlook:
-    """The PGs of the pool that CRUSH places elsewhere once it has these numbers, and those with an
-    upmap that will be merged: ceph-mgr removes their upmaps before that.
+    """The PGs of the pool that CRUSH places elsewhere once the pool has these numbers, and PGs with
+    an upmap that will be merged: ceph-mgr removes their upmaps before that.
 
-    The others are only those of the remaining PGs that splits have yet to make or that will be
+    Future.others has only those of the remaining PGs that splits have yet to make or that will be
     merged.
     """
     encoded, pgs = source(osdmap.epoch), osdmap.pg_count + numbers.pg_num
@@ -299,6 +304,7 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
 
 
 def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
+    """(PG id, PG) of the PGs of a pool in the output of osdmaptool."""
     for line in _lines(path):
         pgid = line.split(None, 1)[0]
         if pool_of(pgid) == pool:
@@ -307,7 +313,7 @@ def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
 
 def _other_pgs(known_pgs: Mapping[str, FuturePg], later: Path,
                pools: Optional[AbstractSet[str]]) -> Iterator[Tuple[str, FuturePg]]:
-    """The other PGs of these pools; None: of all."""
+    """(PG id, PG) of the PGs that are not `known_pgs`, of these pools; None: of all pools."""
     for line in _lines(later):
         pgid = line.split(None, 1)[0]
         if pgid not in known_pgs and (pools is None or pgid.partition('.')[0] in pools):
@@ -325,8 +331,8 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
     """A compiled CRUSH map, from a compiled map, its text, or base64 of either.
 
     `ids`: number of ids of OSDs in the cluster, which limits that in the map. Users who may only
-    read give maps as well, and crushtool must not take the memory of the host for them.
-    Raises ToolFailed if it is none of these, or too large.
+    read give maps as well, and crushtool must not take the memory of the host for them. Raises
+    ToolFailed if `crush_map` is none of these, or too large.
     """
     data, limit = crush_map, MAP_BYTES + MAP_OSD_BYTES * ids
     # Base64 is less than twice as long. The end is stripped first: a search that may divide a run
