@@ -44,6 +44,7 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
 
 
 def difference(before: Ops, after: Ops) -> Ops:
+    """The operations between two counts."""
     return Ops(after.sum_ns - before.sum_ns, after.number - before.number)
 
 
@@ -77,7 +78,10 @@ NO_FLOWS = OsdFlows()
 
 
 class OsdWatch:
+    """The reports of OSDs, and the history of their operations."""
+
     def __init__(self) -> None:
+        #: OSD -> its last report.
         self._last: Dict[int, OsdCounters] = {}
         self._histories: Dict[int, History] = {}
 
@@ -96,12 +100,14 @@ class OsdWatch:
         return samples
 
     def forget_others(self, osds: Collection[int]) -> None:
+        """Forget all OSDs but these."""
         for osd in [osd for osd in self._last if osd not in osds]:
             del self._last[osd]
             self._histories.pop(osd, None)
 
     def _remember(self, now: float, reading: OsdSample, osd_count: int) -> None:
-        """Add a reading to the history of its OSD. Of many OSDs, each has a shorter one."""
+        """Add a reading to the history of its OSD. If there are many OSDs, each has a shorter
+        history."""
         history = self._histories.get(reading.osd)
         if history is None:
             # At least a minute of reports, and two hours of condensed points.
@@ -115,7 +121,8 @@ class OsdWatch:
         history.add(now, reading.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
-        """The latest latency of an OSD. None: the OSD has not reported twice yet."""
+        """The operations of an OSD in the last `period` seconds before `now`. None: the OSD has not
+        reported twice yet."""
         history = self._histories.get(osd)
         if history is None:
             return None
@@ -126,12 +133,14 @@ class OsdWatch:
         return NO_FLOWS
 
     def history(self, osd: int) -> Optional[History]:
+        """The history of an OSD; None: it has not reported twice yet."""
         return self._histories.get(osd)
 
 
 def add_reads(reads: Dict[int, List[int]], clients: Iterable[ClientOps],
               erasure: AbstractSet[int]) -> None:
-    """Add client reads to `reads`: by OSD, of replicated and of erasure-coded pools."""
+    """Add the numbers of client reads to `reads`: OSD -> reads of replicated and of erasure-coded
+    pools. `erasure`: the latter pools; none: nothing is added."""
     for row in clients if erasure else ():
         sums = reads.setdefault(row.osd, [0, 0])
         sums[row.pool in erasure] += row.read.number
@@ -153,7 +162,7 @@ def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[i
 
 
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
-    """OSDs with work besides client operations, and its kind.
+    """OSD -> the kind of its work besides client operations, of OSDs with such work.
 
     An OSD that holds PGs without being in their acting set is a backfill target, or will delete
     PGs that have moved to others.
@@ -178,8 +187,9 @@ LEAST_PEER_READS = 500.0
 
 
 class StoredNorm(NamedTuple):
+    """What survives a failover of the norm of an OSD."""
     norm: Amount
-    #: What its reads would usually take, and their number.
+    #: What the reads of the OSD would usually take together, and their number.
     usual_ms: int
     reads: int
 
@@ -189,7 +199,8 @@ class OsdNorms:
     few reads have the norm of all OSDs of their device class in their host together."""
 
     def __init__(self) -> None:
-        #: OSD -> ns that its reads took, ns that they would usually take, and their number.
+        #: OSD -> ns that its reads took, ns that they would take on the median OSD, and their
+        #: number. All decay.
         self._sums: Dict[int, List[float]] = {}
         #: Where the OSDs are now.
         self.places: Mapping[int, OsdPlace] = {}
@@ -197,7 +208,7 @@ class OsdNorms:
         self._norms: Optional[Tuple[Mapping[int, OsdPlace], Dict[int, float]]] = None
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
-        """Add a quiet reading. `baselines`: of reads in ms, by pool."""
+        """Add a quiet reading. `baselines`: pool -> baseline of reads in ms."""
         read: Dict[int, List[float]] = {}
         for row in rows:
             usual_ms = baselines.get(row.pool)
@@ -220,12 +231,13 @@ class OsdNorms:
         self._norms = None
 
     def forget_others(self, osds: Collection[int]) -> None:
+        """Forget all OSDs but these."""
         for osd in [osd for osd in self._sums if osd not in osds]:
             del self._sums[osd]
             self._norms = None
 
     def stored(self) -> Dict[int, StoredNorm]:
-        """By OSD, of OSDs with enough reads."""
+        """OSD -> what to store of it, of OSDs with a norm."""
         return {osd: StoredNorm(norm, round(self._sums[osd][1] / 1e6), round(self._sums[osd][2]))
                 for osd, norm in self.norms().items()}
 
@@ -236,14 +248,15 @@ class OsdNorms:
         self._norms = None
 
     def norms(self) -> Mapping[int, float]:
-        """Norms of OSDs with enough reads, of their own or together with their peers."""
+        """OSD -> its norm, of OSDs with enough reads, of their own or together with their peers."""
         if self._norms is None or self._norms[0] is not self.places:
             self._norms = self.places, self._compute_norms()
         return self._norms[1]
 
     def _compute_norms(self) -> Dict[int, float]:
-        """OSD -> its read latency relative to the pools that it serves; with few reads, that of all
-        OSDs of its host and device class."""
+        """OSD -> its norm: its read latency over what its reads would take on the median OSD, by
+        the baselines of their pools. An OSD with few reads has the norm of all OSDs of its host and
+        device class together; it is missing if these are few as well."""
         group_of = {osd: (self.places[osd].host, self.places[osd].device_class)
                     for osd in self._sums if osd in self.places}
         group_sums: Dict[Tuple[str, str], List[float]] = {}
