@@ -433,7 +433,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
         raise BadInput('cannot compute the mapping after the change: ' + preview.no_outlook)
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
-    preview = preview.assessed(order, facts, observation, options)
+    preview = preview.with_balance_and_effects(order, facts, observation, options)
     refuse([*of_health(not_fit(observation, preview.touched)),
             *preview.all_risks(order, observation, options)], order.accept, command='')
     return preview

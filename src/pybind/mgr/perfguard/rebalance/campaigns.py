@@ -322,7 +322,7 @@ class Campaigns:
             return  # it stays stored, with its pins, until the operator decides
         if campaign.phase is Phase.DONE:
             self.pins.clear()
-        self._crush_orders.ended()
+        self._crush_orders.remove_maps()
         self.stored.remove()
 
 

@@ -62,9 +62,10 @@ class CrushOrders:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
-        #: Records of drains.
+        #: OSD -> the record of its drain.
         self._records: Dict[int, Drained] = {}
-        #: New OSDs of the active expansion, and of those that were rolled back.
+        #: OSD -> its record, of new OSDs of the active expansion, and of expansions that were
+        #: rolled back.
         self._added: Dict[int, Added] = {}
 
     def foreseeing(self, observation: Observation, change: Change) -> Callable[[], Outlook]:
@@ -82,8 +83,8 @@ class CrushOrders:
     def _outlook(self, observation: Observation, weights: Mapping[int, float] = NO_WEIGHTS,
                  crush_map: Optional[bytes] = None, whole: bool = True,
                  setting: Optional[PoolSetting] = None) -> Outlook:
-        """The mapping after a change, for mons that keep upmaps as the observation says. `whole`:
-        of all PGs."""
+        """The mapping after a change, for mons that keep upmaps as the observation says. Parameters
+        as those of crush_preview.outlook."""
         return for_same_mons(self._cluster.outlook(
             observation.osdmap, weights, crush_map, whole, setting), observation.crush)
 
@@ -110,6 +111,7 @@ class CrushOrders:
                           pool_space=observation.signals.spaces)
 
     def _preview_facts(self, observation: Observation, rates: Sequence[float]) -> OrderFacts:
+        """The facts for a preview, which are more than those of `facts`."""
         return replace(self.facts(observation), shared=self._cluster.pool_shared(),
                        pg_limit=self._cluster.pgs_per_osd_limit(), rates=rates)
 
@@ -134,7 +136,7 @@ class CrushOrders:
                    rates: Sequence[float] = ()) -> Callable[[], Preview]:
         """A function for the tool thread: the change of an order, and its effects.
 
-        It raises Refused. `rates`: bytes per second of earlier campaigns.
+        The function raises Refused. `rates`: bytes per second of earlier campaigns.
         """
         facts = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
@@ -145,7 +147,7 @@ class CrushOrders:
         preview = verbs.get(order.verb, self._preview_weights)
 
         def work() -> Preview:
-            return preview(order, observation, facts).assessed(
+            return preview(order, observation, facts).with_balance_and_effects(
                 order, facts, observation, options)
 
         return work
@@ -153,7 +155,7 @@ class CrushOrders:
     def supposing(self, order: Order, observation: Observation, options: Options,
                   rates: Sequence[float]) -> Callable[[], Document]:
         """A function for the tool thread: what a cluster is like that has more hosts, or has lost
-        some. It raises Refused. `rates`: bytes per second of earlier campaigns."""
+        some. The function raises Refused. `rates`: bytes per second of earlier campaigns."""
         facts = self._preview_facts(observation, rates)
 
         def lose() -> Document:
@@ -175,7 +177,7 @@ class CrushOrders:
             preview = weighed(
                 expand, facts_then, observed_then, lambda change: future,
                 self._cluster.config_entries() if observation.crush.weight_sets else None)
-            preview = preview.assessed(expand, facts_then, observed_then, options)
+            preview = preview.with_balance_and_effects(expand, facts_then, observed_then, options)
             return {**preview.answer(expand, None, observed_then, options), **preview.measured_eta,
                     'what_if': supposed.as_json()}
 
@@ -183,6 +185,7 @@ class CrushOrders:
 
     def _preview_weights(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
+        """The preview of other CRUSH weights. Raises Refused."""
         return weighed(
             order, facts, observation, lambda change: self._outlook(observation, change.weights),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
@@ -315,7 +318,7 @@ class CrushOrders:
         return ''
 
     def forget_before(self) -> None:
-        """CRUSH changed before the campaign began: the earlier map is unknown."""
+        """Forget CRUSH from before the campaign: it changed before the campaign began."""
         self._store.remove(CRUSH_BEFORE)
 
     def previewing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
@@ -436,8 +439,8 @@ class CrushOrders:
             self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)
                                          for osd in change.weights if why_not_new.get(osd) == ''}})
 
-    def ended(self) -> None:
-        """The campaign has ended."""
+    def remove_maps(self) -> None:
+        """Remove the CRUSH maps of a campaign that has ended."""
         self._store.remove(CRUSH_MAP)
         self._store.remove(CRUSH_BEFORE)
         self._store.remove(CRUSH_BASE)
@@ -447,7 +450,7 @@ class CrushOrders:
         read."""
         self._records, drained_errors = self._store.load(DRAINED, Dict[int, Drained], {})
         self._added, added_errors = self._store.load(ADDED, Dict[int, Added], {})
-        # The others are read when a rollback, or a change that is not sent yet, needs them.
+        # Other documents are read when a rollback, or a change that is not sent yet, needs them.
         lost = (('the drained OSDs', drained_errors), ('the new OSDs', added_errors),
                 ('the CRUSH map from before the campaign', self._stored_before()[1]),
                 ('the new CRUSH map of the campaign', self._stored_map()[1]),
@@ -514,6 +517,7 @@ class CrushOrders:
                 if weights.get(osd, 1.0) <= DRAINED_WEIGHT and not is_new(osd, record)}
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
+        """Make these the records of drains, also in the store."""
         if records != self._records:
             self._store.put_or_remove(DRAINED, encode(records, Dict[int, Drained]))
             self._records = records
@@ -525,6 +529,7 @@ class CrushOrders:
                          and osdmap.osds[osd].uuid == record.uuid)
 
     def _put_added(self, records: Dict[int, 'Added']) -> None:
+        """Make these the records of new OSDs, also in the store."""
         if records != self._added:
             self._store.put_or_remove(ADDED, encode(records, Dict[int, Added]))
             self._added = records
@@ -590,11 +595,11 @@ def _changing(campaign: Campaign) -> Set[int]:
 
 class Drained(NamedTuple):
     """The record of a drained OSD."""
-    #: Its CRUSH weight from before.
+    #: The CRUSH weight of the OSD from before.
     weight: float
-    #: '': unknown.
+    #: The uuid of the OSD; '': unknown.
     uuid: str = ''
-    #: Location and weight, where the weights differed between trees.
+    #: (location, weight) from before, where the weights differed between trees.
     uneven: Tuple[Tuple[str, float], ...] = ()
 
 

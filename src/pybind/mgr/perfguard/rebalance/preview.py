@@ -289,19 +289,20 @@ class Preview:
         return (*self.first, *(self.planned.moves.values() if self.balanced is None
                                else self.balanced.moves))
 
-    def assessed(self, order: Order, facts: OrderFacts, observation: Observation,
-                 options: Options) -> 'Preview':
-        """The preview with all that is computed from the moves: the effects on OSDs, and the
-        balancing if target=balanced."""
-        assessed = replace(self, order=order)
+    def with_balance_and_effects(self, order: Order, facts: OrderFacts, observation: Observation,
+                                 options: Options) -> 'Preview':
+        """The preview with its order, and with all that is computed from the moves: the balance if
+        target=balanced, and the effects on OSDs and on the capacity. Without the effects if the
+        moves are not known."""
+        preview = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
-            assessed = replace(assessed, balanced=preview_balance(
+            preview = replace(preview, balanced=preview_balance(
                 self.planned, self.outlook, observation, Bounds.of(options), facts.space,
                 self.change.settled_pools))
         # Without an outlook, only PGs that move before the change have known moves.
         if self.outlook is None and not self.details.moves_first:
-            return assessed
-        return assessed.with_effects(facts, observation, options)
+            return preview
+        return preview.with_effects(facts, observation, options)
 
     def with_effects(self, facts: OrderFacts, observation: Observation,
                      options: Options) -> 'Preview':

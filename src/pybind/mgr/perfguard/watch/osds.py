@@ -121,8 +121,8 @@ class OsdWatch:
         history.add(now, reading.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
-        """The operations of an OSD in the last `period` seconds before `now`. None: the OSD has not
-        reported twice yet."""
+        """The operations of an OSD in the last minute. `period`: seconds between two reports. None:
+        the OSD has not reported twice yet."""
         history = self._histories.get(osd)
         if history is None:
             return None

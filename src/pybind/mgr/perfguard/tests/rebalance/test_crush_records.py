@@ -126,7 +126,7 @@ def test_what_is_journalled_of_a_map_and_its_end() -> None:
     assert orders.store.get(CRUSH_MAP) == base64.b64encode(b'new').decode()
     assert orders.store.get(CRUSH_BASE) == seen().crush.digest
     orders.remember(seen())
-    orders.ended()
+    orders.remove_maps()
     assert [orders.store.get(name) for name in (CRUSH_MAP, CRUSH_BASE, CRUSH_BEFORE)] == [None] * 3
     orders.journal(Preview(WeightChange(weights={4: 1.0}), order=Order('expand')), seen())
     assert orders.store.get(CRUSH_MAP) is orders.store.get(CRUSH_BASE) is None
