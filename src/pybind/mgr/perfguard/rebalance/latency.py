@@ -38,7 +38,7 @@ class PoolLatency(NamedTuple):
     spread: float = OP_SPREAD
     #: Share of the limit by which chance may exceed it.
     chance: float = 0.0
-    #: The limit was set by the operator.
+    #: Whether the operator has set the limit.
     named: bool = False
 
     @property
@@ -55,7 +55,7 @@ class Path(NamedTuple):
     """Where data moves now; empty if nothing moves."""
     #: OSDs that read or write the moving data, or lead its PGs.
     osds: AbstractSet[int] = frozenset()
-    #: These and all OSDs of hosts with movement now or recently.
+    #: `osds`, and all OSDs of hosts with movement now or recently.
     near: AbstractSet[int] = frozenset()
     #: Pools that may have PGs on `osds`.
     pools: AbstractSet[int] = frozenset()
@@ -88,12 +88,12 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     """The latency of all kinds of operation of all pools; `unsteady`: OSDs whose operations wait
     for peering PGs.
 
-    Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
-    operation that waits a second would outweigh a thousand others. If PGs of all OSDs are
-    peering, all count, and the limit is raised by the effect of the stall budget on the mean,
-    `stall_ms`. Pools without operations near the path of what moves, and whose CRUSH rules do not
-    lead there, do not count. The limit is also raised by the effect of the load, up to
-    `most_baselines`.
+    Such operations are left out: the stalls of released PGs have a budget of their own (stalls.py),
+    and one operation that waits a second would outweigh a thousand others. If too few others are
+    left to judge, as when PGs of all OSDs are peering, all count, and the limit is raised by the
+    effect of the stall budget on the mean, `stall_ms`. Pools without operations near the path of
+    what moves, and whose CRUSH rules do not lead there, do not count. The limit is also raised by
+    the effect of the load, up to `most_baselines`.
     """
     steady, everything = _sums(clients, unsteady, path)
     loads = load_factors(clients, path.near | unsteady)
@@ -156,24 +156,26 @@ def _together(small_pools: Sequence[PoolLatency]) -> PoolLatency:
 
 
 def _chance(row: PoolLatency, judged_at_once: int) -> float:
-    """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
-    normal variable's upper tail by CHANCE_LEVEL / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
+    """Share of the limit by which chance may exceed it: the mean of n operations has the relative
+    deviation spread / sqrt(n). The factor bounds a normal variable's upper tail by CHANCE_LEVEL /
+    judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
     deviations = sqrt(2.0 * log(judged_at_once / CHANCE_LEVEL))
     return min(CHANCE_MAX, deviations * row.spread / sqrt(row.ops))
 
 
-def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
-    """Pool -> by which factor its reads away from the movement exceed the baseline, as far as that
-    is certain; at least 1.0.
+def load_factors(clients: Clients, disturbed: AbstractSet[int]) -> Dict[int, float]:
+    """Pool -> by which factor its reads away from `disturbed` OSDs exceed the baseline, as far as
+    that is certain; at least 1.0, also with fewer than MIN_PEERS OSDs or REFERENCE_OPS reads. Pools
+    without such reads are missing. `disturbed`: OSDs near movement, or with peering PGs.
 
-    Only replicated pools: their reads mostly depend on the OSD that serves them. Each OSD is
-    compared with its own baseline, and the median by operations counts, so that a few failing OSDs
-    are not mistaken for a load.
+    Only replicated pools with a baseline: their reads mostly depend on the OSD that serves them.
+    Each OSD is compared with its own baseline, and the median by operations counts, so that a few
+    failing OSDs are not mistaken for a load.
     """
     ratios: Dict[int, List[Tuple[float, int]]] = {}
     for row in clients.rows:
         pool = clients.pools.get(row.pool)
-        if row.osd in near or pool is None or pool.erasure or not pool.read_baseline_ms \
+        if row.osd in disturbed or pool is None or pool.erasure or not pool.read_baseline_ms \
                 or not row.read.sane or not row.read.number:
             continue
         baseline_ns = row.read.number * 1e6 * pool.read_baseline_ms \
@@ -184,8 +186,8 @@ def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
 
 
 def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) -> float:
-    """The median ratio to the baseline, less what chance explains; at least 1.0. `ratios`: with the
-    number of reads of each OSD."""
+    """The median ratio to the baseline, less what chance explains; at least 1.0. `ratios`: (ratio,
+    number of reads) of each OSD."""
     ops = sum(number for _, number in ratios)
     if len(ratios) < MIN_PEERS or ops < REFERENCE_OPS:
         return 1.0
@@ -221,7 +223,7 @@ def _against_limits(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], stall
 def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
           ) -> Tuple[Dict[int, Tuple[Ops, Ops]], Dict[int, Tuple[Ops, Ops]]]:
     """Pool -> its reads and writes, first without those of `unsteady` OSDs, then with them. If data
-    moves, only pools that it may slow down."""
+    moves, only pools that the movement may slow down."""
     steady: Dict[int, Tuple[Ops, Ops]] = {}
     everything: Dict[int, Tuple[Ops, Ops]] = {}
     concerned = set(path.pools)
@@ -270,7 +272,7 @@ def slow_read_stops(states: Mapping[int, SlowReads], now: float) -> List[Stop]:
 
 def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
                        comparable: AbstractSet[int], host_of: Callable[[int], str]) -> bool:
-    """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that it
+    """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that movement
     burdens, `comparable`: OSDs that might have been found slow.
 
     A drive or a host may become slow by chance while data moves there. If several hosts do so at
