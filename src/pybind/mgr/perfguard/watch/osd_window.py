@@ -30,7 +30,8 @@ MAX_MS = 1e7
 #: Longest interval of a sample in seconds.
 MAX_SECONDS = 3600.0
 
-#: Columns of a slot; (operations, their milliseconds) of each channel follow.
+#: Columns of a slot: when its last sample was added, its seconds, its client writes. (operations,
+#: their milliseconds) of each channel follow.
 _END, _SECONDS, _WRITES, _FIRST = 0, 1, 2, 3
 
 
@@ -46,7 +47,7 @@ class WindowLatency(NamedTuple):
 
 
 class OsdWindow:
-    """The last `seconds` of one OSD, stored by columns."""
+    """The operations of one OSD in the last `seconds`, stored by columns."""
     __slots__ = ('_columns',)
 
     def __init__(self) -> None:
@@ -64,10 +65,10 @@ class OsdWindow:
                 column.append(0.0)
         columns[_END][-1] = now
         columns[_SECONDS][-1] += sample.seconds
-        columns[_WRITES][-1] += _ops(sample.write) * sample.seconds
+        columns[_WRITES][-1] += _valid_rate(sample.write) * sample.seconds
         column_of_ops = _FIRST
         for flow in flows_of(sample):
-            ops = _ops(flow) * sample.seconds
+            ops = _valid_rate(flow) * sample.seconds
             if ops:
                 columns[column_of_ops][-1] += ops
                 columns[column_of_ops + 1][-1] += ops * flow.ms
@@ -141,14 +142,15 @@ class OsdWindow:
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
     """The operations of a sample, by channel."""
     own_write = sample.own_write
-    if _ops(own_write) and _ops(sample.commit):
-        # Without the commit it would be so small that any queue multiplies it.
+    if _valid_rate(own_write) and _valid_rate(sample.commit):
+        # Without the commit, the latency would be so small that any queue multiplies it.
         own_write = Flow(own_write.rate, own_write.ms + sample.commit.ms)
     return sample.read, own_write, sample.commit, sample.store_read, sample.replica
 
 
 def _merged(ops: List[float], ops_ms: List[float]) -> List[float]:
-    """Means of consecutive slots with enough operations each."""
+    """Means of latency in ms of consecutive slots with enough operations each. `ops`, `ops_ms`:
+    operations of each slot, and their milliseconds in total."""
     means: List[float] = []
     count = total = 0.0
     for slot_ops, ms in zip(ops, ops_ms):
@@ -171,6 +173,6 @@ def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
     return read / seconds, max(totals[_WRITES], own_writes, commit) / seconds
 
 
-def _ops(flow: Flow) -> float:
+def _valid_rate(flow: Flow) -> float:
     """The rate of a flow; 0.0 if the flow is invalid (NaN compares false)."""
     return flow.rate if 0.0 < flow.rate < MAX_RATE and 0.0 < flow.ms < MAX_MS else 0.0
