@@ -24,7 +24,7 @@ from .store import Store
 
 #: Seconds that a command waits for the loop's answer.
 REQUEST_PATIENCE_SECONDS = 30.0
-#: Further seconds that it waits if the loop carries out its order at that moment.
+#: Further seconds that a command waits if the loop carries out its order at that moment.
 LAST_PATIENCE_SECONDS = 10.0
 #: Seconds for which a command waits until the loop has taken its promise: other commands of this
 #: module wait meanwhile.
@@ -53,15 +53,15 @@ class Promise(Protocol):
 
     @property
     def effects(self) -> Tuple[str, ...]:
-        """The documents that may have changed once it is executed."""
+        """The documents that may have changed once the request is executed."""
 
     @property
     def text(self) -> str:
-        """How events name it."""
+        """The name of the request in events."""
 
     @property
     def only_stops(self) -> bool:
-        """It only stops movement, and so never expires."""
+        """Whether the request only stops movement, and so never expires."""
 
 
 class AnsweredOrder(Protocol):
@@ -71,22 +71,26 @@ class AnsweredOrder(Protocol):
 
     @property
     def addressee(self) -> str:
-        """The part that answers it: rebalance, probe, advise, why or shutdown."""
+        """The part that answers the order: rebalance, probe, advise, why or shutdown."""
 
 
 @dataclass
 class Promised:
-    #: The key of its note in the store; '': there is none yet.
+    """A promise in the queue."""
+    #: The key of its note in the store, which ends with the time at which it was stored, in ns
+    #: since the epoch; '': there is none yet.
     key: str
     promise: Any
-    #: It was refused a moment ago, which was logged then.
+    #: Whether the promise was refused a moment ago, which was logged then.
     refused_before: bool = field(default=False, compare=False)
-    #: The loop has executed or refused it, or its command has given up.
+    #: Set once the loop has executed or refused the promise, or its command has given up.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
+    #: The refusal; None: it is not refused.
     refused: Optional[Refused] = field(default=None, compare=False)
 
     def is_stale(self, now: float) -> bool:
-        """Its key ends with the time at which it was stored, in ns."""
+        """Whether the promise is not executed anymore: its command has given up, or it has expired.
+        `now`: seconds since the epoch."""
         return self.done.is_set() or not self.promise.only_stops \
             and now - int(self.key.rpartition('/')[2]) / 1e9 > PROMISE_SECONDS
 
@@ -97,8 +101,8 @@ class PendingOrder(WaitingOrder):
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
-    #: Held while the loop carries it out, and while its command gives up: if the command has said
-    #: that there is no answer, the order must not be carried out afterwards.
+    #: Held while the loop carries out the order, and while its command gives up: if the command has
+    #: said that there is no answer, the order must not be carried out afterwards.
     claim: Any = field(default_factory=threading.Lock, compare=False)
 
 
@@ -109,12 +113,13 @@ class Requests:
     2. The loop reads the promises at the beginning of a turn (`promised`), takes each of them
        (`take`), and removes its note when its effects are stored (`settle`), or at once if it is
        refused (`drop`).
-    3. It takes the orders that wait (`next`), and answers each, or defers it to the next turn if
-       its effects are still being computed (`defer`).
+    3. The loop takes the orders that wait (`take_orders`), and answers each, or defers it to the
+       next turn if its effects are still being computed (`defer`).
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
+        #: Promises that were not taken yet; of each document, the oldest first.
         self._promised: List[Promised] = []
         #: Promises that were taken and still have a note in the store.
         self._taken: List[Promised] = []
@@ -124,7 +129,8 @@ class Requests:
         self._closed = False
         #: Orders that wait for their jobs. Only for the loop's thread.
         self._deferred: List[PendingOrder] = []
-        #: The last order whose command did not wait for its job.
+        #: The last order whose command did not wait for its job, and when the loop found that, in
+        #: seconds since the epoch; None: there is none.
         self._unawaited: Optional[PendingOrder] = None
         self._unawaited_at = 0.0
         self.confirm_seconds, self.store_seconds = CONFIRM_SECONDS, STORE_SECONDS
@@ -139,7 +145,7 @@ class Requests:
             return self._load()
 
     def _load(self) -> List[str]:
-        """Load the stored requests. Returns what is lost, as texts."""
+        """As `load`, for a caller that holds `_putting`."""
         lost: List[str] = []
         # Commands may wait for those that were known before.
         promised_before = {promised.key: promised for promised in self._promised}
@@ -208,23 +214,25 @@ class Requests:
             raise promised.refused.anew()
 
     def stale(self, now: float) -> List[Promised]:
+        """Promises that have not been taken, and are not executed anymore."""
         return [promised for promised in list(self._promised) if promised.is_stale(now)]
 
     def take(self, promised: Promised) -> None:
-        """It is executed in this turn, or refused after all."""
+        """Take a promise: it is executed in this turn, or refused after all."""
         self._promised.remove(promised)
         self._taken.append(promised)
         self.remarks = []
 
     def drop(self, promised: Promised) -> None:
-        """It was refused: no later mgr may execute it, even if this turn fails."""
+        """Remove the note of a promise that was refused: no later mgr may execute it, even if this
+        turn fails."""
         self._taken.remove(promised)
         self._store.drop_note(promised.key)
 
     def settle(self, is_stored: Callable[[str], bool]) -> None:
         """Remove the notes of the promises that were taken and whose effects the mons have stored.
 
-        `is_stored`: whether they have the last version of a document.
+        `is_stored`: whether the mons have the last version of a document.
         """
         taken, self._taken = self._taken, []
         for promised in taken:
@@ -236,6 +244,7 @@ class Requests:
     # ---- orders whose commands wait
 
     def submit(self, order: AnsweredOrder, refused_before: bool = False) -> PendingOrder:
+        """For the command's thread: queue an order."""
         pending = PendingOrder(order, refused_before)
         self._queue.put(pending)
         if self._closed:
@@ -258,11 +267,11 @@ class Requests:
         assert pending.answer is not None
         return pending.answer
 
-    def next(self) -> List[PendingOrder]:
-        """For the loop: all orders whose commands still wait, deferred ones first.
+    def take_orders(self) -> List[PendingOrder]:
+        """For the loop: take all orders whose commands still wait, deferred ones first.
 
-        Of the orders whose commands have given up, the jobs of all but the last are cancelled: that
-        one may be given again, and then finds its job (`job_left_behind`).
+        Of the orders whose commands have given up, the jobs of all but the last are cancelled: the
+        last order may be given again, and then finds its job (`job_left_behind`).
         """
         pending, self._deferred = self._deferred, []
         with contextlib.suppress(queue.Empty):
@@ -276,13 +285,13 @@ class Requests:
         return [order for order in pending if not order.done.is_set()]
 
     def defer(self, pending: PendingOrder) -> None:
-        """For the loop: the order is answered in a later turn."""
+        """For the loop: put an order back, to be answered in a later turn."""
         self._deferred.append(pending)
 
     def job_left_behind(self, order: object, crush_version: int,
                         phase_since: float) -> Optional[AnyJob]:
         """For the loop: the job of an equal order on the same basis (CRUSH version, phase of the
-        campaign) whose command has given up; None: there is none. It may still run."""
+        campaign) whose command has given up, which may still run; None: there is none."""
         given_up = self._unawaited
         if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
                 or given_up.phase_since != phase_since \
@@ -308,7 +317,7 @@ class Requests:
 
     def refuse(self, why: str) -> None:
         """Refuse all pending orders such that their commands may try again."""
-        for pending in self.next():
+        for pending in self.take_orders():
             pending.refused = Refused(errno.EAGAIN, why)
             pending.done.set()
 

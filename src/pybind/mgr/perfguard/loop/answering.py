@@ -106,7 +106,7 @@ class Answering:
 
     def answer(self, observation: Observation, view: View, options: Options) -> List[PendingOrder]:
         """Answer the orders that do not wait for a job of the tool thread, and return these."""
-        pending = self._requests.next()
+        pending = self._requests.take_orders()
         for pending_order in pending:
             with pending_order.claim:
                 # Done: its command has given up meanwhile, and has said so.

@@ -29,7 +29,7 @@ def queue(clock: Callable[[], float] = Clock()) -> Requests:
 
 
 def served(requests: Requests, answer: Any) -> None:
-    pending, = requests.next()
+    pending, = requests.take_orders()
     if isinstance(answer, Refused):
         pending.refused = answer
     else:
@@ -43,7 +43,7 @@ def test_answers_are_returned_to_their_caller() -> None:
         asked = threads.submit(requests.ask, Order('x'), wake.set)
         assert wake.wait(10)
         served(requests, {'a': 1})
-        assert asked.result(10) == {'a': 1} and requests.next() == []
+        assert asked.result(10) == {'a': 1} and requests.take_orders() == []
 
 
 def test_refusals_are_returned() -> None:
@@ -60,10 +60,10 @@ def test_in_the_order_of_asking() -> None:
     requests = queue()
     for verb in 'abc':
         requests.submit(Order(verb))
-    first = requests.next()
+    first = requests.take_orders()
     requests.defer(first[1])
     requests.submit(Order('d'))
-    assert [[each.order.verb for each in found] for found in (first, requests.next())] == [
+    assert [[each.order.verb for each in found] for found in (first, requests.take_orders())] == [
         ['a', 'b', 'c'], ['b', 'd']]
 
 
@@ -74,7 +74,7 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
         requests.ask(Order('x'), lambda: None)
     assert refused.value.errno == errno.ETIMEDOUT
     # The command has returned that there is no answer: the request is no longer carried out.
-    assert requests.next() == []
+    assert requests.take_orders() == []
     with pytest.raises(Refused, match='"campaign abort" first'):
         requests.ask(Order('rollback'), lambda: None)
 
@@ -84,7 +84,7 @@ def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
     requests = queue()
     taken: List[Any] = []
     with pytest.raises(Refused):
-        requests.ask(Order('x'), lambda: taken.extend(requests.next()))
+        requests.ask(Order('x'), lambda: taken.extend(requests.take_orders()))
     taken[0].answer = {}
     taken[0].done.set()
 
@@ -94,7 +94,7 @@ def test_an_order_that_is_being_carried_out_is_answered(monkeypatch: Any) -> Non
     requests, claimed, taken = queue(), threading.Event(), []
 
     def claim() -> None:
-        taken.extend(requests.next())
+        taken.extend(requests.take_orders())
         taken[0].claim.acquire()
         claimed.set()
 
@@ -112,14 +112,14 @@ def test_a_command_that_cannot_wait_says_that_its_order_is_being_carried_out(
     monkeypatch.setattr(module, 'LAST_PATIENCE_SECONDS', 0.01)
     requests = queue()
     with pytest.raises(Refused, match='is being carried out'):
-        requests.ask(Order('x'), lambda: requests.next()[0].claim.acquire())
+        requests.ask(Order('x'), lambda: requests.take_orders()[0].claim.acquire())
 
 
 def test_an_order_is_not_carried_out_after_its_command_gave_up(monkeypatch: Any) -> None:
     driver = Driver(FakeCluster())
     driver.cluster.add_waiting(1)
     requests = driver.loop.requests
-    waiting = requests.next
+    waiting = requests.take_orders
 
     def given_up() -> List[Any]:
         orders = waiting()
@@ -128,7 +128,7 @@ def test_an_order_is_not_carried_out_after_its_command_gave_up(monkeypatch: Any)
             order.done.set()
         return orders
 
-    monkeypatch.setattr(requests, 'next', given_up)
+    monkeypatch.setattr(requests, 'take_orders', given_up)
     driver.turn()
     requests.submit(Order('expand'))
     driver.run(10)
@@ -154,10 +154,10 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
     now = [1000.0]
     requests = queue(lambda: now[0])
     first = requests.submit(Order('x'))
-    requests.defer(requests.next()[0])
+    requests.defer(requests.take_orders()[0])
     first.job, first.crush_version, first.phase_since = ToolJob(lambda: 5), 7, 5.0
     first.done.set()
-    assert requests.next() == []
+    assert requests.take_orders() == []
     now[0] += seconds
     assert requests.job_left_behind(Order('y'), 7, 5.0) is None
     assert requests.job_left_behind(Order('x'), version, phase) is (first.job if used else None)
