@@ -27,7 +27,8 @@ class Move:
     pgid: str
     sources: OsdSet
     targets: OsdSet
-    #: It leads the PG while its data is copied, and holds the local reservation of its backfill.
+    #: The OSD that leads the PG while its data is copied, and holds the local reservation of its
+    #: backfill.
     primary: int
     bytes: int
     moves_primary: bool = False
@@ -36,18 +37,20 @@ class Move:
     readers: OsdSet = ()
     #: False: the targets are unknown until the PG is released.
     targets_known: bool = field(default=True, compare=False)
-    #: When the move was first known, to find those that have waited too long.
+    #: When the move was first known, to find those that have waited too long, in seconds since the
+    #: epoch.
     since: float = field(default=0.0, compare=False)
-    #: A source is nearly full.
+    #: Whether a source is nearly full.
     relieves: bool = field(default=False, compare=False)
-    #: OSDs that have the PG's data before and after: they only take part in its peering.
+    #: OSDs that have the PG's data before and after, so that they only take part in its peering.
     staying: OsdSet = field(default=(), compare=False)
-    #: The up set that it leaves.
+    #: The OSDs that serve the PG now: the set that it leaves.
     here: OsdSet = field(default=(), compare=False)
-    #: Since when that is another one than before, or may be: until the PG has peered, its data may
-    #: be elsewhere, although the OSDMap shows it in place. 0: it is the same.
+    #: Since when `here` is another set than before, or may be, in seconds since the epoch: until
+    #: the PG has peered, its data may be elsewhere, although the OSDMap shows it in place. 0.0: it
+    #: is the same set.
     displaced: float = field(default=0.0, compare=False)
-    #: OSDs that lead it now, while its data is copied, and then.
+    #: OSDs that lead the PG now, while its data is copied, and then.
     leaders: OsdSet = field(default=(), compare=False)
 
 

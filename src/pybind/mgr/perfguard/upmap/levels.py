@@ -20,8 +20,8 @@ _Ranked = Tuple[int, float, bool, int, int]
 class ShardLevel(ABC):
     """The items that hold the shards of all PGs while these are being moved: OSDs; or buckets that
     hold a group of shards each, which only moves as a whole. PGs are identified by their number."""
-    #: Items of each PG by place: where they are, where the data is, and where CRUSH places them (if
-    #: the PG may be moved).
+    #: Items of each PG by place: where its shards are in this plan, where the data is, and where
+    #: CRUSH places the shards (if the PG may be moved).
     here: List[List[int]]
     origin: Sequence[Sequence[int]]
     raw: List[Sequence[int]]
@@ -29,18 +29,20 @@ class ShardLevel(ABC):
     by_place: bool
     #: PGs that may be moved.
     movable_pgs: Sequence[int]
-    #: Item -> what may be in a set once at most; and, by place, what a shard there cannot leave.
+    #: Item -> what may be in a set once at most; and by place, item -> the take or bucket that a
+    #: shard there cannot leave.
     domain: Mapping[int, int]
     fences: Sequence[Mapping[int, int]]
     #: Item -> weight; 0: it must be emptied.
     weights: Mapping[int, float]
-    #: How many shards, or groups, the items hold, and how many they should.
+    #: How many shards, or groups, the items hold, and how many they should: bounds near the share,
+    #: and wider ones.
     count: Dict[int, int]
     near: Targets
     wide: Targets
-    #: The minimum to which CRUSH fills them.
+    #: Item -> the minimum to which CRUSH fills it.
     filled: Mapping[int, int]
-    #: The maximum for which they have room.
+    #: Item -> the maximum for which it has room.
     limits: Mapping[int, int]
 
     def __init__(self) -> None:
@@ -106,6 +108,7 @@ class ShardLevel(ABC):
         return [item for item in self.weights if self.count[item] > floor[item]]
 
     def fences_of(self, item: int) -> Set[int]:
+        """What shards on an item cannot leave, at any place."""
         return {fences[item] for fences in self.fences if item in fences}
 
     def legal(self, pg_number: int, place: int, item: int) -> bool:
