@@ -54,6 +54,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
 
 
 def _moves(counts: PgCounts) -> bool:
+    """Whether PGs move, by rebalancing or recovery."""
     return counts.rebalancing or counts.recovering > 0
 
 
@@ -91,7 +92,8 @@ def trouble_keys(reason: Reason) -> List[str]:
 
 
 def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
-    """Whether its trouble is among these keys, up to the next doubling: numbers vary."""
+    """Whether the trouble of a reason is among the keys `in_vain`, up to the next doubling: numbers
+    vary."""
     return not in_vain.isdisjoint(trouble_keys(reason)[-2:])
 
 
@@ -100,9 +102,10 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
     """The troubles after a turn: present ones, and those that may only pause. One is `in_vain` once
     it has lasted long enough while norebalance stopped PGs: movement is not its cause.
 
-    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds); `tried`:
-    rungs against movement are in force, or were within IN_VAIN_REST_SECONDS. Meanwhile no trouble
-    is forgotten: one that recurs would be mitigated for ever.
+    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds); `now`:
+    seconds since the epoch; `tried`: rungs against movement are in force, or were within
+    IN_VAIN_REST_SECONDS. Meanwhile no trouble is forgotten: one that recurs would be mitigated for
+    ever.
     """
     troubles_before = {trouble.key: trouble for trouble in state.troubles}
     present = {key for reason in signs.trouble for key in trouble_keys(reason)}
@@ -129,9 +132,10 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
 
 
 def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
-    """The pools on hosts of which no OSD takes part in movement.
+    """Those of `pools`, the slow ones, on whose hosts no OSD takes part in movement.
 
-    Remapped PGs move from the OSDs in pg_temp to OSDs of the rule of their pool. OSDs of one host
+    Remapped PGs move from the OSDs in pg_temp to OSDs of the rule of their pool. The OSDs of a pool
+    are those of its rule, and those that serve its clients (Observation.osds_of). OSDs of one host
     may share its network, its CPU, and the device of their databases.
     """
     if not pools:
