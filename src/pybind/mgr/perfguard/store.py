@@ -423,7 +423,7 @@ class Journal:
         return self._not_owned or self._not_stored
 
     def load(self, now: float) -> None:
-        """This mgr has become active."""
+        """Own the journal: this mgr has become active."""
         self._take(self._mons.active_gid(), now)
 
     def _take(self, gid: int, now: float) -> None:

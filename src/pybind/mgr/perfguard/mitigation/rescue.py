@@ -33,18 +33,19 @@ class Stuck(NamedTuple):
 
 @dataclass(frozen=True)
 class Rescue:
-    """One upmap in force, or about to be."""
+    """An upmap that rescues a degraded PG: in force, or about to be."""
     #: Entries of the PG before and with it.
     before: UpmapEntry
     entry: UpmapEntry
     #: The OSDs that are too full.
     full: Tuple[int, ...]
-    #: The OSDs that take their shards.
+    #: The OSDs that take the shards of those in `full`.
     taken_by: Tuple[int, ...]
+    #: When the upmap was planned.
     since: Time
-    #: The OSDMap has shown it.
+    #: Whether the OSDMap has shown the upmap.
     seen: bool = False
-    #: It is being removed.
+    #: Whether the upmap is being removed.
     returning: bool = False
     #: The entry of an earlier rescue that this one replaces, until the OSDMap shows this one.
     replaced: Optional[UpmapEntry] = None
@@ -54,11 +55,13 @@ NO_RESCUES: Mapping[str, Rescue] = {}
 
 
 class RescueFacts(NamedTuple):
+    """What rescues are planned and followed by."""
     observed: Observation
+    #: OSD -> its space.
     space: Mapping[int, Space]
     #: PGs that a campaign has pinned.
     pinned: AbstractSet[str] = frozenset()
-    #: Upmaps of ours, by PG.
+    #: PG -> its present rescue.
     rescued: Mapping[str, Rescue] = NO_RESCUES
     #: OSDs that are about to be drained or removed.
     leaving: AbstractSet[int] = frozenset()
@@ -69,10 +72,10 @@ class RescueFacts(NamedTuple):
 def stuck(facts: RescueFacts, last: str = '',
           skipped: Container[str] = ()) -> Tuple[List[Stuck], str]:
     """Some degraded PGs that may be stuck, judged by the OSDMap and the space of OSDs, and the last
-    PG checked. Their primaries are asked afterwards (`questions`).
+    PG checked. The primaries of these PGs are asked afterwards (`questions`).
 
-    `last`: the last PG that the previous call checked. This call continues after it, so that every
-    PG is checked in the end.
+    `last`: the last PG that the previous call checked ('': none). This call continues after it, so
+    that every PG is checked in the end. `skipped`: PGs that are left out.
     """
     stuck_pgs: List[Stuck] = []
     degraded = [pgid for pgid, acting in facts.observed.osdmap.pg_temp.items()
@@ -89,6 +92,7 @@ def stuck(facts: RescueFacts, last: str = '',
 
 
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
+    """Whether a PG is degraded, and may be rescued."""
     pool, rescue = facts.observed.osdmap.pools.get(pool_of(pgid)), facts.rescued.get(pgid)
     # The new OSD of a rescue may have become too full.
     is_settled = rescue is None or rescue.seen and not rescue.returning
@@ -114,6 +118,7 @@ def may_be_copying(pgid: str, facts: RescueFacts) -> bool:
 
 
 def questions(stuck_pgs: Iterable[Stuck]) -> List[Question]:
+    """What to ask the primaries of these PGs: the states of the PGs."""
     return [Question(pg.primary, pgid=pg.pgid) for pg in stuck_pgs]
 
 

@@ -30,7 +30,7 @@ _SECOND_UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 
 def parse_size(word: str, text: str) -> int:
     """Bytes of "4096", "4k", "4M", "1g", "4KiB". k is 1024, as in fio; and so is KiB, unlike in fio
-    (1000 with its default of kb_base)."""
+    (1000 with its default of kb_base). Raises BadJob, which names the option `word`."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a size, such as 4096, 4k, 4m or 1g' % (word, text))
@@ -38,7 +38,8 @@ def parse_size(word: str, text: str) -> int:
 
 
 def parse_seconds(word: str, text: str) -> float:
-    """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h"."""
+    """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h". Raises BadJob, which names the
+    option `word`."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a time, such as 10, 10s, 500ms or 2m' % (word, text))
@@ -46,6 +47,7 @@ def parse_seconds(word: str, text: str) -> float:
 
 
 def parse_number(word: str, text: str) -> int:
+    """A whole number. Raises BadJob, which names the option `word`."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise BadJob('%s=%s: must be a whole number' % (word, text))
@@ -53,7 +55,7 @@ def parse_number(word: str, text: str) -> int:
 
 
 def number_between(word: str, text: str, low: int, high: int) -> int:
-    """An argument of a command that is no option of a job."""
+    """A whole number from `low` to `high`, the argument `word` of a command. Raises BadJob."""
     if text.isascii() and text.isdigit() and len(text) < 6 and low <= int(text) <= high:
         return int(text)
     raise BadJob('%s is %r: must be a number from %d to %d' % (word, text, low, high))
@@ -129,7 +131,7 @@ WORDS: Mapping[str, Word] = {
 
 
 def values(words: Mapping[str, str]) -> Dict[str, Any]:
-    """The parsed options; BadJob for an unknown option or an invalid value."""
+    """The parsed options. Raises BadJob for an unknown option or an invalid value."""
     by_option = {}
     for word, text in words.items():
         if word not in WORDS:

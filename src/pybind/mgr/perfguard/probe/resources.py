@@ -39,36 +39,38 @@ MOST_MARK = 1 << 20
 
 @dataclass(frozen=True)
 class RunResources:
+    """What a run has created or set in the cluster, as journalled."""
     run: int
     #: Name of the pool.
     pool: str
-    #: The run creates the pool and removes it.
+    #: Whether the run creates the pool and removes it.
     own: bool
     #: PREPARING, RUNNING or CLEANING.
     stage: str = PREPARING
-    #: The cephx user may exist; recorded before anything is created, removed last.
+    #: Whether the cephx user may exist; recorded before anything is created, removed last.
     user: bool = False
     #: Options of the mons that were set, with their previous values in the configuration database
     #: (None: there was none).
     allowed: Mapping[str, Optional[str]] = field(default_factory=dict)
-    #: When the worker of the run has certainly ended, also that of another mgr.
+    #: When the worker of the run, also that of another mgr, has certainly ended, in seconds since
+    #: the epoch; 0.0: none was started.
     worker_ends: float = 0.0
-    #: Of the pool, which may be renamed; -1: no worker was started yet.
+    #: The ID of the pool, which may be renamed; -1: no worker was started yet.
     pool_id: int = -1
-    #: Of the objects in an operator's pool; None: there are none yet.
+    #: The names of the objects in an operator's pool; None: there are none yet.
     naming: Optional[JournalledNaming] = None
     #: How far the removal of remaining objects has come (see Sweeps).
     cursor: int = 0
-    #: The operator has given up the clean-up.
+    #: Whether the operator has given up the clean-up.
     abandoned: bool = False
-    #: The run measures an image in its own pool.
+    #: Whether the run measures an image in its own pool.
     image: bool = False
     #: target_size_bytes of the pool that the run creates, a random number: distinguishes it
     #: from a pool of this name that others create. 0: none.
     mark: int = 0
     #: Flags of the OSDMap that the run sets, which were not set before.
     flags: Tuple[str, ...] = ()
-    #: Those of QUIET_FLAGS that others had ordered before the run set `flags`: a later order makes
+    #: Flags of QUIET_FLAGS that others had ordered before the run set `flags`: a later order makes
     #: a flag theirs. None: unknown.
     ordered_before: Optional[Tuple[str, ...]] = None
 

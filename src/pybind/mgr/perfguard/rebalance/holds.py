@@ -89,9 +89,10 @@ def _without_ordered(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str
 
 
 def blocked_since(before: float, counts: PgCounts, now: float) -> float:
-    """Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
+    """Since when PGs without objects may have kept degraded ones from backfill, in seconds since
+    the epoch; 0.0: they do not. `before`: the result of the last turn.
 
-    Once norebalance gives way, it does so until all of these have backfilled.
+    Once norebalance gives way, it does so until all PGs without objects have backfilled.
     """
     waiting = counts.degraded_waiting > 0 or gives_way(before, now)
     if not counts.undersized_empty or not waiting:
@@ -113,7 +114,7 @@ def not_given_up(holds: Holds, key: str) -> Holds:
 
 
 def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
-    """One step towards norebalance being set, or given back."""
+    """One step towards norebalance being set (`wanted`), or given back."""
     value = NOREBALANCE if NOREBALANCE in settings.osdmap.flags else None
     if value and NOREBALANCE in settings.ordered_flags and holds.flag is not None:
         # "ceph osd set" changes nothing then, but it is an order: an emergency stop.
@@ -194,7 +195,7 @@ def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
 
 
 def _switched_on_by_others(holds: Holds) -> Reconciled:
-    """Others have switched on the balancer during the campaign."""
+    """Give up the balancer, which others have switched on during the campaign."""
     return Reconciled(
         holds.put(BALANCER, None).give_up(BALANCER), (),
         ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))

@@ -79,7 +79,7 @@ class _Removal(NamedTuple):
 class Replacement(NamedTuple):
     """The record of an OSD whose device is replaced."""
     uuid: str
-    #: Its earlier CRUSH weight.
+    #: The earlier CRUSH weight of the OSD.
     weight: float
     #: Size of the old device; 0: not known.
     total_bytes: int
