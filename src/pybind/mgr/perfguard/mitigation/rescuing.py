@@ -124,12 +124,12 @@ class Rescuing:
                            if observation.now - when < MOST_REFUSED_SECONDS
                            and any_too_full(full, pgid, facts)}
         acts = options.mitigation_mode == 'act'
-        rescues = self._followed(facts, campaign, acts)
+        rescues = self._follow_all(facts, campaign, acts)
         facts = facts._replace(rescued=rescues)
         lasting = self._toofull_since is not None \
             and observation.now - self._toofull_since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
-            rescues.update(self._planned(facts, rescues, options.mitigation_mode))
+            rescues.update(self._plan(facts, rescues, options.mitigation_mode))
         self._put(rescues)
         self._pinned = pinned & rescues.keys()
         self._send(observation, acts)
@@ -166,9 +166,10 @@ class Rescuing:
 
     # ---- upmaps in force
 
-    def _followed(self, facts: RescueFacts, campaign: bool, acts: bool) -> Dict[str, Rescue]:
-        """PG -> its rescue after this turn, of the present ones. One upmap at a time is removed,
-        while the cluster is calm. `acts`: mitigation_mode is act."""
+    def _follow_all(self, facts: RescueFacts, campaign: bool, acts: bool) -> Dict[str, Rescue]:
+        """Follow the present rescues. Returns PG -> its rescue after this turn. One upmap at a time
+        is removed, while the cluster is calm. `campaign`: one is active; `acts`: mitigation_mode is
+        act."""
         rescues: Dict[str, Rescue] = {}
         is_quiet = _is_quiet(facts.observed, campaign)
         may_remove = self._is_calm(facts.observed.now, is_quiet)
@@ -254,11 +255,11 @@ class Rescuing:
 
     # ---- new upmaps
 
-    def _planned(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
-                 mode: str) -> Dict[str, Rescue]:
-        """PG -> new rescue, of degraded PGs that wait for full OSDs, or the existing one if its
-        upmap is to be removed (`returning`); none if `mode`, the option mitigation_mode, is not
-        act. `rescues`: those that exist."""
+    def _plan(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
+              mode: str) -> Dict[str, Rescue]:
+        """Plan rescues of degraded PGs that wait for full OSDs, and set the remarks. Returns PG ->
+        its new rescue, or its existing one if the upmap of that is to be removed (`returning`);
+        none if `mode`, the option mitigation_mode, is not act. `rescues`: those that exist."""
         why = unfit(facts.observed.osdmap)
         if why:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
