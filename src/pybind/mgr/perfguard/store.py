@@ -318,6 +318,7 @@ class Store:
         return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
 
     def _mark_lost(self, name: str) -> None:
+        """Mark a document or note as lost, for later mgrs."""
         self._kv.set_store(ASIDE + name + LOST, 'could not be read')
 
     def _slot(self, name: str) -> str:
@@ -328,6 +329,7 @@ class Store:
 
 
 def _is_entry(entry: Any, hints: Mapping[str, Any]) -> bool:
+    """Whether it is an object with values of these type hints."""
     try:
         for key, hint in hints.items():
             decode(hint, entry.get(key))

@@ -123,12 +123,14 @@ def questions(stuck_pgs: Iterable[Stuck]) -> List[Question]:
 
 
 def _degraded(pool: Pool, acting: OsdSet) -> bool:
+    """Whether a PG with this acting set has some of its shards, but not all."""
     members = sum(osd != NO_OSD for osd in acting)
     return 0 < members < pool.size
 
 
 def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
               limit: float) -> bool:
+    """Whether an OSD is full, or would be above the ratio `limit` with `size` bytes more."""
     row = space.get(osd)
     return bool(osdmap.osds[osd].fullness) or (
         row is not None and row.used_bytes + size > limit * row.total_bytes)

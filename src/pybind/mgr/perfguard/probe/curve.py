@@ -45,11 +45,13 @@ class Measure(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
+    """The measurements of a job at one depth."""
     #: Operations in flight of all streams.
     depth: int
     iops: Measure
     latency_ns: Measure
     p99_ns: Measure
+    #: Whether the CPU of the probe process was the bottleneck.
     client_limited: bool
     repetitions: int = 1
 
@@ -73,12 +75,14 @@ class Price(NamedTuple):
 
 
 class Curve(NamedTuple):
+    """Latency as a function of throughput, for one job in one direction."""
     #: "randwrite 4096 write osd.3"
     label: str
     #: Bytes of an operation, and whether the job has operations of the other direction as well.
     bs: int
     is_mixed: bool
     direction: str
+    #: The primary of all objects; None: any OSD.
     osd: Optional[int]
     #: By depth.
     points: Tuple[CurvePoint, ...]
@@ -200,6 +204,7 @@ LINEAR_SHARE = 0.8
 
 
 class ScalePoint(NamedTuple):
+    """The measurements with one number of OSDs."""
     #: Number of OSDs at the same time, and of their hosts; None: not by host.
     osds: int
     hosts: Optional[int]
@@ -213,6 +218,7 @@ class ScalePoint(NamedTuple):
 
 
 class Scaling(NamedTuple):
+    """Throughput by number of OSDs, in one direction."""
     #: "randwrite 4096 write"
     label: str
     direction: str

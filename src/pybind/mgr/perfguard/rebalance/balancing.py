@@ -48,13 +48,17 @@ NAMED_POOLS = 10
 
 @dataclass(frozen=True)
 class BalanceChange(Change):
+    """The change of a campaign that balances pools by upmaps alone."""
     kind: ClassVar[str] = 'balance'
     subject: ClassVar[str] = 'upmaps'
     moves_only: ClassVar[bool] = True
     why_first: ClassVar[str] = 'PGs move, and nothing else is changed'
 
+    #: IDs of the pools.
     pools: Tuple[int, ...] = ()
+    #: Whether OSDs become equally full; otherwise, they get their share of the PGs.
     by_bytes: bool = False
+    #: PGs by which an OSD may differ from its share of a pool.
     deviation: float = DEFAULT_DEVIATION
     #: Share of the shards of the pools that may move.
     max_movement: float = DEFAULT_MOVEMENT

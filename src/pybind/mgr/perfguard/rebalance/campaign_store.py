@@ -158,6 +158,7 @@ class CampaignStore:
                 or _without_flights(before) != _without_flights(now))
 
     def _unpinnable_due(self, campaign: Campaign) -> bool:
+        """Whether the document of the PGs that cannot be pinned must be written."""
         if campaign.pinning.unpinnable == self._unpinnable:
             return False
         elapsed = self._clock() - self._unpinnable_at

@@ -275,6 +275,7 @@ class CrushOrders:
 
     def _preview_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
+        """The preview of a balance of pools. Raises Refused."""
         outlook = _computed(self._outlook(observation),
                             'read where CRUSH places the PGs')
         change, details, planned = balance_ordered(order, observation, facts.space, outlook)

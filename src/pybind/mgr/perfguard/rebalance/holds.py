@@ -39,6 +39,8 @@ GIVE_WAY_AGAIN_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Reconciled:
+    """One step towards the settings that a campaign needs."""
+    #: The holds after the step, to be journalled before its actions are sent.
     holds: Holds
     actions: Tuple[Action, ...] = ()
     #: Texts on changes by others.

@@ -129,6 +129,7 @@ def serving_until_moved(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> OsdSe
 
 @dataclass(frozen=True)
 class OsdLoad:
+    """What an OSD receives and gives away by moves."""
     osd: int
     pgs_in: int
     pgs_out: int
@@ -138,9 +139,12 @@ class OsdLoad:
 
 @dataclass(frozen=True)
 class Movement:
+    """What moves amount to, and how long they take."""
+    #: PGs that move, their shards that are copied, and the bytes of these.
     pgs: int
     shards: int
     bytes: int
+    #: PGs that get another primary.
     primaries_moving: int
     osds: Tuple[OsdLoad, ...]
     estimated_seconds: float

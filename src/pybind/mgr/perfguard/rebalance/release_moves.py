@@ -23,6 +23,9 @@ PLAN_SECONDS = 10.0
 
 
 class ReleaseMoves:
+    """The moves that the releases of pins cause, kept up to date. Times are seconds since the
+    epoch."""
+
     def __init__(self) -> None:
         #: The moves of releases of pins in force.
         self.moves = MoveIndex()

@@ -24,10 +24,12 @@ from .types import NOREBALANCE_KEY, Phase
 
 @dataclass(frozen=True)
 class Request:
+    """A request to a campaign."""
     #: prepare, pin, start, pause, resume, accept, set, abort or finish.
     verb: str
     #: Codes of accepted risks.
     accept: Tuple[str, ...] = ()
+    #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
     #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only
     #: campaign that may follow an aborted one with an intermediate rule.
@@ -259,6 +261,8 @@ def _with_setting(campaign: Campaign, request: Request) -> Orders:
 
 
 def _resumed(campaign: Campaign, now: float) -> Campaign:
+    """The campaign after "campaign resume": no longer paused, or, if it was aborted and keeps PGs
+    pinned, continued."""
     if not campaign.held:
         return replace(campaign, orders=campaign.orders.resumed())
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.

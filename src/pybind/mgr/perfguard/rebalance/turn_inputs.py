@@ -142,8 +142,9 @@ def what_places(observation: Observation) -> Tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Preview:
+    """A preview of a change that is being computed, or has been."""
     change: Change
-    #: What it is based on.
+    #: The observation that it is based on.
     basis: Observation
     job: ToolJob[Outlook]
 
@@ -157,6 +158,7 @@ class ChangePreviews:
     def __init__(self, tools: ToolThread, orders: CrushOrders) -> None:
         self._tools = tools
         self._crush_orders = orders
+        #: The last preview; None: there is none that serves or is being computed.
         self._preview: Optional[_Preview] = None
         #: The change of the previews, how many of its previews have failed, and when the next one
         #: is due (seconds since the epoch; 0.0: at once).

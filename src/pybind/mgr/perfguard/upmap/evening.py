@@ -23,6 +23,7 @@ MOST_PARTNERS, MOST_CHECKS = 50, 2_000_000
 
 
 class EvenPool(NamedTuple):
+    """A pool that is evened out."""
     pool: Pool
     pgs: Sequence[PlacedPg]
     #: PG -> bytes of one shard.
@@ -136,6 +137,7 @@ class _Evening:
         return self._load[osd] / self._capacity[osd]
 
     def _count_move(self, giver: int, taker: int, size: int) -> None:
+        """Count a shard of `size` bytes that moves from the OSD `giver` to `taker`."""
         for osd, sign in ((giver, -1), (taker, 1)):
             self._gained[osd] = self._gained.get(osd, 0) + sign * size
             if osd in self._load:

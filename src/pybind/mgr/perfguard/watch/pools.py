@@ -47,6 +47,7 @@ STEP_POINT_SHARE = 1 / 10
 
 @dataclass(frozen=True)
 class PoolSettings:
+    """The options that the watch of pools depends on."""
     #: An alarm is raised above this multiple of the baseline or of the level that is accepted at
     #: this hour (AlarmLevel), if latency is also `least_excess_ms` above it.
     alarm_factor: float
