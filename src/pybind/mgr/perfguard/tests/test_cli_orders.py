@@ -270,8 +270,7 @@ def test_the_capacity_of_pools(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
     calls: List[Any] = []
     monkeypatch.setattr(shell.driver.loop, 'probed', lambda: SimpleNamespace(
         capacity_json=noting(calls, {'pools': []})))
-    # It takes precedence over what is expected.
-    assert shell('pools', capacity=True, expected=True) == (0, 'no pools', '')
+    assert shell('pools', capacity=True) == (0, 'no pools', '')
     assert calls == [(shell.driver.loop.published.watched.uses, shell.driver.loop.clock())]
 
 

@@ -278,7 +278,7 @@ def test_what_an_aborted_campaign_keeps(
         campaign: Any, unpinned: int, waiting: int, balancer: str, detail: List[str],
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, 'unpinned_count', lambda campaign: unpinned)
-    monkeypatch.setattr(module, 'waiting', lambda campaign: waiting)
+    monkeypatch.setattr(module, 'recovering_count', lambda campaign: waiting)
     observation: Any = observed(Driver())
     settings = replace(observation.settings, balancer_active=balancer)
     assert held_detail(campaign, replace(observation, settings=settings)) == detail
@@ -288,7 +288,7 @@ def test_what_an_aborted_campaign_keeps(
 def test_pins_of_an_aborted_campaign_are_a_health_check(held: bool,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, 'unpinned_count', lambda campaign: 3)
-    monkeypatch.setattr(module, 'waiting', lambda campaign: 0)
+    monkeypatch.setattr(module, 'recovering_count', lambda campaign: 0)
     monkeypatch.setattr(module.report, 'stalled', lambda *given: None)
     campaign = aborted(held=held, flights=SimpleNamespace(in_flight={}),
                        orders=SimpleNamespace(accepted_unpinnable=0))

@@ -256,6 +256,9 @@ class Health:
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = answers, 0
 
+    def fsid(self) -> str:
+        return 'f1'
+
     def health(self) -> Any:
         self.asked += 1
         answer = self.answers[min(self.asked, len(self.answers)) - 1]
@@ -356,7 +359,8 @@ def watches() -> List[str]:
 
 def test_what_a_good_run_says(probe: Command) -> None:
     assert probe(*JOB, children=[Scripted([BEGUN], [RESULTS[0], CLEANED])]) == 0
-    assert re.fullmatch(r'run %d on pool rep: about \d+ s, 2 objects' % probe.run, probe.said[0])
+    assert re.fullmatch(r'run %d on pool rep: about \d+ s \(at most \d+ s\), 2 objects' % probe.run,
+                        probe.said[0])
     assert probe.said[1:] == ['measurement 1 of 1 (%s), run' % JOBS[0].name]
     assert imported_record(probe.out).state == 'done' and not watches()
 

@@ -345,7 +345,7 @@ def test_a_change_begins_a_campaign() -> None:
                                     'health': []}
     begun, campaign = orders.campaigns.calls
     assert begun == ('begin', 'drain') and campaign.automatic is True
-    assert campaign.change == CHANGE and campaign.target == 'balanced'
+    assert campaign.change == CHANGE.begun(SEEN) and campaign.target == 'balanced'
     assert campaign.orders.acknowledged == ('PG_LIMIT',)
     assert campaign.pinning.undersized_pgs == ('1.1', '1.2')
     assert campaign.bill.required_bytes == 500
@@ -531,7 +531,7 @@ def test_too_many_pins_are_accepted_with_the_order(found: Any, limit: int,
 
 
 def test_a_dry_run_takes_nothing_over(found: Any) -> None:
-    found.imported = replace(IMPORTED, left={'1.5': 'why'})
+    found.imported = replace(IMPORTED, left_out={'1.5': 'why'})
     for order, risks in ((ADOPT, ['PEERING']), (IMPORT, ['PEERING', 'LEFT_OUT'])):
         orders = Orders(ACTIVE)
         answer = orders.answer(replace(order, dry_run=True), replace(
@@ -549,7 +549,7 @@ def test_a_dry_run_takes_nothing_over(found: Any) -> None:
 
 def test_risks_of_an_import(found: Any) -> None:
     """Of an adoption, the state of the cluster alone."""
-    found.imported = replace(IMPORTED, left={'1.5': 'why'})
+    found.imported = replace(IMPORTED, left_out={'1.5': 'why'})
     with pytest.raises(Refused) as error:
         Orders().answer(IMPORT, replace(BOTH, signals=PEERING.signals))
     assert str(error.value).startswith(IS_PEERING + ' (PEERING); the mappings of 1 PG cannot be')
@@ -643,7 +643,7 @@ def test_a_rollback_begins() -> None:
     assert 'fast_peering' in answer
     assert orders.crush.asked == [(before, {'1.1': PIN}, SEEN, OPTIONS, [50.0, 30.0])]
     campaign, = orders.campaigns.calls
-    assert campaign.phase is Phase.ABORTING and campaign.rollback.wanted == BACK
+    assert campaign.phase is Phase.ABORTING and campaign.rollback.wanted == BACK.begun(SEEN)
     assert campaign.orders.acknowledged == ('PG_LIMIT',)
     assert campaign.pinning.undersized_pgs == ('1.4',)
     assert orders.crush.journalled == [preview] and orders.reopened == 1
