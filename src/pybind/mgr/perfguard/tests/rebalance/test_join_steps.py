@@ -112,7 +112,7 @@ def test_the_change_that_ends_a_drain(change: Any, campaign: Dict[str, Any], osd
     assert tiny_osds(draft) == osds
     assert closing_change(draft) == (None if drained is None else WeightChange(
         weights=dict.fromkeys(osds, 0.0), drained=drained, closing=True,
-        start=dict.fromkeys(osds, TINY_WEIGHT)))
+        start={osd: TINY.weights()[osd] for osd in osds}))
 
 
 CLOSING = WeightChange(weights={3: 0.0, 5: 0.0}, drained=(3, 5), closing=True, gathers=True)
