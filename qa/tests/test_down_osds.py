@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 
+from perfguard.rebalance.pinning import DOWN_SECONDS
 from perfguard.rebalance.risks import RISKS
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
@@ -141,6 +142,53 @@ def test_a_host_in_maintenance(noout: str, release: str, guard: Guard) -> None:
     assert not [pgid for pgid in released if set(here) & {*before[pgid], *after[pgid]}]
     has_its_share(cluster)
     assert len(guard.event_texts('plan', last)) == 1 and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_pins_outlast_that_a_new_host_is_marked_out(release: str, guard: Guard) -> None:
+    """Before, all PGs that wait for the host were remapped when it went out, and when it was back.
+    Still remapped is a PG that CRUSH places just where it is pinned."""
+    cluster, last = guard.cluster, guard.last_event()
+    added = cluster.add_osds(2, hosts=['host9', 'host9'], weight=0.0)
+    names = [str(osd) for osd in added]
+    wait_reported(guard)
+    with held_back(cluster):
+        order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
+        cluster.wait(lambda: crush_weights(cluster)[added[-1]] == 1.0, 60, 'the new weights')
+        guard.wait_phase('HOLDING', 'RELEASING', timeout=60)
+        pinned = _pinned(cluster)
+        take_down(cluster, added)
+        cluster.wait(lambda: any('by pg_upmap' in text for text in guard.event_texts('pin', last)),
+                     DOWN_SECONDS + 60, 'pins by pg_upmap')
+        time.sleep(10)
+        vectors = _vectors(cluster)
+        out = remapped_after(cluster, 'osd out', names)
+        for osd in added:
+            cluster.start('osd.%d' % osd)
+        cluster.wait(lambda: all(row['up'] for row in cluster.osd_dump()['osds']), 60, 'OSDs up')
+        back = remapped_after(cluster, 'osd in', names)
+    print('%s: %d PGs pinned, %d by vectors; remapped: %d of them out, %d back' % (
+        release, len(pinned), len(vectors), len(out & pinned), len(back & pinned)))
+    assert len(vectors) > len(pinned) / 2
+    assert len(out & pinned) < len(pinned) / 4 and len(back & pinned) < len(pinned) / 2
+    done = guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(60)
+    assert done['released'] and guard.event_texts('pin', last) and not guard.tracebacks()
+
+
+def _vectors(cluster: Cluster) -> Set[str]:
+    return {row['pgid'] for row in cluster.osd_dump()['pg_upmap']}
+
+
+def remapped_after(cluster: Cluster, command: str, osds: List[str]) -> Set[str]:
+    """The PGs that are remapped in the ten seconds after a command on OSDs."""
+    remapped: Set[str] = set()
+    cluster.mon(command, ids=osds)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 10:
+        remapped.update(row['pgid'] for row in cluster.osd_dump()['pg_temp'])
+        time.sleep(0.2)
+    return remapped
 
 
 @contextlib.contextmanager
