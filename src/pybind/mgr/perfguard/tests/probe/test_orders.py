@@ -60,9 +60,9 @@ def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
 
 
 @pytest.mark.parametrize('fields, code, text', [
-    ({'pool': 'gone'}, errno.ENOENT, 'gone'), ({'osd': '99'}, errno.EINVAL, 'osd.99'),
-    ({'osd': 'x'}, errno.EINVAL, "'x'"), ({'host': 'gone'}, errno.EINVAL, 'gone'),
-    ({'device_class': 'gone'}, errno.EINVAL, 'gone'), ({'profile': 'gone'}, errno.EINVAL, 'gone'),
+    ({'pool': 'gone'}, errno.ENOENT, 'gone'), ({'osd': '99'}, errno.ENOENT, 'osd.99'),
+    ({'osd': 'x'}, errno.EINVAL, "'x'"), ({'host': 'gone'}, errno.ENOENT, 'gone'),
+    ({'device_class': 'gone'}, errno.ENOENT, 'gone'), ({'profile': 'gone'}, errno.EINVAL, 'gone'),
     ({'repeat': '0'}, errno.EINVAL, 'repeat'), ({'repeat': '21'}, errno.EINVAL, 'repeat'),
     ({'replicas': '0'}, errno.EINVAL, 'replicas'), ({'replicas': '11'}, errno.EINVAL, 'replicas'),
     ({'replicas': '1'}, errno.EPERM, 'replica'),
