@@ -181,7 +181,7 @@ def test_since_when_a_pg_is_displaced() -> None:
 def test_moves_that_were_known_in_part(known: bool, here: OsdSet, again: bool) -> None:
     moves = Moves(TWO)
     moves.since(seen())
-    moves.moves.put('7.1', replace(moves.moves['7.1'], known=known, here=here))
+    moves.moves.put('7.1', replace(moves.moves['7.1'], targets_known=known, here=here))
     assert moves.since(seen(1060.0, epoch=6, down=[4])) == {
         '7.1': 1060.0 if again else 1000.0, '7.2': 1000.0}
 
