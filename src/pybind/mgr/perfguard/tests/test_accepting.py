@@ -182,7 +182,7 @@ WRONG: Tuple[Tuple[Any, int], ...] = (
     (PlanOrder('plan approve', 'noplan'), errno.ENOENT))
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def releasing() -> Driver:
     driver = Driver()
     driver.to_releasing()

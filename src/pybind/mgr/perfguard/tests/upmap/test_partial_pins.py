@@ -56,7 +56,8 @@ def test_what_is_left_stays_in_place_and_the_mon_keeps_the_pin(
         wanted = mon.placed(Stored(list(pin.entry.items), pin.entry.vector))  # type: ignore
         assert not mon.legal(wanted) or wanted == mon.raw
         return
-    assert in_place(after, acting, erasure) > held or after == acting
+    # What a part of a pin holds may be where CRUSH places it as well.
+    assert in_place(after, acting, erasure) >= held + (not pin.unpinned_reason) or after == acting
     if not pin.unpinned_reason:
         assert set(after) - {NO_OSD} == set(acting) - {NO_OSD}
     # Nothing moves that would not have moved before.
