@@ -499,8 +499,11 @@ def _entry_leading_to(final: OsdSet, pool: Pool, up: OsdSet, entry: UpmapEntry,
     # OSDs that are down leave holes, or are missing from `up`: they are in the raw set, which is
     # not known. Pairs for the other OSDs do not depend on them.
     raw = list(up)
+    sources = [source for source, _ in entry.items]
     for source, target in reversed(entry.items):
         if target in raw and source not in raw:
+            if sources.count(source) > 1:
+                return None  # either of its pairs may be the one that has an effect
             if source in osds and osds[source].is_down_but_in and not pool.is_complete(up):
                 return None  # it may be missing from the set that CRUSH chose, or replaced in it
             raw[raw.index(target)] = source
