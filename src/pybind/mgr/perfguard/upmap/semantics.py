@@ -111,16 +111,16 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
     """
     commands: List[Command] = []
     removes_items = bool(present.items) and not wanted.items
-    items_last = wanted.vector is not None and apply_entry(
+    removes_last = removes_items and wanted.vector is not None and apply_entry(
         wanted.vector, UpmapEntry(present.items), out=()) == wanted.vector
     removal: Command = {'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}
-    if removes_items and not items_last:
+    if removes_items and not removes_last:
         commands.append(removal)
     if present.vector is not None and wanted.vector is None:
         commands.append({'prefix': 'osd rm-pg-upmap', 'pgid': pgid})
     if wanted.vector is not None and wanted.vector != present.vector:
         commands.append({'prefix': 'osd pg-upmap', 'pgid': pgid, 'id': list(wanted.vector)})
-    if removes_items and items_last:
+    if removes_last:
         commands.append(removal)
     if wanted.items and wanted.items != present.items:
         commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid,
