@@ -4,7 +4,7 @@ import errno
 import json
 import types
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -20,6 +20,7 @@ from perfguard.shutdown import ShutdownOrder
 from perfguard.why.causes import Why
 
 from .fakes.driver import Driver
+from .fakes.functions import noting
 from .test_cli import Shell
 
 
@@ -39,14 +40,6 @@ def asked(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> List[Any]:
 
     monkeypatch.setattr(shell.driver.loop, 'ask', ask)
     return orders
-
-
-def noting(calls: List[Any], answer: Any) -> Callable[..., Any]:
-    """A function that notes its arguments."""
-    def noted(*given: Any) -> Any:
-        calls.append(given)
-        return answer
-    return noted
 
 
 SWITCHES = ('store', 'interference', 'scale', 'by_host')

@@ -17,14 +17,7 @@ from perfguard.status import TOO_EARLY
 
 from ..fakes.cluster import BALANCER
 from ..fakes.driver import OPTIONS, Driver, codes
-
-
-def noting(calls: List[Any], answer: Any) -> Callable[..., Any]:
-    """A function that notes its arguments."""
-    def noted(*given: Any) -> Any:
-        calls.append(given)
-        return answer
-    return noted
+from ..fakes.functions import noting
 
 
 # ---- between two turns

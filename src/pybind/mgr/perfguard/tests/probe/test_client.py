@@ -20,6 +20,7 @@ from perfguard.probe.types import Target
 from perfguard.probe.worker.protocol import STEP_WAITS, SWEEP, Failed, WorkerRequest
 
 from ..fakes import probe_runs
+from ..fakes.functions import noting
 from .test_meeting import Pool
 
 Line = Dict[str, Any]
@@ -509,14 +510,6 @@ def test_arguments_beyond_their_limits(words: List[str], why: str, capsys: Any) 
 
 
 # ---- several hosts
-
-def noting(calls: List[Any], answer: Any) -> Callable[..., Any]:
-    """A function that notes its arguments."""
-    def noted(*given: Any) -> Any:
-        calls.append(given)
-        return answer
-    return noted
-
 
 @pytest.fixture
 def joining(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
