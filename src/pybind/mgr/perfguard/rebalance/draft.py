@@ -29,7 +29,7 @@ PEERING_PATIENCE_PERIODS = 6
 
 @dataclass(frozen=True)
 class Draft:
-    seen: Observation
+    observed: Observation
     options: Options
     #: The pins from before the turn, and the moves of their releases.
     pins: PinIndex
@@ -108,7 +108,7 @@ class Draft:
         """The record with `earlier`: the entry of the record that it replaces, if that is in force,
         or may still be as the mons may have it in their queue. It matters if this mgr fails before
         it sends the new entry."""
-        old, present = self.pins.get(pgid), self.seen.osdmap.entry(pgid)
+        old, present = self.pins.get(pgid), self.observed.osdmap.entry(pgid)
         earlier: Optional[UpmapEntry] = None
         if old is not None and present != pin.entry:
             if present in old.ours:
@@ -123,16 +123,16 @@ class Draft:
 
     @property
     def out(self) -> FrozenSet[int]:
-        return self.seen.osdmap.out
+        return self.observed.osdmap.out
 
     @property
     def lost(self) -> bool:
         """Whether an OSD is down and not replaced by others in its PGs yet."""
-        return self.seen.osdmap.lost
+        return self.observed.osdmap.lost
 
     @property
     def now(self) -> float:
-        return self.seen.now
+        return self.observed.now
 
     @property
     def pin_count(self) -> int:
@@ -147,7 +147,7 @@ class Draft:
 
     def pool(self, pgid: str) -> Optional[Pool]:
         """The pool of a PG that exists; None once the pool or the PG is gone."""
-        pool = self.seen.osdmap.pools.get(pool_of(pgid))
+        pool = self.observed.osdmap.pools.get(pool_of(pgid))
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
 
     def has_no_target(self, pgid: str, pool: Pool, place: Placement) -> bool:
@@ -160,11 +160,11 @@ class Draft:
     def in_transition(self) -> int:
         """The number of PGs between two intervals, without unreported PGs of pools that the
         campaign does not touch: these may remain so, for example if their OSDs are lost."""
-        counts, counts_by_pool = self.seen.signals.counts, self.seen.signals.pool_counts
+        counts, counts_by_pool = self.observed.signals.counts, self.observed.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
-        pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.seen.osdmap.pg_temp)
-        pool_ids = {*self.pins.pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
+        pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.observed.osdmap.pg_temp)
+        pool_ids = {*self.pins.pools, *map(pool_of, pgids)} & set(self.observed.osdmap.pools)
         if not pool_ids <= counts_by_pool.keys():
             return counts.in_transition
         unreported = sum(counts_by_pool[pool].unreported for pool in pool_ids)
@@ -175,8 +175,8 @@ class Draft:
         reports of PG states without peering PGs. A PG without data never asks for its old acting
         set."""
         age = self.now - since
-        return age > 2 * self.seen.stats_period and (
-            self.in_transition == 0 or age > PEERING_PATIENCE_PERIODS * self.seen.stats_period)
+        return age > 2 * self.observed.stats_period and (
+            self.in_transition == 0 or age > PEERING_PATIENCE_PERIODS * self.observed.stats_period)
 
     def peering_room(self) -> int:
         """PGs that may be sent through an interval change now.
@@ -187,12 +187,12 @@ class Draft:
             1 for flight in self.campaign.flights.in_flight.values()
             if flight.confirmed is None or (
                 not flight.seen_remapped
-                and self.now - flight.confirmed < self.seen.stats_period))
+                and self.now - flight.confirmed < self.observed.stats_period))
         return self.peering_limit() - max(self.in_transition, unseen)
 
     def peering_limit(self) -> int:
         """PGs that may be peering or activating at a time."""
-        return max(8, int(self.options.max_transition_ratio * self.seen.signals.counts.total))
+        return max(8, int(self.options.max_transition_ratio * self.observed.signals.counts.total))
 
 
 Rule = Callable[[Draft], Draft]

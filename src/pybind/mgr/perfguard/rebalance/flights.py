@@ -54,7 +54,7 @@ def follow_flights(draft: Draft) -> Draft:
         else:
             flights[pgid] = flight
     return _note_progress(draft, begin.campaign, flights).set(
-        stalls=note(begin.campaign.stalls, changes, draft.now, draft.seen.stats_period))
+        stalls=note(begin.campaign.stalls, changes, draft.now, draft.observed.stats_period))
 
 
 def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
@@ -108,10 +108,10 @@ def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]
         len(before.flights.in_flight)))
     if progress.released > before.progress.released:
         progress = replace(progress, progressed=draft.now)
-    copied = draft.now if _has_copied(before, draft.seen.signals) else before.flights.copied
+    copied = draft.now if _has_copied(before, draft.observed.signals) else before.flights.copied
     return draft.set(progress=progress, flights=replace(
         campaign.flights, in_flight=flights, copied=copied,
-        misplaced=draft.seen.signals.misplaced_objects))
+        misplaced=draft.observed.signals.misplaced_objects))
 
 
 def _has_copied(before: Campaign, signals: Signals) -> bool:
@@ -131,7 +131,7 @@ def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
     """The mon does not accept the release, for example because its target no longer exists."""
     return (flight.confirmed is None and flight.pin is not None
             and flight.sent >= RELEASE_SEND_TIMES
-            and draft.seen.osdmap.entry(pgid) == flight.pin.entry
+            and draft.observed.osdmap.entry(pgid) == flight.pin.entry
             and draft.now - flight.since > draft.options.readback_timeout)
 
 
@@ -142,7 +142,7 @@ def _keep(draft: Draft, pgid: str, subject: str, why: str) -> Draft:
 
 
 def _arrival(draft: Draft, pgid: str, flight: Flight) -> IntervalChange:
-    place = draft.seen.placement(pgid)
+    place = draft.observed.placement(pgid)
     primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
     return IntervalChange(draft.now, pool_of(pgid), tuple(sorted(primaries)), pgid)
 
@@ -151,7 +151,7 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     """Note what the OSDMap shows of a released PG."""
     if flight.confirmed is None:
         draft, flight = _confirm(draft, pgid, flight)
-    if flight.confirmed is not None and pgid in draft.seen.osdmap.pg_temp:
+    if flight.confirmed is not None and pgid in draft.observed.osdmap.pg_temp:
         # An acting set that came with the release shows before the PG has peered.
         flight = replace(flight, seen_remapped=flight.seen_remapped or not flight.primed
                          or _has_led(draft, pgid, flight.primed))
@@ -163,25 +163,25 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
 def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
     """Whether the PG's primary has been about to serve PGs in an interval after this epoch: this
     one, or others."""
-    place, osds = draft.seen.placement(pgid), draft.seen.osdmap.osds
+    place, osds = draft.observed.placement(pgid), draft.observed.osdmap.osds
     return place is not None and place.primary in osds and osds[place.primary].up_thru > epoch
 
 
 def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
     """The flight with what it moves, for a PG whose targets were not known before its release: they
     count for the limits from now on."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return flight
     move = move_between(pgid, pool, place.acting, place.up,
-                        draft.seen.signals.pool_bytes.get(pool.id, 0))
+                        draft.observed.signals.pool_bytes.get(pool.id, 0))
     return replace(flight, sources=move.sources, targets=move.targets, bytes=move.bytes,
                    readers=move.readers)
 
 
 def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     """Look for the release in the OSDMap, and send it again where it is not there whole."""
-    present = draft.seen.osdmap.entry(pgid)
+    present = draft.observed.osdmap.entry(pgid)
     if flight.pin is None or present == flight.entry:
         return draft, replace(flight, confirmed=draft.now)
     if not is_mixture(present, flight.entry, flight.pin.entry):
@@ -204,7 +204,7 @@ def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
 
 def _fall_back(draft: Draft, pgid: str, flight: Flight, pin: PinRecord) -> Tuple[Draft, Flight]:
     """The mons do not keep the goal of the PG: release it to its earlier entry instead."""
-    draft = draft.send(SetEntry(pgid, pin.before, draft.seen.osdmap.entry(pgid))).event(
+    draft = draft.send(SetEntry(pgid, pin.before, draft.observed.osdmap.entry(pgid))).event(
         'release', 'PG %s is released to its upmap from before the campaign' % pgid,
         'the mons do not keep the upmap that the balance requires')
     return draft, replace(flight, entry=pin.before, since=draft.now, primed=0,
@@ -218,9 +218,9 @@ def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
     asked for its old acting set. So the PG counts as arrived if it was remapped and no longer is,
     or once it must have peered. One with little data arrives between two turns.
     """
-    if flight.confirmed is None or pgid in draft.seen.osdmap.pg_temp:
+    if flight.confirmed is None or pgid in draft.observed.osdmap.pg_temp:
         return False
-    place = draft.seen.placement(pgid)
+    place = draft.observed.placement(pgid)
     if place is None or place.up != place.acting:
         return False
     return (flight.seen_remapped or _was_remapped(draft, pgid, flight)
@@ -234,7 +234,7 @@ def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
     failed. up_thru of its primary shows that it has peered; other PGs raise that as well.
     """
     return (bool(flight.primed) and flight.confirmed is not None
-            and draft.seen.unanswered_at <= flight.since
+            and draft.observed.unanswered_at <= flight.since
             and draft.now - flight.confirmed >= PRIMED_SECONDS
             and _has_led(draft, pgid, flight.primed))
 
@@ -242,16 +242,16 @@ def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
 def _is_pinned_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:
     """Whether a PG in place has none of its new OSDs because of an upmap of others: tools such as
     upmap-remapped.py pin all PGs that move."""
-    place = draft.seen.placement(pgid)
+    place = draft.observed.placement(pgid)
     return (place is not None and bool(flight.targets) and set(flight.targets).isdisjoint(place.up)
-            and not is_mixture(draft.seen.osdmap.entry(pgid), flight.entry))
+            and not is_mixture(draft.observed.osdmap.entry(pgid), flight.entry))
 
 
 def _stays(draft: Draft, pgid: str, flight: Flight) -> bool:
     """Whether the PG stays remapped where it is, because CRUSH finds too few OSDs for it and those
     that it finds have the data. A target that is down may return."""
-    osds, pool, place = draft.seen.osdmap.osds, draft.pool(pgid), draft.seen.placement(pgid)
-    return (flight.confirmed is not None and pgid in draft.seen.osdmap.pg_temp
+    osds, pool, place = draft.observed.osdmap.osds, draft.pool(pgid), draft.observed.placement(pgid)
+    return (flight.confirmed is not None and pgid in draft.observed.osdmap.pg_temp
             and pool is not None and place is not None
             and has_no_target(pool, place.up, place.acting)
             and not any(osd in osds and osds[osd].is_down_but_in for osd in flight.targets))
@@ -262,7 +262,7 @@ def follow_late_releases(draft: Draft) -> Draft:
     unanswered commands as soon as it connects to a mon (MonClient), maybe hours later."""
     late: Dict[str, Flight] = {}
     for pgid in draft.campaign.flights.recalled if draft.campaign.phase is Phase.ABORTED else ():
-        pin, entry = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        pin, entry = draft.pin_of(pgid), draft.observed.osdmap.entry(pgid)
         if pin is not None and entry != pin.entry and entry in (pin.before, pin.leads_to):
             late[pgid] = Flight(draft.now, entry, confirmed=draft.now, pin=pin)
     if not late:
@@ -311,7 +311,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
             unseen = flight.confirmed is None
             if unseen or flight.sent > 1:
                 recalled.add(pgid)
-            present = flight.entry if unseen else draft.seen.osdmap.entry(pgid)
+            present = flight.entry if unseen else draft.observed.osdmap.entry(pgid)
             actions.append(SetEntry(pgid, pin.entry, present))
     draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *unpinnable, *foreign])
                       .send(*actions), pins, foreign, unpinnable)
@@ -344,25 +344,26 @@ def _may_have_arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
     """The PG is released and not remapped: it has arrived, or has not peered yet. It is followed
     until the OSDMap shows which is the case."""
     return (flight.pin is not None and flight.confirmed is not None
-            and pgid not in draft.seen.osdmap.pg_temp)
+            and pgid not in draft.observed.osdmap.pg_temp)
 
 
 def _is_led_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:
     """Whether others have given a remapped PG another upmap since its release."""
-    return (flight.pin is not None and pgid in draft.seen.osdmap.pg_temp
-            and not is_mixture(draft.seen.osdmap.entry(pgid), flight.entry, flight.pin.entry))
+    return (flight.pin is not None and pgid in draft.observed.osdmap.pg_temp
+            and not is_mixture(draft.observed.osdmap.entry(pgid), flight.entry, flight.pin.entry))
 
 
 def _way_back(draft: Draft, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
     """The pin that keeps a PG in flight where its data is; None if it cannot be pinned."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return None
-    if pgid not in draft.seen.osdmap.pg_temp:
+    if pgid not in draft.observed.osdmap.pg_temp:
         return pin  # the OSDMap does not show the release: its data is where the old pin says
-    present = draft.seen.osdmap.entry(pgid)
-    result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                              draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
+    present = draft.observed.osdmap.entry(pgid)
+    result = plan_partial_pin(pool, place.up, place.acting, present, draft.observed.osdmap.osds,
+                              draft.observed.crush, draft.out,
+                              draft.observed.evacuation.get(pgid, ()))
     if not isinstance(result, Pin):
         return None
     return replace(pin, entry=result.entry)

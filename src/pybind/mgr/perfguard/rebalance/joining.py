@@ -67,13 +67,13 @@ def closing_change(draft: Draft) -> Optional[WeightChange]:
         return None
     drained = {*osds, *draft.campaign.drained}
     return WeightChange(weights=dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)),
-                        closing=True).begun(draft.seen)
+                        closing=True).begun(draft.observed)
 
 
 def tiny_osds(draft: Draft) -> List[int]:
     """OSDs that still have a tiny weight, of the campaign's drain and of an aborted one that it
     continues."""
-    campaign, weights = draft.campaign, draft.seen.crush.weights()
+    campaign, weights = draft.campaign, draft.observed.crush.weights()
     drained = {*campaign.crush.draining, *campaign.drained}
     return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
 
@@ -82,23 +82,23 @@ def join(draft: Draft) -> Draft:
     """One step of a change: wanted -> sent -> landed."""
     change = draft.campaign.change
     assert change is not None
-    if draft.campaign.pinning.undersized_pgs and draft.seen.new_map:
+    if draft.campaign.pinning.undersized_pgs and draft.observed.new_map:
         draft = _forget_recovered(draft)
-    if change.pending and change.landed(draft.seen):
+    if change.pending and change.landed(draft.observed):
         return _land(draft, change)
-    impossible = change.impossible(draft.seen)
+    impossible = change.impossible(draft.observed)
     if impossible:
         return draft.enter(Phase.ABORTING, impossible)
     # Others may have purged OSDs of it, or changed their weights.
-    remaining = change.remaining(draft.seen)
+    remaining = change.remaining(draft.observed)
     if remaining != change:
         return report_left_out(draft, change, remaining).set(change=remaining)
     if change.stage is ChangeStage.WANTED:
         return _next_burst(draft, change)
-    if change_is_overdue(draft.campaign, draft.seen, draft.options):
+    if change_is_overdue(draft.campaign, draft.observed, draft.options):
         return _send_again_or_give_up(draft, change)
-    return draft.set(change=change.accepted(draft.seen)).because(
-        Code.CRUSH_SENT, change.awaited(draft.seen))
+    return draft.set(change=change.accepted(draft.observed)).because(
+        Code.CRUSH_SENT, change.awaited(draft.observed))
 
 
 def _next_burst(draft: Draft, change: Change) -> Draft:
@@ -114,7 +114,7 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
     """Report the OSDs of `before` that the change leaves out since others have set their weight."""
-    weights = draft.seen.crush.weights()
+    weights = draft.observed.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
     return draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(left_out),
@@ -139,8 +139,10 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
     would_move = {pgid: _why_it_stays(draft, pgid, change, why.reason)
                   for pgid, why in planned.unpinnable.items()
                   if why != INCOMPLETE and pgid not in awaited}
-    would_move.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
-        *planned.unpinnable, *planned.pins) if becomes_incomplete(pgid, outlook, draft.seen.osdmap))
+    would_move.update(
+        (pgid, 'CRUSH would find too few OSDs')
+        for pgid in (*planned.unpinnable, *planned.pins)
+        if becomes_incomplete(pgid, outlook, draft.observed.osdmap))
     if not would_move:
         return None
     osds = {osd for pgid in would_move for osd in outlook.pgs[pgid].acting} & change.weights.keys()
@@ -163,7 +165,7 @@ def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -
 
 def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
     """Why a PG is still on an OSD that was drained; `why` if it is not."""
-    place, entry = draft.seen.placement(pgid), draft.seen.osdmap.entry(pgid)
+    place, entry = draft.observed.placement(pgid), draft.observed.osdmap.entry(pgid)
     drained_osds = change.weights.keys() & set(place.up if place is not None else ())
     if not drained_osds:
         return why
@@ -200,9 +202,9 @@ def _await_parts(draft: Draft, change: Change) -> Optional[Draft]:
 
 def _unsettled(draft: Draft, change: Change) -> bool:
     """Whether PGs have not reported since the last burst, are peering, or still lack their pins."""
-    if change.awaits_reports and draft.now - change.since <= draft.seen.stats_period + 1:
+    if change.awaits_reports and draft.now - change.since <= draft.observed.stats_period + 1:
         return True
-    peering = draft.seen.signals.counts.in_transition > 0
+    peering = draft.observed.signals.counts.in_transition > 0
     return bool(draft.to_pin or draft.campaign.pinning.sent
                 or peering and draft.now - change.since <= STUCK_PINS_SECONDS)
 
@@ -214,18 +216,18 @@ def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
         return None
     # The interval is raised last, and takes effect soon: it alone is no reason to lower it again.
     only_interval = not others_balance and flags_settled(
-        draft.campaign.holds, draft.seen.settings, norebalance=True, quiet=True)
+        draft.campaign.holds, draft.observed.settings, norebalance=True, quiet=True)
     return (draft if only_interval else _without_gathering(draft, change)).because(
         Code.SETTINGS, waiting_text(
-            draft.seen.settings, 'norebalance is set, the balancer is off, and '
+            draft.observed.settings, 'norebalance is set, the balancer is off, and '
             'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
 
 
 def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for the outlook, which the tool thread computes; None: it is known, or not needed."""
-    if draft.seen.outlook is not None or not change.needs_outlook:
+    if draft.observed.outlook is not None or not change.needs_outlook:
         return None
-    failure = draft.seen.outlook_failure
+    failure = draft.observed.outlook_failure
     return _without_gathering(draft, change).because(
         Code.OUTLOOK, 'computing where CRUSH will place the PGs%s' % (
             failure and ' again: ' + failure))
@@ -233,15 +235,15 @@ def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
 
 def _leave_pgs_in_place(draft: Draft, change: Change) -> Optional[Draft]:
     """Keep the tiny weight of drained OSDs on which PGs remain."""
-    if not isinstance(change, WeightChange) or not change.closing or draft.seen.outlook is None:
+    if not isinstance(change, WeightChange) or not change.closing or draft.observed.outlook is None:
         return None
-    staying = _staying(draft, change, draft.seen.outlook)
+    staying = _staying(draft, change, draft.observed.outlook)
     return None if staying is None else _close_emptied_only(draft, change, staying)
 
 
 def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
     """Abort if the change cannot be previewed, unless the operator has accepted that."""
-    outlook = draft.seen.outlook
+    outlook = draft.observed.outlook
     if not isinstance(outlook, NoFuture) or change.ordinary:
         return None
     return draft.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
@@ -250,10 +252,10 @@ def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
 def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
     """Note where PGs move before the change is made, and enter PINNED, after which they are
     released. None: no PG moves first, the change is pending, or the outlook is not known."""
-    outlook = draft.seen.outlook
+    outlook = draft.observed.outlook
     if change.pending or not isinstance(outlook, Future):
         return None
-    moves = change.first_moves(draft.seen, outlook, draft.pins)
+    moves = change.first_moves(draft.observed, outlook, draft.pins)
     if moves is None:
         return None
     return _move_first(draft, change, outlook, moves).enter(Phase.PINNED, change.why_first)
@@ -266,10 +268,10 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
     if change.moves_only:
         # The goals are dropped once this basis has changed (`drop_stale_goals`).
         goals = GoalsMark(number=1, basis=basis(
-            draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins))))
+            draft.observed.osdmap, draft.observed.crush, set(map(pool_of, moves.pins))))
         draft = draft.set(pinning=replace(draft.campaign.pinning, goals=goals))
     return draft.forget_pins(settled).note_pins(moves.pins).set(change=change.moves_noted()).event(
-        'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.seen.osdmap)),
+        'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.observed.osdmap)),
         'the current rule allows their new places')
 
 
@@ -277,7 +279,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if the whole
     requires too many pins; None: there is nothing to wait for. Not examined again once the burst
     is known (`gathers`)."""
-    outlook = draft.seen.outlook
+    outlook = draft.observed.outlook
     # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
@@ -330,7 +332,7 @@ def _forget_recovered(draft: Draft) -> Draft:
     waits."""
     incomplete = []
     for pgid in draft.campaign.pinning.undersized_pgs:
-        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+        pool, place = draft.pool(pgid), draft.observed.placement(pgid)
         if pool is not None and (place is None or not pool.is_complete(place.acting)):
             incomplete.append(pgid)
     return draft.set(pinning=replace(draft.campaign.pinning, undersized_pgs=tuple(incomplete)))
@@ -347,7 +349,7 @@ def _why_await_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
                     'until the OSDs are back or the PGs have recovered ("campaign accept '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(newly_undersized))
     if newly_undersized <= draft.campaign.pinning.undersized \
-            or is_muted(reason, draft.seen.signals) \
+            or is_muted(reason, draft.observed.signals) \
             or is_waived(reason, draft.campaign.orders.acknowledged):
         return None
     return reason
@@ -358,26 +360,26 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
     """The change with a smaller tranche if the present one requires too many pins, or moves too
     many PGs without a pin, and why; otherwise the same change, and ''."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
-    max_pins = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    max_pins = pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
     # A rollback makes pins unnecessary: it is divided only for PGs that cannot be pinned.
     waived = draft.campaign.rollback.begun or is_waived(
         Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged)
     # Number, limit, and text.
     limits = [(0 if waived else len(planned.pins), max_pins - other_pins,
                'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), max_pins))]
-    moving = moved_by_weights(planned, future, draft.seen.osdmap)
+    moving = moved_by_weights(planned, future, draft.observed.osdmap)
     max_moving = change.moving_at_once(
-        limit(draft.campaign.pace, draft.options).caps, draft.seen.crush,
-        mean_bytes(moving, future, draft.seen))
+        limit(draft.campaign.pace, draft.options).caps, draft.observed.crush,
+        mean_bytes(moving, future, draft.observed))
     limits.append((len(moving), max_moving, '%s that the change moves cannot be pinned (limit %d, '
                    'as for PGs in flight)' % (pgs(len(moving)), max_moving)))
     number, bound, why = max(limits, key=lambda row: row[0] / max(1, row[1]))
     # OSDs of earlier bursts may have the weights of this tranche already.
     in_bursts = bool(change.done or change.burst)
     if number <= max(0, bound) or in_bursts or change.share <= SHARE_MIN \
-            or not is_divisible(draft.campaign, draft.seen.crush):
+            or not is_divisible(draft.campaign, draft.observed.crush):
         return change, ''
-    return change.divided(number, max(1, bound), draft.seen.crush.weights()), why
+    return change.divided(number, max(1, bound), draft.observed.crush.weights()), why
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
@@ -392,31 +394,31 @@ def following_tranche(draft: Draft) -> Optional[WeightChange]:
     change = draft.campaign.change
     if not isinstance(change, WeightChange) or change.is_last:
         return None
-    following = change.next_tranche(draft.seen.crush.weights())
+    following = change.next_tranche(draft.observed.crush.weights())
     return following if following.weights else None
 
 
 def _send(draft: Draft, change: Change) -> Draft:
     """Send the change of CRUSH together with the pins that it requires."""
-    outlook, drained = draft.seen.outlook, change.drained
+    outlook, drained = draft.observed.outlook, change.drained
     planned = Planned()
     if isinstance(outlook, Future):
-        drained = change.drains(draft.seen.crush, outlook)
+        drained = change.drains(draft.observed.crush, outlook)
         planned = _planned(draft, change, outlook)
-        harm = change.harmful(draft.seen, planned.unpinnable)
+        harm = change.harmful(draft.observed, planned.unpinnable)
         if harm:
             return draft.enter(Phase.ABORTING, harm)
         if not _restores(draft, change):
             # As pins, upmaps that it makes unnecessary are removed once it is read back.
             draft = draft.note_pins({
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
-                    draft.seen.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
-    if not draft.campaign.crush.is_own(draft.seen):
+                    draft.observed.osdmap, outlook).items() if draft.pin_of(pgid) != pin})
+    if not draft.campaign.crush.is_own(draft.observed):
         # Others have changed CRUSH before: `_note_crush_as_own` must not take the result for the
         # campaign's.
         draft = draft.set(crush=replace(draft.campaign.crush, own=-1))
     draft = _redirect_old_pins(draft, drained)
-    draft = draft.send(*change.commands(draft.seen))
+    draft = draft.send(*change.commands(draft.observed))
     if isinstance(outlook, NoFuture):
         draft = _adopt_upmaps(draft, drained).event(
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
@@ -427,10 +429,10 @@ def _send(draft: Draft, change: Change) -> Draft:
             change = replace(change, unpinned=_accepted_moves(draft, planned, outlook))
             draft = draft.set(orders=replace(draft.campaign.orders, accepted_unpinnable=max(
                 change.unpinned, draft.campaign.orders.accepted_unpinnable)))
-    fingerprint, tunables = change.expected(draft.seen)
+    fingerprint, tunables = change.expected(draft.observed)
     return draft.set(change=replace(
-        change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
-        fingerprint=fingerprint, tunables=tunables, gathers=False),
+        change.sent(draft.observed), stage=ChangeStage.SENT, since=draft.now,
+        times=change.times + 1, fingerprint=fingerprint, tunables=tunables, gathers=False),
         pinning=replace(draft.campaign.pinning, sent_at=draft.now)).event(
             'join', 'changing %s and pinning %s in one OSDMap epoch' % (
                 change.subject, pgs(len(planned.pins))),
@@ -440,8 +442,9 @@ def _send(draft: Draft, change: Change) -> Draft:
 def _accepted_moves(draft: Draft, planned: Planned, future: Future) -> int:
     """How many PGs without pins the change is accepted to move: it is divided so that they are few
     at once."""
-    moving = len(moved_by_weights(planned, future, draft.seen.osdmap))
-    is_few = moving <= caps(draft.options).pgs and is_divisible(draft.campaign, draft.seen.crush)
+    moving = len(moved_by_weights(planned, future, draft.observed.osdmap))
+    is_few = moving <= caps(draft.options).pgs \
+        and is_divisible(draft.campaign, draft.observed.crush)
     return moving if is_few else 0
 
 
@@ -452,7 +455,7 @@ def _restores(draft: Draft, change: Change) -> bool:
 
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     """The pins and upmaps that the change requires."""
-    osdmap, drained = draft.seen.osdmap, change.drains(draft.seen.crush, outlook)
+    osdmap, drained = draft.observed.osdmap, change.drains(draft.observed.crush, outlook)
     if _restores(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
     if change.removes_upmaps:
@@ -465,7 +468,8 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
 
 def _entries_to_send(draft: Draft, planned: Planned) -> int:
     """The number of upmap entries to be sent."""
-    return sum(draft.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
+    osdmap = draft.observed.osdmap
+    return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
         + len(planned.removed)
 
 
@@ -481,7 +485,7 @@ def _redirect_old_pins(draft: Draft, drained: OsdSet) -> Draft:
 def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
     """Note upmaps to drained OSDs as pins: they stay in force under the tiny weight, so their PGs
     have to be released."""
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if draft.pin_of(pgid) is None}
     return draft.note_pins({pgid: PinRecord(without(entry, drained), entry)
@@ -496,7 +500,7 @@ def _send_pins(draft: Draft, planned: Planned, future: Future) -> Draft:
     for pgid, pin in planned.pins.items():
         old = draft.pin_of(pgid)
         pins[pgid] = pin if old is None else replace(pin, before=old.before, was=old.was)
-        present = draft.seen.osdmap.entry(pgid)
+        present = draft.observed.osdmap.entry(pgid)
         if present != pin.entry:
             actions.append(SetEntry(
                 pgid, entry_for_both_maps(draft, pgid, pin.entry, future), present))
@@ -515,7 +519,7 @@ def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Fut
     The mons may refuse the change of CRUSH and carry out all the rest. So the record of the pin
     stays until the change is read back, when `_unpin` removes both.
     """
-    present, pin = draft.seen.osdmap.entry(pgid), draft.pin_of(pgid)
+    present, pin = draft.observed.osdmap.entry(pgid), draft.pin_of(pgid)
     sent = bridging_entry(draft, pgid, entry, future)
     # None: forgotten since the plan.
     if pin is not None and hides_raw(draft, pgid, sent, future):
@@ -528,22 +532,22 @@ def _sufficient_part(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
                      base: UpmapEntry) -> Optional[UpmapEntry]:
     """The part of the earlier entry `base` that the mons keep, if the PG stays in place with it;
     None: it needs its pin."""
-    present, pin = draft.seen.osdmap.entry(pgid), draft.pins[pgid]
+    present, pin = draft.observed.osdmap.entry(pgid), draft.pins[pgid]
     raw = raw_from_up(up, present, draft.out)
     if raw is None:
         return pin.goal  # what `_send_bridging_entry` has noted, if anything
-    remaining = after_commit(raw, base, pool, draft.seen.osdmap.osds, draft.seen.crush, pgid,
-                             draft.out)
+    remaining = after_commit(raw, base, pool, draft.observed.osdmap.osds, draft.observed.crush,
+                             pgid, draft.out)
     return remaining if apply_entry(raw, remaining, draft.out) == up else None
 
 
 def _unpin(draft: Draft, change: Change) -> Draft:
     """Remove the pins that are unnecessary now that the change is in force, among them upmaps that
     were noted as pins for this."""
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     needless: Dict[str, UpmapEntry] = {}
     for pgid, base in bases_of(draft.pins).items():
-        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+        pool, place = draft.pool(pgid), draft.observed.placement(pgid)
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
         if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pins[pgid].entry:
@@ -568,9 +572,9 @@ def _note_crush_as_own(draft: Draft, change: Change) -> Draft:
     """Note the CRUSH version as the campaign's own, or none (-1) if others changed CRUSH along with
     it."""
     crush = draft.campaign.crush
-    if crush.own in (-1, draft.seen.crush_version):
+    if crush.own in (-1, draft.observed.crush_version):
         return draft
-    return draft.set(crush=crush.claimed(draft.seen, change.is_ours(draft.seen)))
+    return draft.set(crush=crush.claimed(draft.observed, change.is_ours(draft.observed)))
 
 
 def _land(draft: Draft, change: Change) -> Draft:
@@ -606,15 +610,15 @@ def _pin_moved_by_vector(draft: Draft, change: Change) -> Draft:
     if draft.campaign.target == 'balanced' or not change.is_last:
         return draft
     pins = {pgid: PinRecord(led.before, led.entry) for pgid, led in change.ahead.items()
-            if led.entry.vector is not None and draft.seen.osdmap.entry(pgid) == led.entry}
+            if led.entry.vector is not None and draft.observed.osdmap.entry(pgid) == led.entry}
     return draft.note_pins(pins) if pins else draft
 
 
 def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
     """The actions that remove the campaign's pairs without effect from the upmaps of `ahead`."""
-    osdmap, actions = draft.seen.osdmap, []
+    osdmap, actions = draft.observed.osdmap, []
     for pgid, led in change.ahead.items():
-        place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
+        place, present = draft.observed.placement(pgid), osdmap.entry(pgid)
         items = present.items
         ours = [pair for pair in items if pair in led.entry.items and pair not in led.before.items]
         if not ours or place is None or draft.pin_of(pgid) is not None \
@@ -633,7 +637,7 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
 
 def _enter_next_stage(draft: Draft, change: Change) -> Draft:
     """Go on after a part of the change is in force: to the next part, or to the release."""
-    following = change.next_part(draft.seen, draft.pin_count)
+    following = change.next_part(draft.observed, draft.pin_count)
     if following is not None:
         return draft.event('join', following.text, _READ_BACK).set(
             change=following.change, phase_since=draft.now)
@@ -642,7 +646,7 @@ def _enter_next_stage(draft: Draft, change: Change) -> Draft:
     return draft.set(change=change.settled(), phase_since=draft.now,
                      pinning=replace(draft.campaign.pinning, undersized_pgs=())).event(
         'join', '%s, %s pinned, %d remapped' % (
-            text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), _READ_BACK)
+            text, pgs_are(draft.pin_count), len(draft.observed.osdmap.pg_temp)), _READ_BACK)
 
 
 def drop_refused(draft: Draft) -> Draft:
@@ -652,8 +656,9 @@ def drop_refused(draft: Draft) -> Draft:
     if change is None or change.stage is ChangeStage.LANDED:
         return draft
     if isinstance(change, WeightChange) and change.closing:
-        return _keep_tiny_weight(draft, change.with_done(draft.seen), 'the campaign was aborted')
-    part = change.part_in_force(draft.seen)
+        return _keep_tiny_weight(draft, change.with_done(draft.observed),
+                                 'the campaign was aborted')
+    part = change.part_in_force(draft.observed)
     if part is not None:
         return draft.set(change=part)
     if campaign.rollback.begun:
@@ -666,12 +671,12 @@ def settle_change(draft: Draft) -> Draft:
     change = draft.campaign.change
     if change is None or not change.pending:
         return draft
-    if change.landed(draft.seen):
+    if change.landed(draft.observed):
         return _land(draft, change)
-    if not change.stands_still(draft.seen):
-        stopped, actions = change.stop(draft.seen)
+    if not change.stands_still(draft.observed):
+        stopped, actions = change.stop(draft.observed)
         return draft.send(*actions).set(change=stopped)
-    if change_is_overdue(draft.campaign, draft.seen, draft.options):
+    if change_is_overdue(draft.campaign, draft.observed, draft.options):
         return _take_back_burst(draft, change)
     return draft
 
@@ -699,7 +704,7 @@ def _take_back_burst(draft: Draft, change: Change) -> Draft:
     forgotten: List[str] = []
     earlier: Dict[str, PinRecord] = {}
     for pgid in draft.campaign.pinning.sent:
-        pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        pin, present = draft.pin_of(pgid), draft.observed.osdmap.entry(pgid)
         if pin is None or present == pin.entry:
             continue
         if not present or present in (pin.before, pin.was):
@@ -732,8 +737,8 @@ def _send_removed_pins(draft: Draft) -> Draft:
     turn has not changed."""
     pins = {pgid: pin for pgid, pin in draft.pins.items() if pin == draft.pin_of(pgid)} \
         if draft.campaign.removes_upmaps else {}
-    actions = [SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid))
-               for pgid, pin in pins.items() if pin.entry != draft.seen.osdmap.entry(pgid)]
+    actions = [SetEntry(pgid, pin.entry, draft.observed.osdmap.entry(pgid))
+               for pgid, pin in pins.items() if pin.entry != draft.observed.osdmap.entry(pgid)]
     # Goals that `_send_bridging_entry` has noted apply only with the change.
     return draft.note_pins({pgid: replace(pin, goal=None) for pgid, pin in pins.items()
                             if pin.goal is not None}).send(*actions).set(
@@ -749,7 +754,7 @@ def _send_removed_pins(draft: Draft) -> Draft:
 def entry_for_both_maps(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that is sent for a pin: `entry`, with the present pairs if they keep the PG in
     place should the mons refuse the change, and if the mons drop them should they accept it."""
-    present = draft.seen.osdmap.entry(pgid)
+    present = draft.observed.osdmap.entry(pgid)
     if not present.items or entry.vector is not None:
         return entry
     merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
@@ -761,7 +766,7 @@ def entry_for_both_maps(draft: Draft, pgid: str, entry: UpmapEntry, future: Futu
 def bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
-    osdmap, present = draft.seen.osdmap, draft.seen.osdmap.entry(pgid)
+    osdmap, present = draft.observed.osdmap, draft.observed.osdmap.entry(pgid)
     if survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], draft.out):
         return present
     merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
@@ -780,20 +785,20 @@ def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> 
 
     The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
     """
-    place, pg = draft.seen.placement(pgid), future.pgs[pgid]
+    place, pg = draft.observed.placement(pgid), future.pgs[pgid]
     # The mons refuse more pairs than the PG has OSDs.
-    if place is None or len(entry.items) > draft.seen.osdmap.pools[pool_of(pgid)].size:
+    if place is None or len(entry.items) > draft.observed.osdmap.pools[pool_of(pgid)].size:
         return False
-    raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)
+    raw = raw_from_up(place.up, draft.observed.osdmap.entry(pgid), draft.out)
     return raw is not None and all(
         apply_entry(raw_set, _kept_by_mons(draft, pgid, entry, raw_set, crush),
                     draft.out) == pg.acting
-        for raw_set, crush in ((raw, draft.seen.crush), (pg.raw, future.crush)))
+        for raw_set, crush in ((raw, draft.observed.crush), (pg.raw, future.crush)))
 
 
 def _kept_by_mons(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
                   crush: CrushRules) -> UpmapEntry:
     """The part of an entry that the mons keep under a CRUSH map that places the PG on `raw`."""
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     return after_commit(raw, entry, osdmap.pools[pool_of(pgid)], osdmap.osds, crush, pgid,
                         draft.out)

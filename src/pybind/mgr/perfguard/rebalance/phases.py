@@ -85,27 +85,27 @@ def _step(draft: Draft) -> Draft:
     change, phase = draft.campaign.change, draft.campaign.phase
     if change is None or not change.moving_first or phase not in (Phase.PINNED, *RELEASING_PHASES):
         return _STEPS[phase](draft)
-    why_impossible = change.impossible(draft.seen)
+    why_impossible = change.impossible(draft.observed)
     if not why_impossible:
         return _STEPS[phase](draft)
-    unchanged_seconds = draft.now - draft.seen.osds_or_crush_changed
+    unchanged_seconds = draft.now - draft.observed.osds_or_crush_changed
     if change.impossible_for_good or unchanged_seconds >= OVERTAKEN_SECONDS:
         return draft.enter(Phase.ABORTING, why_impossible)
-    return _STEPS[phase](replace(draft, seen=replace(draft.seen, stops=(
-        *draft.seen.stops, Reason(Code.OVERTAKEN, why_impossible)))))
+    return _STEPS[phase](replace(draft, observed=replace(draft.observed, stops=(
+        *draft.observed.stops, Reason(Code.OVERTAKEN, why_impossible)))))
 
 
 def _note_blocked(draft: Draft) -> Draft:
     holds = draft.campaign.holds
     return draft.set(holds=replace(holds, blocked=blocked_since(
-        holds.blocked, draft.seen.signals.counts, draft.now)))
+        holds.blocked, draft.observed.signals.counts, draft.now)))
 
 
 def _count_turn(draft: Draft) -> Draft:
     """Note this turn in the progress of the campaign."""
     campaign = draft.campaign
     # After the end, the epoch stays the same: each change of it would write the history again.
-    epoch = draft.seen.osdmap.epoch if campaign.active or campaign.ended == draft.now \
+    epoch = draft.observed.osdmap.epoch if campaign.active or campaign.ended == draft.now \
         else campaign.progress.last_epoch
     total = _size_of_campaign(draft) if campaign.active \
         else campaign.progress.released + campaign.kept_now
@@ -118,7 +118,7 @@ def _count_turn(draft: Draft) -> Draft:
 def _account(before: Campaign, draft: Draft) -> Draft:
     """Add the costs of the turn to the bill of the campaign, which an event reports at the end.
     `before`: the campaign from before the turn."""
-    campaign, observation = draft.campaign, draft.seen
+    campaign, observation = draft.campaign, draft.observed
     clients = observation.clients
     # `troubled`: when something besides movement last may have slowed operations, such as an OSD
     # whose report was late (`silent`).
@@ -140,7 +140,7 @@ def _account(before: Campaign, draft: Draft) -> Draft:
 def _has_other_trouble(draft: Draft) -> bool:
     """Whether something besides the movement of the campaign may slow operations: PGs are laggy,
     degraded by others, or inactive, or peer without having been released."""
-    counts, campaign = draft.seen.signals.counts, draft.campaign
+    counts, campaign = draft.observed.signals.counts, draft.campaign
     peering = 0 if campaign.flights.in_flight else counts.in_transition
     return counts.laggy + counts.wait + peering > 0 or counts.inactive > counts.in_transition \
         or counts.degraded > 0 and others_degraded(draft)
@@ -149,7 +149,7 @@ def _has_other_trouble(draft: Draft) -> bool:
 def _is_excused(draft: Draft) -> bool:
     """Whether releases wait for the OSDs of announced maintenance; not for longer than
     ANNOUNCED_SECONDS, after which it may only be noout that was forgotten."""
-    return bool(draft.seen.announced) and draft.campaign.idle_seconds(draft.now) \
+    return bool(draft.observed.announced) and draft.campaign.idle_seconds(draft.now) \
         < ANNOUNCED_SECONDS and any(reason.code in BY_DOWN_OSDS for reason in draft.reasons)
 
 
@@ -190,13 +190,13 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
         lifted = not loose_count
         draft = _report_kept_flag(draft, loose_count) if loose_count else _report_lifted_flag(draft)
     norebalance = norebalance and not lifted
-    campaign, settings = draft.campaign, draft.seen.settings
+    campaign, settings = draft.campaign, draft.observed.settings
     # Earlier orders are from before the settings were borrowed.
     settings = replace(settings, ordered_values={
         setting: order for setting, order in settings.ordered_values.items()
         if order[1] > campaign.origin.started})
     # Only while the campaign needs its settings; at its end all of them are given back.
-    mon = wanted_mon_options(campaign, draft.options, draft.seen.osdmap) if quiet else {}
+    mon = wanted_mon_options(campaign, draft.options, draft.observed.osdmap) if quiet else {}
     step = reconcile(campaign.holds, settings, norebalance, quiet,
                      begin=not campaign.holds.prepared, mon=mon, pools=pools)
     draft = draft.set(holds=step.holds).send(*step.actions)
@@ -209,9 +209,9 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
 def _gives_way(draft: Draft) -> bool:
     """Whether norebalance, if it is ours, must be cleared for a moment, so that degraded PGs can
     recover."""
-    holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
+    holds, flags = draft.campaign.holds, draft.observed.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
-        NOREBALANCE in flags | draft.seen.settings.borrowed_elsewhere)
+        NOREBALANCE in flags | draft.observed.settings.borrowed_elsewhere)
     return not theirs and gives_way(draft.campaign.holds.blocked, draft.now)
 
 
@@ -219,8 +219,8 @@ def _loose_count(draft: Draft) -> int:
     """PGs that would all move at once if norebalance was cleared now, as a change of CRUSH has
     remapped them and they have no pin; 0: few enough. PGs that lack a copy move in any case."""
     number = 0
-    for pgid in loose_pgs(draft.campaign, draft.seen):
-        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    for pgid in loose_pgs(draft.campaign, draft.observed):
+        pool, place = draft.pool(pgid), draft.observed.placement(pgid)
         number += pool is not None and place is not None and pool.is_complete(place.acting)
     return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
 
@@ -231,12 +231,12 @@ def _report_kept_flag(draft: Draft, loose: int) -> Draft:
         Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
         'reservations, and norebalance defers these PGs; it stays set, since %s remapped without '
         'a pin and would move at once' % (
-            pgs_are(draft.seen.signals.counts.degraded_waiting), pgs_are(loose)))
+            pgs_are(draft.observed.signals.counts.degraded_waiting), pgs_are(loose)))
 
 
 def _report_lifted_flag(draft: Draft) -> Draft:
     """Report that norebalance is cleared, so that degraded PGs can recover."""
-    holds, counts = draft.campaign.holds, draft.seen.signals.counts
+    holds, counts = draft.campaign.holds, draft.observed.signals.counts
     waiting_pgs = pgs_are(counts.degraded_waiting)
     if holds.flag is not None and not holds.flag.returning:
         draft = draft.event('settings', 'norebalance is cleared so that degraded PGs can recover',
@@ -261,7 +261,8 @@ def _yields_to_evacuation(draft: Draft) -> bool:
         or _flag_is_coming(draft) or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
     emptied = set(campaign.crush.emptied)
-    return any(not emptied.issuperset(osds) for osds in draft.seen.evacuation.values()) and not (
+    is_evacuated = any(not emptied.issuperset(osds) for osds in draft.observed.evacuation.values())
+    return is_evacuated and not (
         is_pinning or campaign.orders.paused or campaign.holds.gave_up_flag
         or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
 
@@ -273,13 +274,13 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
     All that were pinned and do not leave an OSD to be emptied, if a long pause keeps the mons from
     trimming OSDMaps, or if movement is halted and an evacuation keeps norebalance cleared.
     """
-    campaign, evacuation = draft.campaign, draft.seen.evacuation
+    campaign, evacuation = draft.campaign, draft.observed.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
     pins_all_back = _keeps_maps(draft) if campaign.orders.paused \
         else bool(evacuation) and campaign.pace.halted
     if not pins_all_back:
-        return draft.seen.pin_back & campaign.flights.in_flight.keys()
+        return draft.observed.pin_back & campaign.flights.in_flight.keys()
     return {pgid for pgid, flight in campaign.flights.in_flight.items()
             if flight.pin is not None and pgid not in evacuation}
 
@@ -294,8 +295,8 @@ def _keeps_maps(draft: Draft) -> bool:
 def _report_evacuation(draft: Draft) -> Draft:
     """Report PGs that leave OSDs which are to be emptied, or that norebalance keeps there, and note
     since when it does."""
-    flag, kept_pgs = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
-    if kept_pgs and NOREBALANCE in draft.seen.osdmap.flags and flag is not None \
+    flag, kept_pgs = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.observed)
+    if kept_pgs and NOREBALANCE in draft.observed.osdmap.flags and flag is not None \
             and not flag.returning:
         holds = draft.campaign.holds
         return draft.set(holds=replace(
@@ -303,10 +304,10 @@ def _report_evacuation(draft: Draft) -> Draft:
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
             % (pgs(len(kept_pgs)), osds_text(by_osd(kept_pgs))))
     draft = draft.set(holds=replace(draft.campaign.holds, evacuation_held=0.0))
-    leaving = by_osd(draft.seen.evacuation)
+    leaving = by_osd(draft.observed.evacuation)
     return draft.because(
         Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard does not set '
-        'norebalance meanwhile' % (pgs_are(len(draft.seen.evacuation)), osds_text(leaving))
+        'norebalance meanwhile' % (pgs_are(len(draft.observed.evacuation)), osds_text(leaving))
     ) if leaving else draft
 
 
@@ -314,20 +315,20 @@ def _accept_own_crush(draft: Draft) -> Draft:
     """If the operator makes the change of CRUSH: attribute all changes to the campaign until the
     PGs are pinned."""
     # crush.version: at the beginning; crush.own: the last one attributed to the campaign.
-    campaign, version = draft.campaign, draft.seen.crush_version
+    campaign, version = draft.campaign, draft.observed.crush_version
     if campaign.change is None and version != campaign.crush.version:
         draft = _note_emptied(draft)
     if campaign.change is not None or campaign.crush.own == version:
         return draft
-    return draft.set(crush=draft.campaign.crush.accepted(draft.seen))
+    return draft.set(crush=draft.campaign.crush.accepted(draft.observed))
 
 
 def _note_emptied(draft: Draft) -> Draft:
     """Note the OSDs without CRUSH weight that still serve remapped PGs: the operator's own change
     empties them. So their PGs are movement of the campaign and no evacuation: those that cannot be
     pinned stay until the operator reverts the change, or accepts it as a whole."""
-    weights, emptied = draft.seen.crush.weights(), set(draft.campaign.crush.emptied)
-    for acting in draft.seen.osdmap.pg_temp.values():
+    weights, emptied = draft.observed.crush.weights(), set(draft.campaign.crush.emptied)
+    for acting in draft.observed.osdmap.pg_temp.values():
         emptied.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
     if len(emptied) == len(draft.campaign.crush.emptied):
         return draft
@@ -344,14 +345,14 @@ def _prepared(draft: Draft) -> Draft:
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     elif not draft.campaign.holds.prepared:
         return draft.because(Code.SETTINGS, waiting_text(
-            draft.seen.settings, 'norebalance is set and the balancer is off'))
+            draft.observed.settings, 'norebalance is set and the balancer is off'))
     campaign = draft.campaign
-    remapped = draft.seen.osdmap.pg_temp.keys() - draft.seen.evacuation.keys()
+    remapped = draft.observed.osdmap.pg_temp.keys() - draft.observed.evacuation.keys()
     moving = any(_may_move(draft, pgid) for pgid in remapped)
     if balancer_of_others(draft):
         return draft.report(BALANCER_ON)
     if campaign.automatic and (campaign.change or moving
-                               or draft.seen.crush_version != campaign.crush.version):
+                               or draft.observed.crush_version != campaign.crush.version):
         return draft.enter(Phase.PINNING, 'automatically')
     if campaign.automatic:
         return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it '
@@ -365,7 +366,7 @@ def _prepared(draft: Draft) -> Draft:
 
 def _may_move(draft: Draft, pgid: str) -> bool:
     """Whether a remapped PG has a place to move to."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     return pool is not None and place is not None and not draft.has_no_target(pgid, pool, place)
 
 
@@ -398,14 +399,14 @@ def _pinning(draft: Draft) -> Draft:
 def _by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
     """Whether ceph-mgr carries out the change, which may take hours, and no PG would move that does
     not leave an OSD to be emptied. It merges no PG that is remapped."""
-    return change is not None and change.pending and change.is_accepted(draft.seen.osdmap) \
-        and not any(True for _ in loose_pgs(draft.campaign, draft.seen))
+    return change is not None and change.pending and change.is_accepted(draft.observed.osdmap) \
+        and not any(True for _ in loose_pgs(draft.campaign, draft.observed))
 
 
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
     """Why PINNING does not end yet: PGs are not pinned, may still be remapped, or have no goals;
     None: it does."""
-    peering = pgs_in_transition(draft.campaign, {**draft.pins, **draft.new_pins}, draft.seen,
+    peering = pgs_in_transition(draft.campaign, {**draft.pins, **draft.new_pins}, draft.observed,
                                 draft.options.max_transition_ratio)
     if draft.to_pin:
         return _left_reason(draft)
@@ -416,7 +417,7 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     if not _all_have_reported(draft):
         return _REPORTS
-    return None if draft.seen.goals_fit else _NO_GOALS
+    return None if draft.observed.goals_fit else _NO_GOALS
 
 
 def _left_reason(draft: Draft) -> Reason:
@@ -435,7 +436,7 @@ def _all_have_reported(draft: Draft) -> bool:
     """Whether all PGs have reported their states since the phase began and the last pins were
     sent."""
     last = max(draft.campaign.pinning.sent_at, draft.campaign.phase_since)
-    return draft.now - last > draft.seen.stats_period + 1
+    return draft.now - last > draft.observed.stats_period + 1
 
 
 def _pinned_summary(draft: Draft) -> str:
@@ -466,7 +467,7 @@ def _osds_arriving(draft: Draft) -> List[Reason]:
     """Why an automatic expansion does not release PGs yet; []: it may. The OSDs of a new host start
     one by one, and the first would receive the PGs of all."""
     settle_seconds = draft.options.auto_expand_settle
-    unchanged_seconds = draft.now - draft.seen.osds_or_crush_changed
+    unchanged_seconds = draft.now - draft.observed.osds_or_crush_changed
     if draft.campaign.origin.trigger != 'auto' or unchanged_seconds >= settle_seconds:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
@@ -508,7 +509,7 @@ def _releasing(draft: Draft) -> Draft:
     draft = replace(draft.enter(Phase.RELEASING), relieved=obstacles.relieved)
     if not draft.in_force or unguarded:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
-    if not draft.seen.goals_fit:
+    if not draft.observed.goals_fit:
         return draft.report(_NO_GOALS)
     # A rollback in tranches keeps its pins until the last one, so that no PG moves twice.
     return _complete(draft) if draft.campaign.keeps_pins \
@@ -558,7 +559,7 @@ def _begin_tranche(draft: Draft, change: Change) -> Draft:
 def _refilled(draft: Draft) -> str:
     """Text on OSDs of a drain to which others have given a weight meanwhile, for example by
     setting an older CRUSH map."""
-    campaign, weights = draft.campaign, draft.seen.crush.weights()
+    campaign, weights = draft.campaign, draft.observed.crush.weights()
     osds = [osd for osd in campaign.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT]
     return '; not drained, because others gave them a CRUSH weight: ' + osds_text(osds) \
         if osds else ''
@@ -656,7 +657,7 @@ def _pause_left(draft: Draft) -> str:
 def _confirming(draft: Draft) -> bool:
     """Whether a stop condition has cleared that may recur with the next report: wait, to avoid
     flapping."""
-    return draft.now - draft.campaign.progress.stopped < draft.seen.stats_period
+    return draft.now - draft.campaign.progress.stopped < draft.observed.stats_period
 
 
 class _Unclean(NamedTuple):
@@ -668,16 +669,16 @@ class _Unclean(NamedTuple):
 
 def _unclean(draft: Draft) -> _Unclean:
     """Whether the campaign waits for PGs to become clean, or has waited long enough."""
-    counts, campaign = draft.seen.signals.counts, draft.campaign
+    counts, campaign = draft.observed.signals.counts, draft.campaign
     # PGs that have nowhere to move (`staying_count`) or leave OSDs to be emptied remain remapped.
     unclean = counts.in_transition + max(
-        0, counts.remapped - staying_count(campaign) - len(draft.seen.evacuation))
+        0, counts.remapped - staying_count(campaign) - len(draft.observed.evacuation))
     idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
     if unclean:
         waited = min(idle, draft.now - campaign.phase_since)
         return _Unclean(waited > FINISH_PATIENCE_SECONDS, (Reason(
             Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean)),))
-    if idle <= draft.seen.stats_period + 1:
+    if idle <= draft.observed.stats_period + 1:
         return _Unclean(False, (_REPORTS,))
     return _Unclean(True)
 
@@ -770,7 +771,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     if not _all_have_reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
-    peering = pgs_in_transition(campaign, draft.pins, draft.seen,
+    peering = pgs_in_transition(campaign, draft.pins, draft.observed,
                                 draft.options.max_transition_ratio)
     if peering and draft.now - campaign.phase_since <= STUCK_GOALS_SECONDS:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
@@ -786,7 +787,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
             if draft.pin_of(pgid) is not None}
     # PGs that the campaign has moved by upmaps, which are no pins, return as well.
     for pgid, led in campaign.ahead.items():
-        pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        pin, present = draft.pin_of(pgid), draft.observed.osdmap.entry(pgid)
         if not is_mixture(present if pin is None else pin.before, led.entry, led.before):
             continue  # others have set another upmap since
         if pin is not None:
@@ -809,7 +810,7 @@ def _awaits_decision(draft: Draft, unpinned: Sequence[str]) -> bool:
 def _begun_pools(draft: Draft) -> FrozenSet[int]:
     """The pool whose PGs have moved for a change that is not in force yet, if any."""
     change = draft.campaign.change
-    return frozenset() if change is None else change.begun_pools(draft.seen.osdmap)
+    return frozenset() if change is None else change.begun_pools(draft.observed.osdmap)
 
 
 def _unpinned(draft: Draft) -> List[str]:
@@ -820,7 +821,7 @@ def _unpinned(draft: Draft) -> List[str]:
     """
     arriving = frozenset(of_last_step(draft))
     return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
-            if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
+            if pgid in draft.observed.osdmap.pg_temp and pgid not in draft.observed.evacuation
             and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)
             and not _is_merged(draft, pgid)]
 
@@ -836,7 +837,7 @@ def of_last_step(draft: Draft) -> List[str]:
     cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
     until the operator decides. They are as few as may be in flight, or might be when the step was
     made, and arrive."""
-    observation, change = draft.seen, draft.campaign.change
+    observation, change = draft.observed, draft.campaign.change
     if not isinstance(change, WeightChange) or not is_divisible(
             draft.campaign, observation.crush):
         return []  # the change does not come in tranches
@@ -867,7 +868,7 @@ def _last_step_text(draft: Draft) -> str:
 def _still_incomplete(draft: Draft) -> List[str]:
     """The remapped PGs that still have nowhere to move."""
     return [pgid for pgid in draft.campaign.pinning.incomplete
-            if pgid in draft.seen.osdmap.pg_temp and not _may_move(draft, pgid)]
+            if pgid in draft.observed.osdmap.pg_temp and not _may_move(draft, pgid)]
 
 
 def _forget_unpinnable_except(draft: Draft, still_known: Sequence[str]) -> Draft:
@@ -906,7 +907,7 @@ def _aborted(draft: Draft) -> Draft:
             return draft.report(_TIDYING if draft.in_force else _GIVING_BACK)
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
-    command_back = campaign.way_back(draft.seen.osdmap)
+    command_back = campaign.way_back(draft.observed.osdmap)
     return draft.because(
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (

@@ -55,7 +55,7 @@ def audit(draft: Draft) -> Draft:
     if change is not None and change.pending and draft.campaign.phase is not Phase.ABORTED:
         return draft  # the pins are the earlier or the new ones: joining.py determines which
     draft = _confirm(draft)
-    return draft.then(_find_lost, _forget_purged) if draft.seen.new_map else draft
+    return draft.then(_find_lost, _forget_purged) if draft.observed.new_map else draft
 
 
 def _confirm(draft: Draft) -> Draft:
@@ -68,7 +68,7 @@ def _confirm(draft: Draft) -> Draft:
         if pin is None or draft.pool(pgid) is None:
             draft = _end_trial(draft, pgid, is_kept=False)
             continue
-        present = draft.seen.osdmap.entry(pgid)
+        present = draft.observed.osdmap.entry(pgid)
         if present == pin.entry:
             if pin.earlier is not None:
                 draft = draft.note_pins({pgid: pin})  # without `earlier`
@@ -113,7 +113,7 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     failed before. Or the mons dropped it because CRUSH places the PG elsewhere by now."""
     decision = pin_decision(draft, pgid, sent=pin.entry)
     if decision.reason:
-        return draft.send(SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid)))
+        return draft.send(SetEntry(pgid, pin.entry, draft.observed.osdmap.entry(pgid)))
     return _carried_out(draft, [decision])
 
 
@@ -123,10 +123,10 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     unpinnable; if it leaves an OSD that is to be emptied, it may move to where CRUSH places it."""
     pool, pinning = draft.pool(pgid), draft.campaign.pinning
     if pool is not None:
-        pinning = pinning.cancelled_under(draft.seen.crush.checksum(pool.crush_rule))
-    draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
+        pinning = pinning.cancelled_under(draft.observed.crush.checksum(pool.crush_rule))
+    draft = draft.send(SetEntry(pgid, pin.leads_to, draft.observed.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
-    if pgid in draft.seen.evacuation:
+    if pgid in draft.observed.evacuation:
         return draft.set(pinning=replace(pinning, let_go=pinning.let_go | {pgid}))
     return draft.set(pinning=pinning.with_unpinnable(pgid, DROPPED_BY_MON))
 
@@ -142,14 +142,15 @@ def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
 
 
 def _in_place(draft: Draft, pgid: str) -> bool:
-    place = draft.seen.placement(pgid)
-    return place is not None and place.up == place.acting and pgid not in draft.seen.osdmap.pg_temp
+    place = draft.observed.placement(pgid)
+    return place is not None and place.up == place.acting \
+        and pgid not in draft.observed.osdmap.pg_temp
 
 
 def _find_lost(draft: Draft) -> Draft:
     """Forget pins that the OSDMap does not show any more, and report those that others have removed
     or replaced."""
-    osdmap, pinned = draft.seen.osdmap, draft.pins
+    osdmap, pinned = draft.observed.osdmap, draft.pins
     forgotten: List[str] = []
     removed: List[str] = []
     foreign: List[str] = []
@@ -183,7 +184,7 @@ def _find_lost(draft: Draft) -> Draft:
 def _forget_purged(draft: Draft) -> Draft:
     """Remove purged OSDs from the entries that a release (`before`, `goal`) or a rollback (`was`)
     sets: the mons would refuse them."""
-    osds = draft.seen.osdmap.osds
+    osds = draft.observed.osdmap.osds
     changed: Dict[str, PinRecord] = {}
     for pgid in draft.pins.leading_elsewhere(osds):
         pin = draft.pin_of(pgid)
@@ -221,9 +222,9 @@ def outlast_out(draft: Draft) -> Draft:
     vector stays, unless it is what CRUSH chooses meanwhile.
     """
     if draft.campaign.phase not in _PINS_ONLY_RELEASED \
-            or draft.now - draft.seen.osds_or_crush_changed < DOWN_SECONDS:
+            or draft.now - draft.observed.osds_or_crush_changed < DOWN_SECONDS:
         return draft
-    down = {osd.id for osd in draft.seen.osdmap.osds.values() if osd.is_down_but_in}
+    down = {osd.id for osd in draft.observed.osdmap.osds.values() if osd.is_down_but_in}
     if down.isdisjoint(draft.moves.targets()):
         return draft
     pins: Dict[str, PinRecord] = {}
@@ -235,7 +236,7 @@ def outlast_out(draft: Draft) -> Draft:
             break
     if not pins:
         return draft
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     return draft.note_pins(pins).send(*[
         SetEntry(pgid, pin.entry, osdmap.entry(pgid)) for pgid, pin in pins.items()]).set(
             pinning=draft.campaign.pinning.sending(pins, draft.now)).event(
@@ -248,11 +249,11 @@ def _as_vector(draft: Draft, pgid: str) -> Optional[PinRecord]:
     pin, pool = draft.pin_of(pgid), draft.pool(pgid)
     if pin is None or pool is None or pin.entry.vector is not None or pin.stays \
             or pgid in draft.campaign.flights.in_flight or pgid in draft.campaign.pinning.sent \
-            or draft.seen.osdmap.entry(pgid) != pin.entry:
+            or draft.observed.osdmap.entry(pgid) != pin.entry:
         return None
-    place = draft.seen.placement(pgid)
+    place = draft.observed.placement(pgid)
     if place is None or not _in_place(draft, pgid) or not pool.is_complete(place.up) \
-            or broken_rule(pool, place.up, draft.seen.crush, draft.out):
+            or broken_rule(pool, place.up, draft.observed.crush, draft.out):
         return None
     raw = raw_from_up(place.up, pin.entry, draft.out)
     return None if raw is None else replace(pin, entry=UpmapEntry(vector=place.up), raw=raw)
@@ -269,14 +270,14 @@ def pin_remapped(draft: Draft) -> Draft:
     plan = _plan_pins(draft)
     later, decisions = plan.later, plan.decisions
     draft = _note_unpinnable(draft, plan.unpinnable)
-    crush_version = draft.seen.crush_version
+    crush_version = draft.observed.crush_version
     draft = draft.set(pinning=replace(draft.campaign.pinning, let_go=frozenset(plan.let_go)))
     if later and plan.limited:
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
                                   pgs_are(draft.pin_count), pgs_are(later), why_too_many_pins(
                                       draft.pin_count + len(decisions) + later, draft.options,
-                                      draft.seen.osdmap, draft.pin_count)))
+                                      draft.observed.osdmap, draft.pin_count)))
     if crush_version != draft.campaign.pinning.refused_crush:
         draft = draft.set(pinning=replace(draft.campaign.pinning, refused_crush=crush_version))
     # A PG that arrives before norebalance is in force would move back to its pin. While norebalance
@@ -306,17 +307,17 @@ def _plan_pins(draft: Draft) -> _PinPlan:
     campaign = draft.campaign
     room, allowed = _pinning_room(draft), _pins_allowed(draft)
     # Under other CRUSH rules, what could not be pinned is tried again.
-    other_crush = draft.seen.crush_version != campaign.pinning.refused_crush
+    other_crush = draft.observed.crush_version != campaign.pinning.refused_crush
     decisions: List[PinDecision] = []
     unpinnable: Dict[str, Unpinnable] = {}
     let_go: Set[str] = set()
     if not other_crush:
-        let_go.update(campaign.pinning.let_go & draft.seen.evacuation.keys())
+        let_go.update(campaign.pinning.let_go & draft.observed.evacuation.keys())
     later = 0  # PGs that are left for later turns
-    for pgid in draft.seen.osdmap.pg_temp:
+    for pgid in draft.observed.osdmap.pg_temp:
         if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent:
             continue
-        if pgid in draft.seen.evacuation:
+        if pgid in draft.observed.evacuation:
             if pgid in let_go or len(decisions) >= allowed or not _moves_others(draft, pgid):
                 continue
             if len(decisions) >= room:
@@ -352,25 +353,26 @@ def _tried_pin(draft: Draft, decision: PinDecision,
     Not in an upgrade: the next leader of the mons may be one that cancels them. Nor for an abort,
     which would wait for the result.
     """
-    pool, crush, trials = draft.pool(decision.pgid), draft.seen.crush, draft.campaign.pinning.trials
+    pool, crush = draft.pool(decision.pgid), draft.observed.crush
+    trials = draft.campaign.pinning.trials
     if pool is None or crush.keeps_upmaps(pool.crush_rule, pool.size) \
-            or not draft.seen.mons_alike or draft.seen.orchestrating.image \
+            or not draft.observed.mons_alike or draft.observed.orchestrating.image \
             or draft.campaign.phase is Phase.ABORTING:
         return decision
     rule = crush.checksum(pool.crush_rule)
     if rule in trials or any(other.tries == rule for other in other_decisions):
         return decision
     # As if the mons kept upmaps under this rule.
-    as_if_kept = replace(draft.seen, crush=crush.with_upmaps_kept_under(
+    as_if_kept = replace(draft.observed, crush=crush.with_upmaps_kept_under(
         crush.proven_rules | {rule}))
-    trial = pin_decision(replace(draft, seen=as_if_kept), decision.pgid)
+    trial = pin_decision(replace(draft, observed=as_if_kept), decision.pgid)
     return decision if trial.pin is None else trial._replace(tries=rule)
 
 
 def _end_trial(draft: Draft, pgid: str, is_kept: bool) -> Draft:
     """Note whether the mons have kept the pin with which a rule was tried; if so, all PGs under the
     rule are pinned from the next turn on. The pool may have another rule by now."""
-    pinning, crush = draft.campaign.pinning, draft.seen.crush
+    pinning, crush = draft.campaign.pinning, draft.observed.crush
     if pgid not in pinning.trials.values():
         return draft
     pool = draft.pool(pgid)
@@ -379,18 +381,18 @@ def _end_trial(draft: Draft, pgid: str, is_kept: bool) -> Draft:
         return draft.set(pinning=pinning.tried(pgid, TRIAL_REFUSED))
     # PGs that could not be pinned are tried again.
     pinning = replace(pinning.tried(pgid, TRIAL_KEPT), refused_crush=-1)
-    return replace(draft, seen=replace(
-        draft.seen, crush=crush.with_upmaps_kept_under(pinning.kept_rules))).set(
+    return replace(draft, observed=replace(
+        draft.observed, crush=crush.with_upmaps_kept_under(pinning.kept_rules))).set(
             pinning=pinning).event(
             'pins', 'the mons keep upmaps under the CRUSH rule of PG %s' % pgid, 'tried with a pin')
 
 
 def _moves_others(draft: Draft, pgid: str) -> bool:
     """Whether a PG of an evacuation moves further shards than those that must leave their OSDs."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return False
-    must_be_left = {NO_OSD, *draft.seen.evacuation[pgid]}
+    must_be_left = {NO_OSD, *draft.observed.evacuation[pgid]}
     if pool.erasure:
         return any(old != new and old not in must_be_left
                    for old, new in zip(place.acting, place.up))
@@ -432,14 +434,14 @@ def _pins_allowed(draft: Draft) -> int:
     reason = Reason(Code.PIN_LIMIT, '')
     campaign = draft.campaign
     if campaign.phase is Phase.ABORTING or is_waived(reason, campaign.orders.acknowledged):
-        return len(draft.seen.osdmap.pg_temp)
-    limit = 2 * pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+        return len(draft.observed.osdmap.pg_temp)
+    limit = 2 * pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
     return max(0, limit - draft.pin_count)
 
 
 def is_still(draft: Draft) -> bool:
     """Whether norebalance is in force, or others want it cleared."""
-    return NOREBALANCE in draft.seen.osdmap.flags or draft.campaign.holds.gave_up_flag
+    return NOREBALANCE in draft.observed.osdmap.flags or draft.campaign.holds.gave_up_flag
 
 
 def _stays_unpinnable(draft: Draft, pgid: str, other_crush: bool) -> bool:
@@ -453,7 +455,7 @@ def _stays_unpinnable(draft: Draft, pgid: str, other_crush: bool) -> bool:
     reason = draft.campaign.pinning.unpinnable.get(pgid, DEGRADED)
     if reason == DEGRADED or other_crush:
         return False
-    if reason == DROPPED_BY_MON or not draft.seen.new_map:
+    if reason == DROPPED_BY_MON or not draft.observed.new_map:
         return True
     # So many are not planned again for each OSDMap, except those that had nowhere to move: one that
     # can move after all must be noticed.
@@ -507,7 +509,7 @@ def _only_recovers(draft: Draft, pgid: str) -> bool:
     """Whether a degraded PG need not be pinned after its recovery: it has nowhere to move; or it
     lacks an OSD, and either none is down that may come back or none of its copies or shards is
     misplaced."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return False
     return has_no_target(pool, place.up, place.acting) or not pool.is_complete(place.acting) and (
@@ -591,19 +593,20 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
     """What becomes of a remapped PG: it is pinned as far as possible, or cannot be pinned, with the
     reason. `sent`: the entry of an earlier pin that the mons may still have in their queue."""
     pool = draft.pool(pgid)
-    place = draft.seen.placement(pgid)
+    place = draft.observed.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
         return PinDecision(pgid)
     why_not = _why_not(draft, pgid, pool, place)
     if why_not is not None:
         return PinDecision(pgid, why_not)
-    present = draft.seen.osdmap.entry(pgid)
-    result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                              draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
+    present = draft.observed.osdmap.entry(pgid)
+    result = plan_partial_pin(pool, place.up, place.acting, present, draft.observed.osdmap.osds,
+                              draft.observed.crush, draft.out,
+                              draft.observed.evacuation.get(pgid, ()))
     if isinstance(result, Unpinnable):
         # PGs without objects are never reported as degraded, others seconds after the OSDMap.
         degraded = lacks_an_osd(pool, place) or may_be_degraded(
-            place.acting, draft.seen.degraded_osds)
+            place.acting, draft.observed.degraded_osds)
         return PinDecision(pgid, DEGRADED if degraded else result)
     if not result.changed:
         return PinDecision(pgid)
@@ -657,7 +660,7 @@ def _entry_to_restore(draft: Draft, pool: Pool, present: UpmapEntry,
     """The entry that a release restores: the part of the present one that leads to no drained OSD
     and obeys the rule of the pool."""
     before = without(present, draft.campaign.drained)
-    return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
+    return before if raw is None else lawful(before, raw, pool, draft.observed.crush, draft.out)
 
 
 def _note_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draft:

@@ -39,7 +39,7 @@ BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the 
 
 def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
-    observation = draft.seen
+    observation = draft.observed
     stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
     # Slow operations are left to stop_conditions, which knows their OSDs.
     covered = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
@@ -63,7 +63,7 @@ def follow_accepted(draft: Draft) -> Draft:
     if not codes:
         return draft
     # The same conditions, muted or not.
-    observation = draft.seen
+    observation = draft.observed
     present = [stop.reason for stop in stop_conditions(
         replace(observation.signals, muted=frozenset()), observation.osd_counts,
         recovering(draft))]
@@ -112,13 +112,13 @@ def failing_osds(draft: Draft) -> FrozenSet[int]:
     leaving = {osd for flight in draft.campaign.flights.in_flight.values()
                for osd in flight.sources}
     return frozenset(draft.campaign.drained) & (
-        draft.seen.slow_osds | (osds_with_slow_ops(draft.seen.signals) - leaving))
+        draft.observed.slow_osds | (osds_with_slow_ops(draft.observed.signals) - leaving))
 
 
 def _awaited_targets(draft: Draft, failing: FrozenSet[int]) -> FrozenSet[int]:
     """The targets of PGs in flight of which an OSD reports slow operations: it may wait for a
     target, which reports none as long as it leads no PG."""
-    slow = osds_with_slow_ops(draft.seen.signals)
+    slow = osds_with_slow_ops(draft.observed.signals)
     return frozenset(osd for flight in draft.campaign.flights.in_flight.values()
                      if failing.isdisjoint(flight.sources)
                      and not slow.isdisjoint(route_osds(flight)) for osd in flight.targets)
@@ -136,7 +136,7 @@ def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
     """Reasons of the mitigation and of RebalanceController, as stop conditions of the OSDs
     concerned. A pool may be slow for days because its clients do larger operations than before:
     that must not stop releases elsewhere."""
-    observation, stops = draft.seen, []
+    observation, stops = draft.observed, []
     osds_of_pool = observation.osds_of({pool for reason in reasons for pool in reason.pools})
     osds_with_weight = {osd for osd, weight in observation.crush.weights().items()
                         if weight > 0.0} if osds_of_pool else ()
@@ -160,22 +160,22 @@ def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
     """
     pace, now = draft.campaign.pace, draft.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
-            and explains_alarm(pace.slow_reads, now, len(draft.seen.osdmap.osds)):
+            and explains_alarm(pace.slow_reads, now, len(draft.observed.osdmap.osds)):
         return stopped_osds(pace.slow_reads, now)
     return None
 
 
 def others_degraded(draft: Draft) -> bool:
     """Whether PGs are degraded that the campaign has not released, muted or not."""
-    observation = draft.seen
+    observation = draft.observed
     return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
         replace(observation.signals, muted=frozenset()), observation.osd_counts, recovering(draft)))
 
 
 def _foreign_settings(draft: Draft) -> List[Reason]:
     """Settings of others that prevent releases; they cannot be waived."""
-    stops = foreign_flags(draft.campaign.holds, draft.seen.osdmap.flags
-                          - draft.seen.settings.borrowed_elsewhere)
+    stops = foreign_flags(draft.campaign.holds, draft.observed.osdmap.flags
+                          - draft.observed.settings.borrowed_elsewhere)
     if balancer_of_others(draft):
         stops.append(BALANCER_ON)
     return stops
@@ -190,7 +190,7 @@ def foreign_flags(holds: Holds, flags: AbstractSet[str]) -> List[Reason]:
 def balancer_of_others(draft: Draft) -> bool:
     """Whether others have switched the balancer on during the campaign, and it is on or still
     executes a plan."""
-    settings = draft.seen.settings
+    settings = draft.observed.settings
     return BALANCER in draft.campaign.holds.given_up and (
         settings.balancer_active != 'false' or settings.balancer_busy)
 
@@ -201,7 +201,7 @@ def recovering(draft: Draft) -> List[OwnPg]:
     The new OSD of a small PG is brought up to date from the PG's log: the PG is never remapped, and
     degraded for a moment, which reports show until after it has arrived.
     """
-    observation, campaign = draft.seen, draft.campaign
+    observation, campaign = draft.observed, draft.campaign
     pgids = {*campaign.flights.in_flight, *(change.pgid for change in campaign.stalls.changes)}
     own_pgs: List[OwnPg] = []
     # '': an interval change that does not name its PG.
@@ -261,13 +261,13 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
     """
     moves: Dict[str, Move] = {}
     for pgid in draft.campaign.pinning.unpinnable:
-        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+        pool, place = draft.pool(pgid), draft.observed.placement(pgid)
         if (pgid in draft.campaign.flights.in_flight or pool is None or place is None
-                or pgid not in draft.seen.osdmap.pg_temp
+                or pgid not in draft.observed.osdmap.pg_temp
                 or pinned_once_recovered(draft.campaign, pgid)):
             continue
         move = move_between(pgid, pool, place.acting, place.up,
-                            draft.seen.signals.pool_bytes.get(pool.id, 0))
+                            draft.observed.signals.pool_bytes.get(pool.id, 0))
         if move.targets:
             moves[pgid] = move
     return moves
@@ -277,7 +277,7 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
     """Count the PGs of loose_moves as in flight: they move as soon as norebalance is cleared."""
     if not moves:
         return draft
-    adopted = {pgid: replace(_flight(draft, move, draft.seen.osdmap.entry(pgid)),
+    adopted = {pgid: replace(_flight(draft, move, draft.observed.osdmap.entry(pgid)),
                              confirmed=draft.now, seen_remapped=True)
                for pgid, move in moves.items()}
     # The operator accepted these PGs, but not PGs that become unpinnable later.
@@ -295,7 +295,7 @@ def drop_stale_goals(draft: Draft) -> Draft:
     """
     change, computed_for = draft.campaign.change, draft.campaign.pinning.goals.basis
     if change is None or not change.moves_only or computed_for is None or computed_for.covers(
-            basis(draft.seen.osdmap, draft.seen.crush, computed_for.pools)):
+            basis(draft.observed.osdmap, draft.observed.crush, computed_for.pools)):
         return draft
     pins = {pgid: draft.pin_of(pgid) for pgid in (*draft.pins, *draft.new_pins)
             if pgid not in draft.campaign.flights.in_flight}
@@ -314,7 +314,7 @@ def keep_stayers(draft: Draft) -> Draft:
     campaign = draft.campaign
     # A crash may have restored their records: they are forgotten again, but not counted again.
     already_kept = campaign.pinning.kept_mark == campaign.pinning.goals
-    if already_kept and not draft.seen.new_map:
+    if already_kept and not draft.observed.new_map:
         return draft
     stayers = [pgid for pgid in draft.pins.staying
                if pgid not in campaign.flights.in_flight and pgid not in draft.unpins]
@@ -343,9 +343,10 @@ def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft
 
 def present_load(draft: Draft, limits: Caps) -> Load:
     """PGs in flight, and PGs that OSDs are deleting."""
-    load = load_of(draft.campaign.flights.in_flight, draft.seen.crush.host_of,
-                   domains_of(draft.seen.crush, draft.seen.osdmap.pools), draft.seen.devices)
-    load.add_deletions(draft.seen.deleting, limits.source)
+    load = load_of(draft.campaign.flights.in_flight, draft.observed.crush.host_of,
+                   domains_of(draft.observed.crush, draft.observed.osdmap.pools),
+                   draft.observed.devices)
+    load.add_deletions(draft.observed.deleting, limits.source)
     return load
 
 
@@ -390,7 +391,7 @@ def release_more(draft: Draft) -> Draft:
             return draft.report(_stall_ratio_reached(draft.options))
         return draft.because(
             Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
-            'with the next release' % batch_seconds(draft.seen.commit_seconds))
+            'with the next release' % batch_seconds(draft.observed.commit_seconds))
     return _release(draft, chosen, stalls).event(
         'release', 'releasing ' + pgs(len(chosen)), limit_now.reason.text)
 
@@ -405,12 +406,12 @@ def _breaks_rule(draft: Draft, pgid: str) -> bool:
     change = draft.campaign.change
     if change is None or not change.moves_only:
         return False
-    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
+    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.observed.placement(pgid)
     if pin is None or pool is None or place is None or not pin.leads_to:
         return False
     new_osds = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
     return new_osds is not None and broken_rule(
-        pool, new_osds, draft.seen.crush, draft.out) is not None
+        pool, new_osds, draft.observed.crush, draft.out) is not None
 
 
 def _stall_ratio_reached(options: Options) -> Reason:
@@ -433,8 +434,8 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
         Reason(stop.reason.code, stop.reason.text + '; releases that do not affect these continue')
         for stop in draft.stops])
     draft = draft.because(Code.FAST_PEERING,
-                          peering_text(epoch_of(draft.seen.osdmap), draft.options.fast_peering))
-    toofull = draft.seen.signals.counts.degraded_toofull
+                          peering_text(epoch_of(draft.observed.osdmap), draft.options.fast_peering))
+    toofull = draft.observed.signals.counts.degraded_toofull
     if toofull:
         draft = draft.because(
             Code.BACKFILL_TOOFULL, '%s degraded, with targets that are too full for backfill; '
@@ -454,7 +455,7 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
 def _candidates(draft: Draft) -> _Remaining:
     """Moves that no condition prevents, out of some that change from turn to turn."""
     full = full_osds(draft)
-    nearly_full = {osd.id for osd in draft.seen.osdmap.osds.values() if osd.fullness}
+    nearly_full = {osd.id for osd in draft.observed.osdmap.osds.values() if osd.fullness}
     moves = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
              for move in window(list(draft.moves.values()), start=int(draft.now) * MAX_SCANNED)
              if _releasable(draft, move, full.osds)]
@@ -495,13 +496,13 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
         return _Remaining(moves, (Reason(
             Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
             'mon_max_pg_per_osd (%d) allows: %s; "campaign accept PG_LIMIT" '
-            'continues' % (draft.seen.pg_limit, osds_text(crowded))),))
+            'continues' % (draft.observed.pg_limit, osds_text(crowded))),))
     if not fitting:
         return _Remaining(moves, (Reason(
             Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host, device or failure domain at '
             'its limit (max_backfills_*)%s' % (
-                '; PGs that %s still deleting also count' % are(len(draft.seen.deleting), 'OSD')
-                if draft.seen.deleting else '')),))
+                '; PGs that %s still deleting also count' % are(len(draft.observed.deleting), 'OSD')
+                if draft.observed.deleting else '')),))
     return _Remaining(moves)
 
 
@@ -515,7 +516,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
         prime = _prime(draft, move, pin)
         flights[move.pgid] = replace(_flight(draft, move, pin.leads_to), pin=pin,
                                      primed=_primed_epoch(draft, move.pgid, prime))
-        actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
+        actions.append(SetEntry(move.pgid, pin.leads_to, draft.observed.osdmap.entry(move.pgid),
                                 prime=prime))
     # Without its pg_temp, the primary has to request it: one more interval change.
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
@@ -523,7 +524,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     return draft.send(*actions).set(
         flights=replace(draft.campaign.flights, in_flight=flights),
         progress=replace(draft.campaign.progress, progressed=draft.now), stalls=replace(
-            note(stalls, changes, draft.now, draft.seen.stats_period), released=draft.now))
+            note(stalls, changes, draft.now, draft.observed.stats_period), released=draft.now))
 
 
 def _is_batch(draft: Draft, number: int, pg_limit: int, limited_by_stalls: bool) -> bool:
@@ -535,12 +536,12 @@ def _is_batch(draft: Draft, number: int, pg_limit: int, limited_by_stalls: bool)
     # Those on OSDs with a stop condition may arrive late.
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
-    pause_seconds = batch_seconds(draft.seen.commit_seconds)
+    pause_seconds = batch_seconds(draft.observed.commit_seconds)
     slow_mons = pause_seconds > BATCH_SECONDS
     # Half of what may be in flight is enough: PGs arrive one by one, and each arrival takes two
     # epochs of its own. Only slow mons need the largest batches.
     enough = pg_limit - stuck if slow_mons else (pg_limit - stuck + 1) // 2
-    if number >= min(batch_pgs(draft.seen.commit_seconds), unreleased, enough) \
+    if number >= min(batch_pgs(draft.observed.commit_seconds), unreleased, enough) \
             or draft.now - draft.campaign.stalls.released >= pause_seconds:
         return True
     # Slow mons are also spared if no client would notice.
@@ -566,16 +567,16 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Remaining:
 def ignores_degraded(draft: Draft) -> bool:
     """Whether degraded PGs are no stop condition for the others, as it is waived or muted."""
     return is_waived(_DEGRADED, draft.campaign.orders.acknowledged) or is_muted(
-        _DEGRADED, draft.seen.signals)
+        _DEGRADED, draft.observed.signals)
 
 
 def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
     """Whether the PG is not released because it may be degraded, though no stop condition concerns
     it. `waived`: degraded PGs are no stop condition (ignores_degraded)."""
-    place, pool = draft.seen.placement(pgid), draft.pool(pgid)
+    place, pool = draft.observed.placement(pgid), draft.pool(pgid)
     # `lost`: an OSD has just gone down; the OSDMap is seconds newer than the statistics.
     return place is not None and pool is not None and (
-        waived and may_be_degraded(place.acting, draft.seen.degraded_osds)
+        waived and may_be_degraded(place.acting, draft.observed.degraded_osds)
         and not any(_only_lacks_room(draft, osd) for osd in place.acting)
         or draft.lost and lacks_an_osd(pool, place))
 
@@ -583,7 +584,7 @@ def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
 def _only_lacks_room(draft: Draft, osd: int) -> bool:
     """Whether all degraded PGs of the OSD are backfill_toofull. These are remapped, so a PG that is
     in place is none of them."""
-    counts = draft.seen.osd_counts.get(osd)
+    counts = draft.observed.osd_counts.get(osd)
     return counts is not None and 0 < counts.degraded <= counts.degraded_toofull
 
 
@@ -591,8 +592,8 @@ def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
     """The acting set to send along with a release, in force until the PG's data has moved. Without
     it the OSDs ask for this set, which costs another interval. (): not sent, since no data is known
     to move, the PG is moving already, or the mon would misread it (EC_OPTIMIZATIONS)."""
-    osdmap = draft.seen.osdmap
-    pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.seen.placement(move.pgid)
+    osdmap = draft.observed.osdmap
+    pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.observed.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets
             or not _takes_pg_temp(draft, move)):
         return ()
@@ -608,7 +609,7 @@ def _primed_epoch(draft: Draft, pgid: str, prime: OsdSet) -> int:
     """Flight.primed: the epoch before a release with an acting set (`prime`), after which up_thru
     of the primary shows that the PG has peered. 0: none is sent, or it is not known which OSD
     leads."""
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     if not prime_commands(pgid, prime) or pgid in osdmap.upmap_primaries \
             or _has_affinity(osdmap, prime):
         return 0
@@ -622,7 +623,7 @@ def _has_affinity(osdmap: OsdMap, osds: OsdSet) -> bool:
 
 def _takes_pg_temp(draft: Draft, move: Move) -> bool:
     """Whether the mon takes the PG's acting set along with its release (see EC_OPTIMIZATIONS)."""
-    pool = draft.seen.osdmap.pools.get(pool_of(move.pgid))
+    pool = draft.observed.osdmap.pools.get(pool_of(move.pgid))
     return pool is None or EC_OPTIMIZATIONS not in pool.flags
 
 
@@ -663,14 +664,14 @@ def full_osds(draft: Draft) -> _Full:
     The mgr cannot find out cheaply which PGs are backfill_toofull: while there are any that are not
     degraded, the targets of all PGs in flight count as full.
     """
-    osds = draft.seen.osdmap.osds
+    osds = draft.observed.osdmap.osds
     full = {osd.id for osd in osds.values() if osd.fullness}
     targets = draft.moves.targets()
     down = {osd for osd in targets if osd not in osds or not osds[osd].up}
     reasons = [Reason(code, 'PGs wait for targets that are %s: %s' % (text, osds_text(waiting)))
                for code, text, waiting in ((Code.TARGET_FULL, 'too full', targets & full),
                                            (Code.TARGET_DOWN, 'down', down)) if waiting]
-    counts = draft.seen.signals.counts
+    counts = draft.observed.signals.counts
     if counts.backfill_toofull > counts.degraded_toofull:
         reasons.append(Reason(
             Code.BACKFILL_TOOFULL, 'targets are too full for backfill; no PG is released '
@@ -683,7 +684,7 @@ def full_osds(draft: Draft) -> _Full:
 def relieved_osds(draft: Draft) -> FrozenSet[int]:
     """OSDs that are too full and that PGs are to leave. If one becomes full, all clients that write
     to it stall, which the time window is meant to spare them."""
-    return too_full(draft.seen.osdmap, draft.seen.crush.weights()) & draft.moves.sources()
+    return too_full(draft.observed.osdmap, draft.observed.crush.weights()) & draft.moves.sources()
 
 
 def receives(draft: Draft) -> Mapping[int, int]:
@@ -691,7 +692,7 @@ def receives(draft: Draft) -> Mapping[int, int]:
 
     PGs that have arrived since the last reading of the OSDs may count twice.
     """
-    observation, campaign = draft.seen, draft.campaign
+    observation, campaign = draft.observed, draft.campaign
     waived = Code.PG_LIMIT in campaign.orders.acknowledged
     if not observation.pg_limit or not observation.osd_counts or waived:
         return {}
@@ -710,9 +711,9 @@ def receives(draft: Draft) -> Mapping[int, int]:
 
 def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:
     """Whether the pin is in force, the PG in place, and the targets are ready."""
-    pgid, campaign, osds = move.pgid, draft.campaign, draft.seen.osdmap.osds
+    pgid, campaign, osds = move.pgid, draft.campaign, draft.observed.osdmap.osds
     if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent \
-            or draft.pin_of(pgid) is None or pgid in draft.seen.osdmap.pg_temp:
+            or draft.pin_of(pgid) is None or pgid in draft.observed.osdmap.pg_temp:
         return False
     if not move.targets_known and campaign.flights.in_flight:
         return False  # it may concern any OSD, so it is released alone

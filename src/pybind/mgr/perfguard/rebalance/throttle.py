@@ -327,14 +327,14 @@ AFTERWARDS_SECONDS = 600.0
 
 def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
-    campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
-    stalls = measure(campaign.stalls, clients, draft.seen.osds_or_crush_changed)
+    campaign, clients, options = draft.campaign, draft.observed.clients, draft.options
+    stalls = measure(campaign.stalls, clients, draft.observed.osds_or_crush_changed)
     # Whether the mons have the shorter proposal interval, so that stalls are short.
     interval = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = interval is not None and interval.seen
     # `used`: the most PGs that were in flight since the last reading.
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.flights.in_flight)))
-    if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
+    if pace.halted or NOREBALANCE not in draft.observed.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
         pace = _note_hosts_with_movement(draft, pace)
         path = Path()
@@ -342,14 +342,14 @@ def set_pace(draft: Draft) -> Draft:
             path = _path(draft, pace)
             pace = replace(pace, slow_reads=slow_reads_after(
                 pace.slow_reads, clients, unsteady(stalls, clients), path.osds, draft.now,
-                places_of(draft.seen.crush, _rules(draft.seen.osdmap))))
+                places_of(draft.observed.crush, _rules(draft.observed.osdmap))))
         pace = decide(pace, _judged_clients(draft, pace), unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_ratio, fast),
                       pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.flights.in_flight))
     stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
-                    draft.seen.commit_seconds)
+                    draft.observed.commit_seconds)
     draft = draft.set(pace=pace, stalls=stalls)
     if pace.halted == campaign.pace.halted:
         return draft
@@ -365,7 +365,7 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
     with movement: if they did not count, releases would move on to other OSDs at full speed, and
     make these slow.
     """
-    clients, slow = draft.seen.clients, slow_osds(pace.slow_reads, draft.now)
+    clients, slow = draft.observed.clients, slow_osds(pace.slow_reads, draft.now)
     # With few reads, each reading may find another OSD that is slow for a moment.
     slow_in_reading = {osd for osd in slow if pace.slow_reads[osd].over == draft.now}
     if slow_in_reading:
@@ -375,11 +375,11 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
         exempt = {osd for osd in slow if draft.now < pace.slow_reads[osd].exempt_until}
         moving = _osds_with_movement(draft, pace)
         if slowed_by_movement(slow_in_reading - exempt, moving, comparable_osds(clients, moving),
-                              draft.seen.host_of):
+                              draft.observed.host_of):
             slow -= moving - exempt
     # A few of very many do not slow the operations of other OSDs, which then count in full: in a
     # large cluster some OSD is always slow, and writes and erasure codes would never count.
-    slows_pools = explains_pool(slow, len(draft.seen.osdmap.osds))
+    slows_pools = explains_pool(slow, len(draft.observed.osdmap.osds))
     return without_slow(clients, slow, _pools_on(draft, slow) if slows_pools else frozenset())
 
 
@@ -390,7 +390,7 @@ def set_copying(draft: Draft, pace_before: Pace, degraded: bool) -> Draft:
     `pace_before`: the pace of the campaign before this turn. `degraded`: there are degraded PGs
     that the campaign has not released, so copying is not slowed.
     """
-    campaign, observation, mode = draft.campaign, draft.seen, draft.options.pace_copying
+    campaign, observation, mode = draft.campaign, draft.observed, draft.options.pace_copying
     pacing = copying.after_reading(campaign.copying, _reading(pace_before, campaign.pace),
                                    draft.now)
     if not pacing.changed:
@@ -417,7 +417,7 @@ def _with_options_to_borrow(draft: Draft, pacing: copying.Copying) -> copying.Co
     database if that is due, or if some are not borrowed: others may have set these since. Options
     that others have changed during the campaign, or that another part of perfguard has borrowed,
     are left out."""
-    holds, observation = draft.campaign.holds, draft.seen
+    holds, observation = draft.campaign.holds, draft.observed
     values_before = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
                      if name.startswith(OSD_OPTION)}
     stored, values = observation.settings.stored, pacing.wanted
@@ -449,21 +449,21 @@ def _note_hosts_with_movement(draft: Draft, pace: Pace) -> Pace:
     hosts = {host: since for host, since in pace.burdened.items()
              if now - since < AFTERWARDS_SECONDS}
     # `seen_since`: from when on this mgr knows the hosts with movement.
-    hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft.campaign)), now))
+    hosts.update(dict.fromkeys(map(draft.observed.host_of, flight_osds(draft.campaign)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
 
 def _osds_with_movement(draft: Draft, pace: Pace) -> FrozenSet[int]:
     """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
-    return flight_osds(draft.campaign) | {osd for osd in draft.seen.deleting
-                                          if draft.seen.host_of(osd) in pace.burdened}
+    return flight_osds(draft.campaign) | {osd for osd in draft.observed.deleting
+                                          if draft.observed.host_of(osd) in pace.burdened}
 
 
 def _path(draft: Draft, pace: Pace) -> Path:
     """Where data moves: the OSDs of PGs in flight, all OSDs of hosts with movement now or recently,
     and pools whose rules lead to OSDs of PGs in flight. A new mgr does not know recent movement, so
     all OSDs count."""
-    observation, osds = draft.seen, flight_osds(draft.campaign)
+    observation, osds = draft.observed, flight_osds(draft.campaign)
     if draft.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(observation.osdmap.osds)
     else:
@@ -474,7 +474,7 @@ def _path(draft: Draft, pace: Pace) -> Path:
 
 def _pools_on(draft: Draft, osds: AbstractSet[int]) -> FrozenSet[int]:
     """Pools whose CRUSH rules lead to some of the OSDs."""
-    crush, pools = draft.seen.crush, draft.seen.osdmap.pools.values()
+    crush, pools = draft.observed.crush, draft.observed.osdmap.pools.values()
     leading = {rule for rule in {pool.crush_rule for pool in pools}
                if any(crush.weight_of(rule, osd) > 0.0 for osd in osds)}
     return frozenset(pool.id for pool in pools if pool.crush_rule in leading)
@@ -486,7 +486,7 @@ def _rules(osdmap: OsdMap) -> FrozenSet[int]:
 
 def _nothing_moves(draft: Draft) -> bool:
     """Whether norebalance is in force or, if others have cleared it, nothing would move."""
-    osdmap = draft.seen.osdmap
+    osdmap = draft.observed.osdmap
     return NOREBALANCE in osdmap.flags or not (draft.campaign.flights.in_flight or osdmap.pg_temp)
 
 
@@ -495,7 +495,7 @@ def out_of_hours(draft: Draft) -> List[Reason]:
     # None: `ignored_targets` reports limits of unknown pools.
     reasons = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:
-        seconds = opens_in(window_of(draft.options), draft.seen.wall)
+        seconds = opens_in(window_of(draft.options), draft.observed.wall)
     except BadWindow:
         return reasons  # which include the bad window
     if seconds is None:
@@ -527,13 +527,13 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     such reason, as each release makes its PG peer. `degraded`: PGs are degraded that the campaign
     has not released.
     """
-    epochs, most_epochs = draft.seen.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
+    epochs, most_epochs = draft.observed.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
     if epochs is None:
         return []
     ceiling = _above_ceiling(draft, epochs)
     if ceiling:
         return ceiling
-    counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progress.progressed
+    counts, idle = draft.observed.signals.counts, draft.now - draft.campaign.progress.progressed
     unclean_otherwise = degraded or counts.backfill_toofull > 0 \
         or counts.inactive > counts.in_transition
     # With no PG in flight for so long, something else keeps the mons from trimming.
@@ -549,7 +549,7 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
 def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
     """Why nothing is released whatever keeps the mons from trimming: the disks of mons and OSDs
     would fill up."""
-    map_bytes = max(1, epoch_of(draft.seen.osdmap).map_bytes)
+    map_bytes = max(1, epoch_of(draft.observed.osdmap).map_bytes)
     ceiling = draft.options.untrimmed_ceiling or max(
         CEILING_EPOCHS_MIN, min(CEILING_EPOCHS_MAX, CEILING_BYTES // map_bytes))
     reason = Reason(Code.UNTRIMMED_CEILING, 'the mons keep %d OSDMap epochs, about %s on each mon '

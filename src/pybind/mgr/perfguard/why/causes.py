@@ -200,7 +200,7 @@ class Gate:
 
 def gate(draft: Draft, move: Move) -> Gate:
     """Which checks of a release (releasing.release_more) the move fails."""
-    osds, campaign = draft.seen.osdmap.osds, draft.campaign
+    osds, campaign = draft.observed.osdmap.osds, draft.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
     allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
     load = present_load(draft, allowed.caps)

@@ -28,7 +28,7 @@ WHY = Unpinnable('another reason')
 
 
 def map_of(**cluster: Any) -> OsdMap:
-    return draft_of(NO_CAMPAIGN, **cluster).seen.osdmap
+    return draft_of(NO_CAMPAIGN, **cluster).observed.osdmap
 
 
 def planned(pg: FuturePg, present: UpmapEntry = NO_ENTRY, pgid: str = PG,
@@ -160,7 +160,7 @@ def test_pgs_that_move_since_the_mons_keep_no_upmaps() -> None:
 
 
 def test_the_mean_size_of_moves() -> None:
-    seen = replace(draft_of(NO_CAMPAIGN).seen, signals=Signals(
+    seen = replace(draft_of(NO_CAMPAIGN).observed, signals=Signals(
         PgCounts(), pool_bytes={1: 8 << 20}))
     future = Future({'1.0': LEFT, '1.1': FuturePg(HERE, (3, 4, 2)), '1.2': LEFT, '2.0': LEFT},
                     CRUSH)

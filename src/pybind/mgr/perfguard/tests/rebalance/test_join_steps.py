@@ -59,8 +59,8 @@ def turn(change: Any = READY, pins: Mapping[str, PinRecord] = {}, *, in_force: b
     fields = {'crush': BEFORE, 'crush_version': 5, 'flags': ['norebalance'], 'outlook': FUTURE,
               'new_map': False, **fields}
     draft = draft_of(campaign_with(change, phase, **campaign), pins, **fields)
-    settings = replace(draft.seen.settings, balancer_active=balancer)
-    return replace(draft, seen=replace(draft.seen, settings=settings), in_force=in_force)
+    settings = replace(draft.observed.settings, balancer_active=balancer)
+    return replace(draft, observed=replace(draft.observed, settings=settings), in_force=in_force)
 
 
 def because(draft: Draft) -> List[Tuple[str, str]]:
@@ -93,7 +93,7 @@ def test_when_the_mapping_after_the_change_is_computed(change: Any, campaign: Di
                                                        fields: Dict[str, Any],
                                                        wants: bool) -> None:
     draft = turn(change, campaign=campaign, **fields)
-    assert wants_outlook(draft.campaign, draft.seen) is wants
+    assert wants_outlook(draft.campaign, draft.observed) is wants
 
 
 # ---- the end of a drain
@@ -207,7 +207,7 @@ def test_a_change_that_is_in_force() -> None:
 @pytest.mark.parametrize('own, ours, claimed', [(5, True, 6), (5, False, -1), (-1, True, -1)])
 def test_a_change_in_force_is_the_campaigns(own: int, ours: bool, claimed: int) -> None:
     rest = crush(WEIGHTS if ours else {**WEIGHTS, 7: 0.5}, hosts=8)
-    sent = replace(SENT, fingerprint=SENT.rest_of_crush(turn(crush=AFTER).seen))
+    sent = replace(SENT, fingerprint=SENT.rest_of_crush(turn(crush=AFTER).observed))
     draft = join(turn(sent, crush=rest, crush_version=6, campaign={'own': own}))
     assert draft.campaign.crush.own == claimed
     # The same version needs no second look.
@@ -417,7 +417,7 @@ def test_the_goals_of_a_balance_have_a_basis() -> None:
     balance = BalanceChange(pools=(1,), shards=1)
     draft = join(turn(balance, outlook=MOVING))
     assert draft.campaign.phase is Phase.PINNED
-    seen = draft.seen
+    seen = draft.observed
     assert draft.campaign.pinning.goals == GoalsMark(1, basis(seen.osdmap, seen.crush, {1}))
 
 
@@ -571,7 +571,7 @@ def test_weights_and_pins_are_sent_together() -> None:
     assert draft.actions == (SetWeight(3, 1.0), SetWeight(4, 1.0), SetEntry(
         '1.0', PINNED, NO_ENTRY), SetEntry('1.1', UpmapEntry(((4, 0),)), NO_ENTRY))
     assert draft.new_pins == {'1.0': PIN, '1.1': PinRecord(NO_ENTRY, UpmapEntry(((4, 0),)))}
-    fingerprint, tunables = WANTED.expected(draft.seen)
+    fingerprint, tunables = WANTED.expected(draft.observed)
     assert change_in(draft) == replace(WANTED, stage=ChangeStage.SENT, since=NOW, times=1,
                                        fingerprint=fingerprint, tunables=tunables)
     assert draft.campaign.pinning.sent == {'1.0': Sent(NOW), '1.1': Sent(NOW)}
@@ -702,7 +702,7 @@ def test_a_vector_stays_for_the_epoch_of_a_rollback() -> None:
     (replace(SENT, since=900.0), {'now': 1001.5, 'unanswered_at': 995.0}, True)])
 def test_when_a_change_is_overdue(change: Any, fields: Dict[str, Any], late: bool) -> None:
     draft = turn(change, **fields)
-    assert change_is_overdue(draft.campaign, draft.seen, OPTIONS) is late
+    assert change_is_overdue(draft.campaign, draft.observed, OPTIONS) is late
 
 
 def test_a_change_that_the_mons_have_accepted_is_never_overdue() -> None:
@@ -710,7 +710,7 @@ def test_a_change_that_the_mons_have_accepted_is_never_overdue() -> None:
     target = {'pools': {1: replace(POOLS[1], pg_num_target=16, pgp_num_target=8)}}
     for fields, late in ((target, False), ({}, True)):
         draft = turn(split, **fields)  # type: ignore[arg-type]
-        assert change_is_overdue(draft.campaign, draft.seen, OPTIONS) is late
+        assert change_is_overdue(draft.campaign, draft.observed, OPTIONS) is late
 
 
 @pytest.mark.parametrize('change', [None, WANTED, LANDED])

@@ -628,9 +628,9 @@ def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() 
     machine = Machine(driver.cluster)
     driver.cluster.restart_osd()
     draft = Draft.of(machine.campaign, {}, {}, machine.observe(), machine.options)
-    assert not change.landed(draft.seen)
+    assert not change.landed(draft.observed)
     # The new map is identical to the one that it replaces.
-    assert replace(change, crush_identity=0).landed(draft.seen)
+    assert replace(change, crush_identity=0).landed(draft.observed)
 
 
 def test_a_refused_map_with_other_device_classes_does_not_pass_for_landed() -> None:

@@ -127,7 +127,7 @@ class Orders(CrushOrders):
 def observed(**fields: Any) -> Observation:
     fields = {'crush': BEFORE, 'crush_version': 5, 'osds': {8: Osd(8, True, 1.0)},
               'signals': Signals(PgCounts(total=16), pool_bytes={1: 800, 2: 800}), **fields}
-    return draft_of(NO_CAMPAIGN, **fields).seen
+    return draft_of(NO_CAMPAIGN, **fields).observed
 
 
 SEEN = observed()

@@ -190,7 +190,7 @@ VIEW: Any = ViewFake()
 
 def observed(**fields: Any) -> Observation:
     fields = {'crush_version': 1, **fields}
-    return draft_of(NO_CAMPAIGN, **fields).seen
+    return draft_of(NO_CAMPAIGN, **fields).observed
 
 
 SEEN = observed()

@@ -71,7 +71,7 @@ class Turns:
     def seen(self, now: float, **fields: Any) -> Observation:
         fields = {'balancing': Balancing(upmap=False), **fields}
         return draft_of(CAMPAIGN, self.pins, now=now, entries={
-            pgid: pin.entry for pgid, pin in self.pins.items()}, **fields).seen
+            pgid: pin.entry for pgid, pin in self.pins.items()}, **fields).observed
 
     def raws(self, now: float = 1000.0, campaign: Campaign = CAMPAIGN, **fields: Any) -> bool:
         return self.goals.refresh_raws(campaign, self.seen(now, **fields))

@@ -89,7 +89,8 @@ def test_pgs_whose_pins_are_vectors_are_not_mapped_each_turn() -> None:
         raise AssertionError(pgid)
 
     draft = outlasting(replace(PIN, entry=VECTOR))
-    assert not outlast_out(replace(draft, seen=replace(draft.seen, placement=unread))).actions
+    unread_draft = replace(draft, observed=replace(draft.observed, placement=unread))
+    assert not outlast_out(unread_draft).actions
 
 
 def test_pins_become_vectors_in_batches() -> None:
@@ -576,7 +577,7 @@ def test_the_result_of_a_trial(since: float, cluster: Dict[str, Any], result: st
     assert state.trials == {RULE: result, 5: 'kept'}
     assert state.refused_crush == (-1 if result == TRIAL_KEPT else 7)
     assert (KEEPS in events_of(after)) == (result == TRIAL_KEPT)
-    assert after.seen.crush.keeps_upmaps(0, 3) == (
+    assert after.observed.crush.keeps_upmaps(0, 3) == (
         result == TRIAL_KEPT or cluster.get('crush') is CRUSH)
 
 
@@ -597,7 +598,7 @@ def test_a_pin_that_is_cancelled_under_a_kept_rule_ends_that(evacuated: bool) ->
     moving: Dict[str, Any] = {**MOVING, 'crush': proven}
     draft = draft_of(campaign, {PG: PIN}, **moving)
     if evacuated:
-        draft = replace(draft, seen=replace(draft.seen, evacuation={PG: (0,)}))
+        draft = replace(draft, observed=replace(draft.observed, evacuation={PG: (0,)}))
     state = audit(draft).campaign.pinning
     assert state.trials == {RULE: TRIAL_REFUSED, 5: TRIAL_KEPT} and state.kept_rules == {5}
     assert (PG in state.let_go) is evacuated is (PG not in state.unpinnable)
@@ -658,7 +659,7 @@ def test_norebalance_is_not_given_back_while_many_would_move(
     options = replace(OPTIONS, max_backfills_target=2, max_unpinnable_ratio=0.05)
     up = {'1.0': THERE, '1.1': THERE, '1.2': THERE}
     campaign = campaign_of(1, Phase.PINNED, 900.0, **{'holds': holds, **changes})
-    seen = draft_of(campaign, up=up).seen
+    seen = draft_of(campaign, up=up).observed
     assert (unpinned_warning(campaign, pins, seen, options) != '') == warns
     assert unpinned_warning(campaign, pins, replace(seen, evacuation={PG: (0,)}), options) == ''
     if warns:
@@ -700,5 +701,5 @@ def test_pgs_that_norebalance_keeps_on_osds_to_be_emptied(
     campaign = campaign_of(1, phase, 900.0, emptied=emptied)
     crush = crush_of({**dict.fromkeys(OSDS, 1.0), 0: 0.0, 1: 0.0}, hosts=8)
     seen = draft_of(campaign, up={PG: (3, 4, 2), '1.2': (2, 3, 5)}, acting={'1.2': (2, 3, 4)},
-                    crush=crush, evacuation={'1.1': (4,)}).seen
+                    crush=crush, evacuation={'1.1': (4,)}).observed
     assert kept_on_osds(campaign, seen) == expected

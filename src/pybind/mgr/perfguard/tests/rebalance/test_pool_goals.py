@@ -78,7 +78,7 @@ def goals(pins: Mapping[str, PinRecord], *, target: str = 'balanced',
     up = {**dict.fromkeys(pins, HERE), **ups}
     owner = campaign_of(1, Phase.PINNED, 900.0, target=target, **campaign)
     seen = draft_of(owner, pins, entries=entries, up=up, acting=cluster.pop('acting', up),
-                    **cluster).seen
+                    **cluster).observed
     on = Ground(owner, pins, Basis('x', {1: 'a'}), {}, {})
     return work_out(on, seen, lambda pool: {
         pgid: osds for pgid, osds in up.items() if pool_of(pgid) == pool}, BOUNDS, space, absent,
@@ -390,7 +390,7 @@ def test_the_balance_is_that_of_all_tranches(balancer: Balancer) -> None:
 # ---- small ones
 
 def test_pools_with_pins() -> None:
-    osdmap = draft_of(NO_CAMPAIGN).seen.osdmap
+    osdmap = draft_of(NO_CAMPAIGN).observed.osdmap
     assert pools_of(['2.0', '1.1', '2.1', '3.0'], osdmap) == [1, 2]
     assert moves_for_balance(FREE) and not moves_for_balance(PIN)
     assert without_goals({PG: replace(PIN, goal=NO_ENTRY), '1.1': PIN}) == {PG: PIN}
@@ -404,7 +404,7 @@ MOVE = Move(PG, (0,), (3,), 0, 100)
 
 def preview(pgs: Mapping[str, FuturePg], plan: Planned, space: Mapping[int, Space] = {},
             settled: Sequence[int] = (), **cluster: Any) -> Balanced:
-    seen = draft_of(NO_CAMPAIGN, **cluster).seen
+    seen = draft_of(NO_CAMPAIGN, **cluster).observed
     return preview_balance(plan, Future(pgs, LATER), seen, BOUNDS, space, settled)
 
 

@@ -91,11 +91,11 @@ def test_settings_of_others_cannot_be_waived() -> None:
     campaign = {'acknowledged': (Code.FOREIGN_FLAG, Code.BALANCER_ON, Code.SAME_DRIVE),
                 'given_up': frozenset({BALANCER})}
     before = draft(campaign=campaign, flags=['norebalance', 'noout'], same_drive=frozenset({3}))
-    on = replace(before, seen=replace(before.seen, settings=replace(
-        before.seen.settings, balancer_active='true')))
+    on = replace(before, observed=replace(before.observed, settings=replace(
+        before.observed.settings, balancer_active='true')))
     assert [stop.reason.code for stop in stops_of(on)] == [Code.FOREIGN_FLAG, Code.BALANCER_ON]
-    taken = replace(on, seen=replace(on.seen, settings=replace(
-        on.seen.settings, borrowed_elsewhere=frozenset({'norebalance'}))))
+    taken = replace(on, observed=replace(on.observed, settings=replace(
+        on.observed.settings, borrowed_elsewhere=frozenset({'norebalance'}))))
     assert stops_of(taken) == [Stop(BALANCER_ON)]
     assert foreign_flags(Holds(), {'norebalance', 'noout'})[0].text.startswith('norebalance is set')
 
@@ -106,9 +106,9 @@ def test_settings_of_others_cannot_be_waived() -> None:
 def test_the_balancer_of_others(given_up: bool, active: Optional[str], busy: bool,
                                 expected: bool) -> None:
     before = draft(campaign={'given_up': frozenset({BALANCER} if given_up else ())})
-    settings = replace(before.seen.settings, balancer_active=active, balancer_busy=busy)
-    assert balancer_of_others(replace(before, seen=replace(before.seen, settings=settings))) \
-        == expected
+    settings = replace(before.observed.settings, balancer_active=active, balancer_busy=busy)
+    after = replace(before, observed=replace(before.observed, settings=settings))
+    assert balancer_of_others(after) == expected
 
 
 def test_new_osds_on_the_drives_that_are_replaced_stop_releases_to_them() -> None:
@@ -279,7 +279,7 @@ def test_outdated_goals_are_dropped() -> None:
     ({PG: GOAL}, {'change': None}), ({PG: GOAL}, {'change': WeightChange()}),
     ({PG: GOAL}, {'goals': GoalsMark(1)}), ({PG: PIN}, {}), ({}, {}),
     ({PG: GOAL}, {'in_flight': {PG: FLIGHT}}),
-    ({PG: GOAL}, {'goals': GoalsMark(1, basis(draft().seen.osdmap, CRUSH, [1]))})])
+    ({PG: GOAL}, {'goals': GoalsMark(1, basis(draft().observed.osdmap, CRUSH, [1]))})])
 def test_goals_that_are_valid_or_of_others_are_kept(pins: Dict[str, PinRecord],
                                                     changes: Dict[str, Any]) -> None:
     before = stale(pins, **changes)
@@ -713,9 +713,9 @@ def test_the_acting_set_that_goes_with_a_release(
 
 def test_a_named_primary_leads_the_acting_set() -> None:
     before = draft({PG: PIN})
-    osdmap = replace(before.seen.osdmap, upmap_primaries={PG: 2})
-    named = replace(before, seen=replace(before.seen, settings=replace(
-        before.seen.settings, osdmap=osdmap)))
+    osdmap = replace(before.observed.osdmap, upmap_primaries={PG: 2})
+    named = replace(before, observed=replace(before.observed, settings=replace(
+        before.observed.settings, osdmap=osdmap)))
     assert _prime(named, MOVE, PIN) == (2, 1, 0)
     assert _primed_epoch(named, PG, HERE) == 0
 

@@ -170,7 +170,7 @@ def test_what_the_phases_depend_on() -> None:
     acting = {'1.1': (0, 1, NO_OSD), '1.3': (6, 1, 2)}
     rows = {3: replace(OSDS[3], uuid=NEW)}
     seen = draft_of(NO_CAMPAIGN, up=up, acting=acting, osds=rows, without=['1.3'], osd_counts={
-        1: PgCounts(degraded=2)}).seen
+        1: PgCounts(degraded=2)}).observed
     found = facts_of(seen, order_facts(), FILL, {3: RECORD}, {3: 'x'}, frozenset({7}))
     assert found.leaving == {0, 1, 2, 6, NO_OSD} and found.entering == {1, 2, 3, 4}
     assert found.entering_complete == {1, 2, 3} and found.degraded == {1: 2} and found.complete
@@ -185,7 +185,7 @@ def test_what_the_phases_depend_on() -> None:
     ({}, True), ({'degraded': 1}, False), ({'inactive': 1}, False), ({'in_transition': 1}, False),
     ({'unreported': 1}, False), ({'undersized_empty': 1}, False), ({'laggy': 1}, True)])
 def test_all_pgs_have_all_their_copies(counts: Dict[str, int], complete: bool) -> None:
-    seen = draft_of(NO_CAMPAIGN, signals=Signals(PgCounts(**counts))).seen
+    seen = draft_of(NO_CAMPAIGN, signals=Signals(PgCounts(**counts))).observed
     assert facts_of(seen, order_facts(), NO_CAMPAIGN, {}, {}, frozenset()).complete == complete
 
 
@@ -317,7 +317,7 @@ class Host:
             self.space if space is None else space)})
 
     def seen(self) -> Observation:
-        observation = draft_of(NO_CAMPAIGN, osds=self.rows, up=self.up, acting=self.acting).seen
+        observation = draft_of(NO_CAMPAIGN, osds=self.rows, up=self.up, acting=self.acting).observed
         return replace(observation, now=self.now, stats_period=self.period,
                        orchestrating=Orchestrating(
                            present=self.present, removing=self.removing))

@@ -62,9 +62,9 @@ def at(phase: Phase, campaign: Dict[str, Any] = {}, pins: Mapping[str, PinRecord
     entries = {**{pgid: pin.entry for pgid, pin in pins.items()}, **cluster.pop('entries', {})}
     before = draft_of(changed(campaign_of(1, phase, 900.0), **fields), pins, entries=entries,
                       **cluster)
-    settings = replace(before.seen.settings, balancer_active=active,
+    settings = replace(before.observed.settings, balancer_active=active,
                        stored={'mgr': {BALANCER: 'false'}})
-    return replace(before, seen=replace(before.seen, settings=settings))
+    return replace(before, observed=replace(before.observed, settings=settings))
 
 
 def step(before: Draft) -> Draft:
@@ -207,7 +207,7 @@ def test_what_a_turn_adds_to_the_bill(
 
 def test_a_whole_turn() -> None:
     before = at(Phase.PINNED, signals=counts(degraded_waiting=1, undersized_empty=1), **EVACUATION)
-    after = phases.judge(before.campaign, {}, {}, before.seen, QUIET)
+    after = phases.judge(before.campaign, {}, {}, before.observed, QUIET)
     assert after.campaign.holds.blocked == NOW == after.campaign.progress.turned
     assert codes(after) == [Code.AWAITS_START, Code.EVACUATING]
 
@@ -226,9 +226,9 @@ WAITING = counts(degraded_waiting=3)
 def test_only_an_own_flag_gives_way(holds: Holds, flags: List[str], taken: Tuple[str, ...],
                                     expected: bool) -> None:
     before = at(Phase.PINNED, {'holds': replace(holds, blocked=985.0)}, flags=flags)
-    seen = replace(before.seen, settings=replace(
-        before.seen.settings, borrowed_elsewhere=frozenset(taken)))
-    assert phases._gives_way(replace(before, seen=seen)) == expected
+    seen = replace(before.observed, settings=replace(
+        before.observed.settings, borrowed_elsewhere=frozenset(taken)))
+    assert phases._gives_way(replace(before, observed=seen)) == expected
     early = at(Phase.PINNED, {'holds': replace(holds, blocked=985.5)}, flags=flags)
     assert not phases._gives_way(early)
 
@@ -581,7 +581,7 @@ def test_which_osds_pgs_may_leave_outside_the_time_window(
     draft = at(Phase.RELEASING, campaign, **cluster, osds={
         osd: Osd(osd, True, 1.0, fullness=text) for osd, text in full.items()},
         moves={'1.6': Move('1.6', (0,), (3,), 0, 1)} if moves else {})
-    closed = replace(draft, options=out_of_hours(draft.options, draft.seen.wall))
+    closed = replace(draft, options=out_of_hours(draft.options, draft.observed.wall))
     assert phases._obstacles(closed, False).relieved == relieved
     assert not phases._obstacles(draft, False).relieved
     invalid = replace(draft, options=replace(draft.options, begin_time='x'))
