@@ -106,7 +106,7 @@ class Code:
     # Phases that take a while.
     #: flags, balancer, autoscaler or pins are not in force (or given back) yet
     SETTINGS = 'SETTINGS'
-    #: ``norebalance`` is cleared for a moment so that degraded PGs can recover, or stays set
+    #: ``norebalance`` is cleared for a moment so that undersized PGs can recover, or stays set
     #: because too many PGs without a pin would move
     GIVES_WAY = 'GIVES_WAY'
     #: perfguard computes where CRUSH will place the PGs

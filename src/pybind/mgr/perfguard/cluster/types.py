@@ -280,6 +280,11 @@ class PgCounts:
     remapped_clean: int = 0
 
     @property
+    def only_empty_unclean(self) -> bool:
+        """Whether all PGs that are not clean are undersized ones without objects."""
+        return 0 < self.undersized_empty == self.total - self.active_clean
+
+    @property
     def rebalancing(self) -> bool:
         """Whether PGs move to other OSDs, or are to."""
         return self.remapped - self.remapped_clean + self.backfilling + self.backfill_wait > 0

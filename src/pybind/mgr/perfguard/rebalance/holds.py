@@ -30,8 +30,9 @@ NO_OPTIONS: Mapping[str, str] = {}
 #: A PG without objects is never degraded, so norebalance defers its backfill
 #: (PrimaryLogPG::start_recovery_ops). If it is undersized, its backfill has the priority of those
 #: of degraded PGs (PeeringState::get_backfill_priority), which wait until it gives its reservations
-#: back: as long as norebalance is set. After this time norebalance is cleared for some seconds:
-#: backfill without objects takes one. If that was not the cause, it is repeated later.
+#: back: as long as norebalance is set. If no other PG is unclean, only this one keeps the mons from
+#: trimming OSDMaps. After this time norebalance is cleared for some seconds: backfill without
+#: objects takes one. If that was not the cause, it is repeated later.
 BLOCKED_SECONDS = 15.0
 GIVE_WAY_SECONDS = 45.0
 GIVE_WAY_AGAIN_SECONDS = 600.0
@@ -91,13 +92,14 @@ def _without_ordered(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str
 
 
 def blocked_since(before: float, counts: PgCounts, now: float) -> float:
-    """Since when PGs without objects may have kept degraded ones from backfill, in seconds since
-    the epoch; 0.0: they do not. `before`: the result of the last turn.
+    """Since when PGs without objects may have kept degraded ones from backfill, or the mons from
+    trimming OSDMaps, in seconds since the epoch; 0.0: they do not. `before`: the result of the last
+    turn.
 
     Once norebalance gives way, it does so until all PGs without objects have backfilled.
     """
-    waiting = counts.degraded_waiting > 0 or gives_way(before, now)
-    if not counts.undersized_empty or not waiting:
+    harmful = counts.degraded_waiting > 0 or counts.only_empty_unclean or gives_way(before, now)
+    if not counts.undersized_empty or not harmful:
         return 0.0
     return before or now
 

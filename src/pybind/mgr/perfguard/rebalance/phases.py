@@ -207,8 +207,8 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
 
 
 def _gives_way(draft: Draft) -> bool:
-    """Whether norebalance, if it is ours, must be cleared for a moment, so that degraded PGs can
-    recover."""
+    """Whether norebalance, if it is ours, must be cleared for a moment, so that the PGs that it
+    defers become clean."""
     holds, flags = draft.campaign.holds, draft.observed.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
         NOREBALANCE in flags | draft.observed.settings.borrowed_elsewhere)
@@ -226,25 +226,28 @@ def _loose_count(draft: Draft) -> int:
 
 
 def _report_kept_flag(draft: Draft, loose: int) -> Draft:
-    """Report that norebalance stays set, although it keeps degraded PGs from their recovery."""
+    """Report that norebalance stays set, although it defers PGs that harm the cluster."""
     return draft.because(
-        Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
-        'reservations, and norebalance defers these PGs; it stays set, since %s remapped without '
-        'a pin and would move at once' % (
-            pgs_are(draft.observed.signals.counts.degraded_waiting), pgs_are(loose)))
+        Code.GIVES_WAY, '%s; it stays set, since %s remapped without a pin and would move at once'
+        % (_why_give_way(draft), pgs_are(loose)))
 
 
 def _report_lifted_flag(draft: Draft) -> Draft:
-    """Report that norebalance is cleared, so that degraded PGs can recover."""
-    holds, counts = draft.campaign.holds, draft.observed.signals.counts
-    waiting_pgs = pgs_are(counts.degraded_waiting)
+    """Report that norebalance is cleared, so that the PGs that it defers become clean."""
+    holds, why = draft.campaign.holds, _why_give_way(draft)
     if holds.flag is not None and not holds.flag.returning:
-        draft = draft.event('settings', 'norebalance is cleared so that degraded PGs can recover',
-                            waiting_pgs + ' degraded and waiting behind PGs without objects')
-    return draft.because(
-        Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
-        'reservations, and norebalance defers these PGs; it is cleared for at most %d s'
-        % (waiting_pgs, GIVE_WAY_SECONDS))
+        draft = draft.event('settings', 'norebalance is cleared so that PGs become clean', why)
+    return draft.because(Code.GIVES_WAY, '%s; it is cleared for at most %d s'
+                         % (why, GIVE_WAY_SECONDS))
+
+
+def _why_give_way(draft: Draft) -> str:
+    counts = draft.observed.signals.counts
+    if counts.degraded_waiting:
+        return '%s degraded and cannot backfill: PGs without objects hold the reservations, and ' \
+            'norebalance defers these PGs' % pgs_are(counts.degraded_waiting)
+    return '%s undersized and without objects, and norebalance defers their backfill: the mons ' \
+        'keep all OSDMaps meanwhile' % pgs_are(counts.undersized_empty)
 
 
 def _yields_to_evacuation(draft: Draft) -> bool:

@@ -119,7 +119,7 @@ _CODE_TEXTS = {
     Code.AWAITS_START: 'it waited for "campaign start"',
     Code.UNPINNABLE: 'PGs could not be pinned',
     Code.SETTINGS: 'it waited for borrowed settings to take effect',
-    Code.GIVES_WAY: 'it cleared norebalance so that degraded PGs could recover',
+    Code.GIVES_WAY: 'it cleared norebalance so that undersized PGs could recover',
     Code.OUTLOOK: 'it computed where CRUSH would place the PGs',
     Code.CRUSH_SENT: 'it waited for the CRUSH change to show in the OSDMap',
     Code.UNPINNED: 'PGs were still to be pinned',

@@ -283,6 +283,14 @@ def test_since_when_pgs_without_objects_may_block_recovery(before: float, waitin
     assert blocked_since(before, counts, 5000.0) == since
 
 
+@pytest.mark.parametrize('total, clean, empty, since', [
+    (9, 8, 1, 5000.0), (9, 7, 1, 0.0), (9, 7, 2, 5000.0), (9, 9, 0, 0.0)])
+def test_since_when_pgs_without_objects_alone_keep_osdmaps(total: int, clean: int, empty: int,
+                                                           since: float) -> None:
+    counts = PgCounts(total, clean, undersized_empty=empty)
+    assert blocked_since(0.0, counts, 5000.0) == since
+
+
 # ---- options that the mons refuse, and texts
 
 def test_an_option_that_is_refused_while_it_is_given_back_stays_on_record() -> None:
