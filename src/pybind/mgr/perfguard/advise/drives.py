@@ -69,9 +69,9 @@ def write_caches(facts: Facts) -> Optional[Symptom]:
 
 
 def worn(facts: Facts) -> Optional[Symptom]:
-    """Drives of OSDs of which WORN_PERCENT of the life is used."""
+    """Drives of data and DBs of which at least WORN_PERCENT of the life is used."""
+    # Only OSDs that are up and in: those that are out were drained already.
     osds_by_device = _osds_by_device(facts, slice(None))
-    # Without drives of OSDs that are out, which were drained already.
     drives = facts.measured.drives or {}
     wear = sorted((-drive.wear_percent, device) for device, drive in drives.items()
                   if drive.wear_percent is not None and drive.wear_percent >= WORN_PERCENT

@@ -116,7 +116,7 @@ class CrushRules:
 
     def in_order(self, rule_id: int, pool_size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """A set in an order that a rule with several emit steps allows: for each of them OSDs below
-        its take, and those that are also in `like` where they are there, if possible.
+        its take. OSDs that are also in `like` have the same position as there, if possible.
 
         Unchanged under other rules, or if there is no such order.
         """

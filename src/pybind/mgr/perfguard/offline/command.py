@@ -227,7 +227,7 @@ def _maps(source: Source) -> Maps:
     if campaign:
         raise BadInput(campaign)
     maps = source.maps()
-    # The mons would change weights, and refuse all pins.
+    # The mons would change weights but refuse all pins, so the data would move at once.
     why_no_pins = unfit(maps.osdmap)
     if why_no_pins:
         raise BadInput(why_no_pins)

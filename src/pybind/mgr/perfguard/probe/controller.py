@@ -266,7 +266,7 @@ class Probing:
 
     def _placement_is_checked(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
         """Check outside the loop whether the chosen OSDs lead enough PGs. Returns whether this is
-        done or unnecessary. Raises BadJob if they do not."""
+        done or unnecessary. Raises BadJob if they do not, and Refused if it must be tried later."""
         placement_check = checked.placement_check(view)
         if placement_check is None:
             return True

@@ -95,7 +95,11 @@ class Curve(NamedTuple):
 
 
 def curves(record: RunRecord) -> Tuple[Curve, ...]:
-    """A curve for each job, direction and OSD that was measured at LEAST_DEPTHS or more depths."""
+    """A curve for each job, direction and OSD that was measured at LEAST_DEPTHS or more depths.
+
+    Left out are jobs with a fixed rate, benches of OSDs, which measure no latency, and the parts of
+    runs with --interference or of scale runs, in which the number of OSDs varies.
+    """
     families: Dict[Key, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
         has_latency = all(repetition.latency_ns for repetition in repetitions)

@@ -239,7 +239,7 @@ class Key(NamedTuple):
     direction: str
     #: The primary of all objects; None: any OSD.
     osd: Optional[int]
-    #: Part of a run with --interference, as JobStep.part.
+    #: Part of a run with --interference or of a scale run, as JobStep.part; '': it has no parts.
     part: str
 
 

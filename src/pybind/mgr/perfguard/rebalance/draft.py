@@ -51,7 +51,7 @@ class Draft:
     #: Remapped PGs that are left to be pinned in later turns.
     to_pin: int = 0
     #: The cluster shows the settings that the campaign has borrowed.
-    in_force: bool = False
+    settings_in_force: bool = False
 
     @classmethod
     def of(cls, campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],

@@ -163,8 +163,9 @@ def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -
         change=replace(change, weights=emptied, burst=0, gathers=False))
 
 
-def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
-    """Why a PG is still on an OSD that was drained; `why` if it is not."""
+def _why_it_stays(draft: Draft, pgid: str, change: WeightChange, why: str) -> str:
+    """Why a PG is still on an OSD that was drained; `why` if it is not. `change`: the closing one,
+    which has drained OSDs alone."""
     place, entry = draft.observed.placement(pgid), draft.observed.osdmap.entry(pgid)
     drained_osds = change.weights.keys() & set(place.up if place is not None else ())
     if not drained_osds:
@@ -212,7 +213,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for the settings that the change requires; None: the cluster has them."""
     others_balance = balancer_of_others(draft)
-    if draft.in_force and not others_balance:
+    if draft.settings_in_force and not others_balance:
         return None
     # The interval is raised last, and takes effect soon: it alone is no reason to lower it again.
     only_interval = not others_balance and flags_settled(

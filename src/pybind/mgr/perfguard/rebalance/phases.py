@@ -177,8 +177,8 @@ def _size_of_campaign(draft: Draft) -> int:
 
 def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
                      pools: Optional[AbstractSet[int]] = None) -> Draft:
-    """One step towards the settings of the phase; `in_force` of the draft: the cluster has them,
-    and norebalance does not give way.
+    """One step towards the settings of the phase; `settings_in_force` of the draft: the
+    cluster has them, and norebalance does not give way.
 
     `norebalance`: it must be set, unless it gives way to recovery. `quiet`: balancer and autoscaler
     must be off, the latter for `pools` only (None: all), and options of mons and OSDs may be
@@ -202,7 +202,7 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
     draft = draft.set(holds=step.holds).send(*step.actions)
     for notice in step.notices:
         draft = draft.event('settings', notice)
-    return replace(draft, in_force=not lifted and settled(
+    return replace(draft, settings_in_force=not lifted and settled(
         step.holds, settings, norebalance, quiet, mon, pools))
 
 
@@ -344,7 +344,7 @@ def _prepared(draft: Draft) -> Draft:
     # While an OSD is down, it cannot be found out again that a PG has nowhere to move.
     draft = _forget_unpinnable_except(draft, _still_incomplete(draft))
     draft = _borrow_settings(draft, norebalance=True)
-    if draft.in_force:
+    if draft.settings_in_force:
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     elif not draft.campaign.holds.prepared:
         return draft.because(Code.SETTINGS, waiting_text(
@@ -378,15 +378,17 @@ def _pinning(draft: Draft) -> Draft:
     in such a way that no PG becomes remapped; then enter PINNED."""
     change = draft.campaign.change
     joining = change is not None and change.stage is not ChangeStage.LANDED
-    # 'auto': the campaign began after the change, so the CRUSH map from before is unknown.
+    # 'auto': the campaign began after the change of others, so later ones are not its own either.
     if draft.campaign.origin.trigger != 'auto':
         draft = _accept_own_crush(draft)
     if not joining:
         draft = pin_remapped(draft)
-    draft = _borrow_settings(draft, norebalance=joining and not _by_ceph_mgr(draft, change)
-                             or not _yields_to_evacuation(draft))
-    if draft.in_force and not draft.campaign.holds.prepared:
-        # Resumed after an abort.
+    # A change is sent under norebalance, even while OSDs are to be emptied; but ceph-mgr may need
+    # hours for a change of its own.
+    must_hold = joining and not _made_by_ceph_mgr(draft, change)
+    draft = _borrow_settings(draft, norebalance=must_hold or not _yields_to_evacuation(draft))
+    if draft.settings_in_force and not draft.campaign.holds.prepared:
+        # "campaign resume" after an abort has cleared `prepared`.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     if balancer_of_others(draft):
         draft = draft.report(BALANCER_ON)
@@ -399,7 +401,7 @@ def _pinning(draft: Draft) -> Draft:
         Code.PINNED, _pinned_summary(draft))
 
 
-def _by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
+def _made_by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
     """Whether ceph-mgr carries out the change, which may take hours, and no PG would move that does
     not leave an OSD to be emptied. It merges no PG that is remapped."""
     return change is not None and change.pending and change.is_accepted(draft.observed.osdmap) \
@@ -510,7 +512,7 @@ def _releasing(draft: Draft) -> Draft:
     if held_back is not None:
         return held_back
     draft = replace(draft.enter(Phase.RELEASING), relieved=obstacles.relieved)
-    if not draft.in_force or unguarded:
+    if not draft.settings_in_force or unguarded:
         return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
     if not draft.observed.goals_fit:
         return draft.report(_NO_GOALS)
@@ -694,7 +696,7 @@ def _finishing(draft: Draft) -> Draft:
         return _borrow_settings(draft, norebalance=False).because(
             Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.flights.in_flight)))
     draft = _borrow_settings(draft, norebalance=False, quiet=False)
-    if not draft.in_force:
+    if not draft.settings_in_force:
         return draft.report(_GIVING_BACK)
     unclean = _unclean(draft)
     draft = draft.report(*unclean.reasons)
@@ -748,7 +750,7 @@ def _aborting(draft: Draft) -> Draft:
             % draft.campaign.rollback.wanted.subject)
     unpinned = _unpinned(draft)
     draft = _keep_settings(draft, unpinned)
-    if not draft.in_force:
+    if not draft.settings_in_force:
         return draft.report(_GIVING_BACK)
     # The decision depends on what is in force of the change; `drop_refused` drops the rest.
     draft = drop_refused(draft)
@@ -906,8 +908,8 @@ def _aborted(draft: Draft) -> Draft:
     draft = _keep_settings(draft, unpinned)
     campaign = draft.campaign
     if not _awaits_decision(draft, unpinned):
-        if not draft.in_force or _must_tidy(draft):
-            return draft.report(_TIDYING if draft.in_force else _GIVING_BACK)
+        if not draft.settings_in_force or _must_tidy(draft):
+            return draft.report(_TIDYING if draft.settings_in_force else _GIVING_BACK)
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
     command_back = campaign.way_back(draft.observed.osdmap)

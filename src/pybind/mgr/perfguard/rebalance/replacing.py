@@ -276,7 +276,7 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         return 'waiting until the campaign has ended' if is_emptied_by(facts.campaign, osd) else \
             'waiting for the orchestrator to remove it ("ceph orch osd rm status")'
     if phase is ReplacePhase.EMPTY:
-        return _kept_empty(osd, facts) + (
+        return _balancer_advice(osd, facts) + (
                 'once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
                 'destroy {0} --yes-i-really-mean-it" (with cephadm: "ceph orch osd rm {0} '
                 '--replace"), replace the device and create osd.{0} again'.format(osd))
@@ -316,8 +316,8 @@ def _way_back(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
         '"ceph perfguard replace --cancel osd.%d" leaves it in use' % osd)
 
 
-def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
-    """How the balancer leaves an empty OSD alone."""
+def _balancer_advice(osd: int, facts: ReplaceFacts) -> str:
+    """How the balancer leaves an empty OSD alone, with "; " at the end; '': it does already."""
     if facts.campaign_active or not is_tiny(facts.weight(osd)) \
             or not serves(osd, facts.order_facts.osdmap):
         return ''
@@ -550,13 +550,14 @@ class Replacing:
         space = order_facts.space.get(osd)
         before = order_facts.drained[osd] if record is None else record.weight
         # A drain that is not a replacement has the same first phases.
-        shown = record or Replacement(order_facts.osdmap.osds[osd].uuid, before, 0, 0.0)
+        shown = record or Replacement(order_facts.osdmap.osds[osd].uuid, before, total_bytes=0,
+                                      since=0.0)
         phase = phase_of(osd, shown, facts)
         step = next_step(osd, shown, phase, facts)
         if record is None:
-            step = {ReplacePhase.EMPTY: _kept_empty(osd, facts) + '"undrain" restores its CRUSH '
-                    'weight; once "ceph osd safe-to-destroy osd.%d" agrees, it may be removed'
-                    % osd,
+            step = {ReplacePhase.EMPTY: '%s"undrain" restores its CRUSH weight; once "ceph osd '
+                    'safe-to-destroy osd.%d" agrees, it may be removed'
+                    % (_balancer_advice(osd, facts), osd),
                     ReplacePhase.WAITING: '"undrain" restores its CRUSH weight once it is up'
                     }.get(phase, step)
         elif phase is ReplacePhase.READY and self._fill.waits:

@@ -428,9 +428,9 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int
     """The sets to which a PG may be pinned, the best first: OSDs of `acting` that are `staying`,
     and OSDs of `up` for the other shards.
 
-    First are sets in which all of `staying` remain. They may be illegal, because an OSD of `up` is
-    in the failure domain of one of them: the last set keeps only those that `legal` allows, added
-    one by one.
+    First are sets in which all of `staying` remain; in an erasure-coded pool, all but those to
+    whose OSD another shard moves. They may be illegal, because an OSD of `up` is in the failure
+    domain of one of them: the last set keeps only those that `legal` allows, added one by one.
     """
     if pool.erasure:
         if len(up) != len(acting):

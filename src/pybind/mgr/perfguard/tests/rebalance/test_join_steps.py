@@ -60,7 +60,8 @@ def turn(change: Any = READY, pins: Mapping[str, PinRecord] = {}, *, in_force: b
               'new_map': False, **fields}
     draft = draft_of(campaign_with(change, phase, **campaign), pins, **fields)
     settings = replace(draft.observed.settings, balancer_active=balancer)
-    return replace(draft, observed=replace(draft.observed, settings=settings), in_force=in_force)
+    return replace(draft, observed=replace(draft.observed, settings=settings),
+                   settings_in_force=in_force)
 
 
 def because(draft: Draft) -> List[Tuple[str, str]]:

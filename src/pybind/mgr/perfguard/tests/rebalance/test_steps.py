@@ -253,7 +253,8 @@ def test_norebalance_gives_way_unless_many_would_move(number: int, returning: bo
     after = phases._borrow_settings(before, norebalance=True)
     assert codes(after) == [Code.GIVES_WAY] and len(after.events) == events
     assert (SetFlag('norebalance', False) in after.actions) == (number == 2)
-    assert after.in_force == (number == 3) and '3 PGs are degraded' in after.reasons[0].text
+    assert after.settings_in_force == (number == 3)
+    assert '3 PGs are degraded' in after.reasons[0].text
     assert not codes(phases._borrow_settings(before, norebalance=False))
 
 
@@ -267,9 +268,9 @@ def test_options_of_the_mons_are_borrowed_with_the_balancer() -> None:
 
 def test_settings_in_force() -> None:
     before = at(Phase.PINNED)
-    assert phases._borrow_settings(before, norebalance=True).in_force
+    assert phases._borrow_settings(before, norebalance=True).settings_in_force
     back = phases._borrow_settings(before, norebalance=False, quiet=False)
-    assert not back.in_force and SetFlag('norebalance', False) in back.actions
+    assert not back.settings_in_force and SetFlag('norebalance', False) in back.actions
     assert SetBalancer(True) in back.actions
     fresh = at(Phase.PREPARED, {'holds': Holds()}, active='true', flags=[])
     taken = phases._borrow_settings(fresh, norebalance=True)
