@@ -616,9 +616,20 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
 
 
 def _none_may_begin(draft: Draft, obstacles: _Obstacles) -> bool:
-    """Whether PGs are left to be released, and none may be now."""
-    return bool(obstacles.may_not_begin and (obstacles.loose or any(
-        pgid not in draft.campaign.flights.in_flight for pgid in draft.pins)))
+    """Whether PGs are left to be released, or a part of the change to be made, and neither may
+    begin now."""
+    if not obstacles.may_not_begin:
+        return False
+    in_flight = draft.campaign.flights.in_flight
+    if obstacles.loose or any(pgid not in in_flight for pgid in draft.pins):
+        return not obstacles.relieved
+    return not in_flight and _change_is_left(draft)
+
+
+def _change_is_left(draft: Draft) -> bool:
+    """Whether a part of the change follows once all PGs have been released and are in place."""
+    return draft.campaign.moving_first or following_tranche(draft) is not None \
+        or closing_change(draft) is not None
 
 
 def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
@@ -633,7 +644,7 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
             draft = draft.set(pace=stopped(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
             progress=replace(draft.campaign.progress, stopped=draft.now)).report(*obstacles.stops)
-    if _none_may_begin(draft, obstacles) and not obstacles.relieved:
+    if _none_may_begin(draft, obstacles):
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.may_not_begin))).report(
             *obstacles.may_not_begin)
     if _confirming(draft):
