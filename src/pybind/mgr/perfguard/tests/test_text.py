@@ -20,7 +20,7 @@ def test_bytes_text(size: int, text: str) -> None:
 @pytest.mark.parametrize('seconds, text', [
     (None, 'not known yet'), (0, '0 s'), (0.5, '1 s'), (119.4, '119 s'), (120, '2 min'),
     (150, '3 min'), (90 * 60, '90 min'), (7199, '120 min'), (7200, '2.0 h'),
-    (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
+    (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days'), (10000 * 86400, '10000.0 days')])
 def test_seconds_text(seconds: Optional[float], text: str) -> None:
     assert seconds_text(seconds) == text
 

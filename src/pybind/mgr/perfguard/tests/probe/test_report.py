@@ -43,7 +43,7 @@ def by_osd(run: int, slow: int, part: str = '') -> RunRecord:
 SLOWER = Regression(1, 2, 'pool:rbd', ('latency read: slow',))
 PROBED = Probed(
     records=(record(1, 2000, 2100, 2050), record(2, 700, 710, 690), by_osd(3, 5),
-             record(4, state=FAILED, messages=('no connection',))),
+             record(4, state=FAILED, messages=('no connection', 'objects left: 3'))),
     running=record(5, state='running', messages=('step 1 of 6',)),
     schedules=(schedule_of('nightly', RunOrder(profile='quick'), {'begin_time': '0200'}),),
     refused={'nightly': 'not now'}, baselines=Baselines().with_run(record(1, 2000)),

@@ -192,6 +192,12 @@ def test_the_same_data_has_the_same_difference() -> None:
         (-found.high, -found.low, found.p))
 
 
+def test_equal_sides_with_equal_generators_differ_by_chance_alone() -> None:
+    side = [[0.0, 0.1], [0.2]]
+    assert difference(side, side, 0.1, (random.Random(1), random.Random(1)), 50) == (
+        0.0, 0.0, 0.0, 1.0)
+
+
 def test_degrees_of_freedom_grow_with_the_known_variation() -> None:
     """It has no uncertainty: (0.5 + 0.5 + 2 * (2 / 2)^2)^2 / (2 * 0.5^2 / 2)."""
     sides = [(1.0,), (3.0,)], [(2.0,), (4.0,)]
