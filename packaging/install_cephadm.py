@@ -32,7 +32,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence
 
 Json = Dict[str, Any]
 
@@ -319,10 +319,16 @@ done
 rmdir "$1" 2>/dev/null || true
 '''
 #: $1: a pattern for the name of a container. cephadm may know the ID of the one before.
-PYTHON = '''
+CONTAINER = '''
 engine=$(command -v podman || command -v docker)
 container=$("$engine" ps -q -f "name=$1")
+'''
+PYTHON = CONTAINER + '''
 "$engine" exec "$container" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+'''
+#: $2: a directory. Status 0: it is mounted.
+IS_MOUNTED = CONTAINER + '''
+"$engine" inspect "$container" | grep -qF "$2/"
 '''
 
 
@@ -368,8 +374,10 @@ class Installer:
         check_release(self.ceph.json('versions'))
         self.check_python()
         self.place_files()
-        if installed != self.directory:
-            self.apply(spec, lambda version: version == self.version)
+        if installed == self.directory:
+            print('the mgrs already have %s, and are not restarted' % installed, flush=True)
+        else:
+            self.apply(spec)
         self.enable()
 
     def remove(self) -> None:
@@ -386,7 +394,7 @@ class Installer:
                           self.shut_down)
             self.step('disable the module', self.disable)
         if directory_of(self.spec):
-            self.apply(without_mounts(self.spec), lambda version: version is None)
+            self.apply(without_mounts(self.spec))
         self.step_on(self.hosts.online([row['hostname'] for row in self.hosts.rows]),
                      'remove the versions in %s' % self.args.directory,
                      lambda host: self.hosts.run(host, REMOVE, self.args.directory))
@@ -421,8 +429,7 @@ class Installer:
         daemons = [row for row in self.ceph.json('orch ps', daemon_type='mgr')
                    if row.get('container_id')]
         for daemon in daemons:
-            name = 'mgr.%s$' % daemon['daemon_id'].replace('-', '.')
-            text = self.hosts.run(daemon['hostname'], PYTHON, name).strip()
+            text = self.hosts.run(daemon['hostname'], PYTHON, container_name(daemon)).strip()
             if tuple(int(part) for part in text.split('.')) < OLDEST_PYTHON:
                 raise Refusal('the image of mgr.%s has Python %s; perfguard requires %d.%d' % (
                     (daemon['daemon_id'], text) + OLDEST_PYTHON))
@@ -454,7 +461,7 @@ class Installer:
 
     # ---- Mgrs
 
-    def apply(self, spec: Json, is_right: Callable[[Optional[str]], bool]) -> None:
+    def apply(self, spec: Json) -> None:
         """Apply a specification and wait until all mgrs run with it."""
         before = self.spec
         self.check_cluster()
@@ -467,15 +474,17 @@ class Installer:
         self.step('apply this specification: %s' % json.dumps(spec), lambda: self.ceph(
             'orch apply', json.dumps(spec)))
         self.step('wait until cephadm has redeployed the mgrs, one after the other',
-                  lambda: self.wait_redeployed(count, is_right, saved))
+                  lambda: self.wait_redeployed(count, directory_of(spec), saved))
 
-    def wait_redeployed(self, count: int, is_right: Callable[[Optional[str]], bool],
-                        saved: str) -> None:
+    def wait_redeployed(self, count: int, directory: Optional[str], saved: str) -> None:
+        """Wait until all mgrs have the files in `directory`; None: until no mgr has the module."""
+        expected_version = self.version if directory else None
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             done = self.ceph.attempt('mgr dump', format='json')
             versions = mgr_versions(json.loads(done.out)) if done.status == 0 else {}
-            if len(versions) >= count and all(map(is_right, versions.values())):
+            if len(versions) >= count and {*versions.values()} == {expected_version} \
+                    and (directory is None or self.are_mounted(directory, versions)):
                 return
             if time.monotonic() > deadline:
                 raise Refusal(
@@ -484,6 +493,15 @@ class Installer:
                         ', '.join('%s in mgr.%s' % (version or 'missing', name)
                                   for name, version in sorted(versions.items())), saved))
             time.sleep(1)
+
+    def are_mounted(self, directory: str, names: Collection[str]) -> bool:
+        """Whether the mgrs of these names have these files; other ones may have the same version.
+        False if cephadm does not answer yet, after a failover."""
+        done = self.ceph.attempt('orch ps', daemon_type='mgr', format='json')
+        return done.status == 0 and all(
+            self.hosts.attempt(daemon['hostname'], IS_MOUNTED, container_name(daemon),
+                               directory).returncode == 0
+            for daemon in json.loads(done.out) if daemon['daemon_id'] in names)
 
     def enable(self) -> None:
         if 'perfguard' not in self.ceph.json('mgr module ls')['enabled_modules']:
@@ -534,6 +552,11 @@ class Installer:
         done: List[Answer] = []
         wait(answers, '"ceph %s"' % prefix)
         return done[-1].out.rstrip()
+
+
+def container_name(daemon: Json) -> str:
+    """The end of the name of its container, as a pattern."""
+    return 'mgr.%s$' % daemon['daemon_id'].replace('-', '.')
 
 
 def mgr_versions(mgr_map: Json) -> Dict[str, Optional[str]]:

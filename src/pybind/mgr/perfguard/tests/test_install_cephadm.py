@@ -348,3 +348,65 @@ def test_a_mgr_that_cannot_load_the_module_has_no_known_version(program: Any) ->
     broken = {'name': 'perfguard', 'can_run': False, 'module_options': {}}
     assert program.mgr_versions({'active_name': 'x', 'available_modules': [broken],
                                  'standbys': []}) == {'x': 'unknown'}
+
+
+def installer_of(program: Any, version: str = '1.2.3') -> Any:
+    """For two mgrs that have this version of perfguard."""
+    module = {'name': 'perfguard', 'module_options': {
+        'installed_version': {'default_value': version}}}
+    installer = program.Installer.__new__(program.Installer)
+    installer.version, installer.directory = version, DIRECTORY
+    installer.args = argparse.Namespace(dry_run=False, upgrade=True)
+    answers: Dict[str, Any] = {
+        'mgr dump': {'active_name': 'x', 'available_modules': [module],
+                     'standbys': [{'name': 'y', 'available_modules': [module]}]},
+        # One that cephadm has removed since.
+        'orch ps': [{'daemon_id': name, 'hostname': name} for name in 'xyz']}
+    installer.ceph = argparse.Namespace(
+        attempt=lambda prefix, **_: program.Answer(0, json.dumps(answers[prefix]), ''))
+    return installer
+
+
+def test_mgrs_with_other_files_of_the_same_version_are_waited_for(
+        program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version that they report does not show which files they have."""
+    executable(tmp_path / 'podman', """#!/bin/sh
+case "$*" in
+    "ps -q -f name=mgr."?"$") echo of-${4#name=mgr.} ;;
+    "inspect of-"?"$") cat %s/"${2%%?}" ;;
+    *) exit 125 ;;
+esac
+""" % tmp_path)
+    monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % tmp_path)
+    installer, turns = installer_of(program), []
+    installer.hosts = argparse.Namespace(attempt=lambda _, *words: subprocess.run(
+        ['sh', '-euc', words[0], 'sh', *words[1:]], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True))
+    earlier = [text.replace('0123abcd', '89abcdef') for text in OWN]
+    for name in 'xy':
+        tmp_path.joinpath('of-' + name).write_text(json.dumps(earlier))
+
+    def sleep(_: float) -> None:
+        # No container runs while one takes the place of another.
+        turns.append(0)
+        steps = {1: ('y', None), 2: ('y', OWN), 3: ('x', OWN)}
+        name, mounts = steps[len(turns)]
+        path = tmp_path / ('of-' + name)
+        path.write_text(json.dumps(mounts)) if mounts else path.unlink()
+
+    monkeypatch.setattr(program.time, 'sleep', sleep)
+    installer.wait_redeployed(2, DIRECTORY, 'saved')
+    assert len(turns) == 3
+
+
+def test_what_is_installed_already_is_named(
+        program: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    installer = installer_of(program)
+    installer.spec = program.with_mounts(PLAIN, DIRECTORY)
+    for name in ('check_cluster', 'check_python', 'place_files', 'enable'):
+        monkeypatch.setattr(installer, name, lambda: None)
+    monkeypatch.setattr(program, 'check_release', lambda _: None)
+    installer.ceph.json = lambda _: {}
+    installer.install()
+    assert capsys.readouterr().out == (
+        'the mgrs already have %s, and are not restarted\n' % DIRECTORY)
