@@ -252,10 +252,10 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     for state, count in rows:
         words = set(state.split('+'))
         if 'stale' in words:
-            # Its primary is down, and so has no read lease. This is what it reported before.
-            words -= {'laggy', 'wait'}
+            # Its primary is down. The other words are what it reported before.
+            words = {'stale'}
         total += count
-        if 'active' not in words or 'stale' in words:
+        if 'active' not in words:
             inactive += count
         if words & _TRANSITION:
             transition += count

@@ -374,8 +374,7 @@ class Sensors:
 
 def _in_trouble(counts: PgCounts) -> bool:
     """Whether their OSDs must be known: releases that touch them are stopped."""
-    return (counts.laggy + counts.wait + counts.degraded > 0
-            or counts.inactive > counts.in_transition)
+    return counts.laggy + counts.wait + counts.degraded > 0 or counts.stuck > 0
 
 
 def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[int]:

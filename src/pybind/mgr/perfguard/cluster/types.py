@@ -285,6 +285,11 @@ class PgCounts:
         return 0 < self.undersized_empty == self.total - self.active_clean
 
     @property
+    def stuck(self) -> int:
+        """Inactive, but not between two intervals; also those whose primary is down (stale)."""
+        return self.inactive - self.in_transition
+
+    @property
     def rebalancing(self) -> bool:
         """Whether PGs move to other OSDs, or are to."""
         return self.remapped - self.remapped_clean + self.backfilling + self.backfill_wait > 0

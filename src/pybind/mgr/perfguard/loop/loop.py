@@ -342,7 +342,9 @@ class Observing:
         signals = self._cluster.signals(view.osdmap)
         stored = self._cluster.stored_options() \
             if rebalance.wants_stored_options(view.osdmap, requests) else None
-        needs_degraded = rebalance.active and signals.counts.degraded > 0
+        # The OSDs of a PG that is stale may lack copies as well.
+        needs_degraded = rebalance.active and (signals.counts.degraded > 0
+                                               or signals.counts.stuck > 0)
         if self._cluster.unanswered():
             rebalance.unanswered_at = self._clock()
         # Also of a campaign that has ended: the next one, and so its preview, knows them as well.

@@ -142,7 +142,7 @@ def _has_other_trouble(draft: Draft) -> bool:
     degraded by others, or inactive, or peer without having been released."""
     counts, campaign = draft.observed.signals.counts, draft.campaign
     peering = 0 if campaign.flights.in_flight else counts.in_transition
-    return counts.laggy + counts.wait + peering > 0 or counts.inactive > counts.in_transition \
+    return counts.laggy + counts.wait + peering > 0 or counts.stuck > 0 \
         or counts.degraded > 0 and others_degraded(draft)
 
 

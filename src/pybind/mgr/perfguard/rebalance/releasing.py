@@ -583,9 +583,10 @@ def waits_for_recovery(draft: Draft, pgid: str, waived: bool) -> bool:
 
 def _only_lacks_room(draft: Draft, osd: int) -> bool:
     """Whether all degraded PGs of the OSD are backfill_toofull. These are remapped, so a PG that is
-    in place is none of them."""
+    in place is none of them. Not if it has PGs whose state is unknown."""
     counts = draft.observed.osd_counts.get(osd)
-    return counts is not None and 0 < counts.degraded <= counts.degraded_toofull
+    return counts is not None and 0 < counts.degraded <= counts.degraded_toofull \
+        and counts.stuck <= 0
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:

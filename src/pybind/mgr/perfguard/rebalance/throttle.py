@@ -534,8 +534,7 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     if ceiling:
         return ceiling
     counts, idle = draft.observed.signals.counts, draft.now - draft.campaign.progress.progressed
-    unclean_otherwise = degraded or counts.backfill_toofull > 0 \
-        or counts.inactive > counts.in_transition
+    unclean_otherwise = degraded or counts.backfill_toofull > 0 or counts.stuck > 0
     # With no PG in flight for so long, something else keeps the mons from trimming.
     if not most_epochs or epochs <= most_epochs or unclean_otherwise \
             or not draft.campaign.flights.in_flight and idle > TRIM_SECONDS:

@@ -710,7 +710,7 @@ def test_signals(mgr_stub: types.ModuleType) -> None:
     signals = mgr_cluster(Mgr()).signals(osdmap)
     counts = signals.counts
     # Two of the 18 PGs are in no report.
-    assert (counts.total, counts.active_clean, counts.laggy) == (18, 8, 1)
+    assert (counts.total, counts.active_clean, counts.laggy) == (18, 6, 1)
     assert (counts.inactive, counts.in_transition) == (9, 7)
     assert (counts.remapped, counts.backfilling) == (3, 3)
     assert signals.health == {'OSD_DOWN': '1 osds down'}

@@ -119,7 +119,7 @@ def stop_conditions(signals: Signals,
 
 
 def _stuck(counts: PgCounts) -> int:
-    return counts.inactive - counts.in_transition
+    return counts.stuck
 
 
 def _degraded(counts: PgCounts) -> int:

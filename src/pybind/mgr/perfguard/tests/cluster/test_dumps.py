@@ -129,10 +129,15 @@ def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
         degraded=1, remapped=1, backfilling=1, degraded_recovering=1)),
     ('active+undersized+remapped+backfilling', PgCounts(
         remapped=1, backfilling=1, undersized_empty=1)),
-    ('stale+active+clean', PgCounts(active_clean=1, inactive=1)),
-    # Its last primary was laggy: it is down now, and so are all others.
-    ('stale+active+undersized+degraded+laggy', PgCounts(inactive=1, degraded=1)),
-    ('stale+active+clean+wait', PgCounts(active_clean=1, inactive=1)),
+    # The rest is what the last primary reported, before it went down.
+    ('stale+active+clean', PgCounts(inactive=1)),
+    ('stale+active+undersized+degraded+laggy', PgCounts(inactive=1)),
+    ('stale+active+clean+wait', PgCounts(inactive=1)),
+    ('stale+active+undersized+degraded+remapped+backfill_wait', PgCounts(inactive=1)),
+    ('stale+active+recovery_wait+degraded', PgCounts(inactive=1)),
+    ('stale+active+clean+scrubbing+deep', PgCounts(inactive=1)),
+    ('stale+active+clean+snaptrim', PgCounts(inactive=1)),
+    ('stale+peering', PgCounts(inactive=1)),
     ('peering', PgCounts(inactive=1, in_transition=1)),
     ('activating', PgCounts(inactive=1, in_transition=1)),
     ('creating+peering', PgCounts(inactive=1, in_transition=1)),

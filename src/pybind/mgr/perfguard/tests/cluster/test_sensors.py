@@ -1279,7 +1279,7 @@ def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:
         ('active+remapped+backfill_toofull', 8), ('active+recovering+degraded', 1),
         ('active+clean+remapped', 2), ('active+recovery_wait+degraded', 3)])
     assert counts == PgCounts(
-        total=53, active_clean=23, inactive=17, in_transition=7, degraded=9, remapped=15,
+        total=53, active_clean=19, inactive=17, in_transition=7, degraded=9, remapped=15,
         backfill_wait=5, backfill_toofull=8, laggy=3, wait=1, recovering=1, deep_scrubbing=2,
         degraded_waiting=5, degraded_recovering=1, recovery_wait=3, remapped_clean=2)
 

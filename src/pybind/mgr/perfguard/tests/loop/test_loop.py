@@ -370,9 +370,13 @@ def test_pgs_that_recover_are_pinned_with_the_others() -> None:
     driver.run_to('PINNED')
 
 
-@pytest.mark.parametrize('campaign, down', [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize('campaign, down, trouble', [
+    (False, True, {}), (True, False, {}), (True, True, {}),
+    # A PG whose primary is down may be degraded.
+    (True, False, {'inactive': 1})])
 def test_degraded_pgs_are_looked_for_only_in_a_campaign_and_while_there_are_some(
-        campaign: bool, down: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        campaign: bool, down: bool, trouble: Dict[str, int],
+        monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of all PGs is expensive."""
     driver = Driver()
     cluster, made = driver.cluster, 0
@@ -388,8 +392,9 @@ def test_degraded_pgs_are_looked_for_only_in_a_campaign_and_while_there_are_some
     monkeypatch.setattr(cluster, 'degraded_osds', degraded_osds)
     if down:
         cluster.take_down(0)
+    cluster.trouble = trouble
     driver.run(5)
-    assert bool(made) == (campaign and down)
+    assert bool(made) == (campaign and bool(down or trouble))
 
 
 # ---- requests

@@ -523,10 +523,17 @@ def test_what_relieves_a_nearly_full_osd_is_released_first() -> None:
     assert set(new_flights(released(pace, moves=moves, options=options))) != {'1.5'}
 
 
+LACKING: Dict[str, Any] = {'degraded_osds': frozenset(HERE)}
+TOOFULL = PgCounts(total=9, degraded=1, degraded_toofull=1)
+
+
 @pytest.mark.parametrize('cluster, waived, waits', [
-    ({}, False, False), ({}, True, False), ({'degraded_osds': frozenset(HERE)}, True, True),
-    ({'degraded_osds': frozenset(HERE)}, False, False),
+    ({}, False, False), ({}, True, False), (LACKING, True, True),
+    (LACKING, False, False),
     ({'degraded_osds': frozenset({0, 1})}, True, False),
+    ({**LACKING, 'osd_counts': {1: TOOFULL}}, True, False),
+    # The PG that is inactive may lack copies: the state of a PG whose primary is down is unknown.
+    ({**LACKING, 'osd_counts': {1: replace(TOOFULL, inactive=1)}}, True, True),
     ({'osds': DOWN, 'acting': {PG: (0, 1)}}, False, True),
     ({'osds': DOWN, 'acting': {PG: (0, 1, NO_OSD)}}, False, True),
     ({'acting': {PG: (0, 1)}}, False, False), ({'osds': DOWN}, False, False),
