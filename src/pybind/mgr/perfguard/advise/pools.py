@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
-from ..cluster.types import Question
+from ..cluster.types import MAX_SCRUBS, Question
 from ..text import bytes_text, listed, osds_text, plural
 from .report import Facts, Symptom
 from .settings import GIB, entry_of, number, removal, value_of
@@ -278,8 +278,6 @@ FLASH = ('ssd', 'nvme')
 OLD_ALLOC_BYTES = 65536
 #: Options of an OSD that decide whether it changes its CRUSH location when it starts.
 MOVES, PLACE = 'osd_crush_update_on_start', 'crush_location'
-#: The option that limits how many PGs an OSD scrubs at a time.
-SCRUBS = 'osd_max_scrubs'
 #: OSDs that are asked for them.
 MOST_ASKED = 16
 
@@ -354,18 +352,18 @@ def scrub_behind(facts: Facts) -> Optional[Symptom]:
     if not summaries:
         return None
     # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
-    scrub_limits = [number(value_of(facts, osd, SCRUBS)) for osd in facts.inventory.osds]
+    scrub_limits = [number(value_of(facts, osd, MAX_SCRUBS)) for osd in facts.inventory.osds]
     stopped = [entry for osd, limit in zip(facts.inventory.osds, scrub_limits) if limit == 0.0
-               for entry in [entry_of(facts, osd, SCRUBS)] if entry is not None]
+               for entry in [entry_of(facts, osd, MAX_SCRUBS)] if entry is not None]
     if stopped:
-        return Symptom('%s; %s is 0 for %s' % ('; '.join(summaries), SCRUBS, stopped[0].who),
+        return Symptom('%s; %s is 0 for %s' % ('; '.join(summaries), MAX_SCRUBS, stopped[0].who),
                        'ceph perfguard held, which shows whether a campaign holds scrubs '
                        '(hold_scrubs); otherwise ' + removal(stopped[:1]))
     higher_limit = '<one more than now>'
     if scrub_limits and None not in scrub_limits:
         higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)
     return Symptom('; '.join(summaries), 'ceph config set osd %s %s; '
-                   'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, higher_limit))
+                   'ceph config set osd osd_scrub_load_threshold 10' % (MAX_SCRUBS, higher_limit))
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..cluster.inventory import OsdFacts, in_force, precedence
-from ..cluster.types import ConfigEntry
+from ..cluster.types import MCLOCK, MCLOCK_OVERRIDE, QUEUE, WPQ, ConfigEntry
 from ..text import bytes_text, listed, osds_text, pgs, plural
 from .report import Facts, Symptom
 
@@ -25,7 +25,6 @@ DEFAULT_AUTOTUNE_RATIO = 0.7
 _AUTOTUNED = ('move other daemons away from host %s, or raise the share of its memory that cephadm '
               'divides among its daemons (osd_memory_target_autotune): ' + AUTOTUNE_RATIO
               + ' <more than now; default {:g}>'.format(DEFAULT_AUTOTUNE_RATIO))
-WPQ, MCLOCK = 'wpq', 'mclock_scheduler'
 #: Rotational or not -> minimum and maximum of plausible 4 KiB IOPS: Ceph's
 #: osd_mclock_iops_capacity_low_threshold_* and osd_mclock_iops_capacity_threshold_*.
 CAPACITIES = {True: (50.0, 500.0), False: (1000.0, 80000.0)}
@@ -33,7 +32,6 @@ CAPACITIES = {True: (50.0, 500.0), False: (1000.0, 80000.0)}
 CAPACITY_SPREAD = 3.0
 #: Minimum number of OSDs of a kind for a comparison with their median.
 LEAST_PEERS = 5
-OVERRIDE = 'osd_mclock_override_recovery_settings'
 LIMITS = ('osd_max_backfills', 'osd_recovery_max_active', 'osd_recovery_max_active_hdd',
           'osd_recovery_max_active_ssd')
 SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ssd',
@@ -181,7 +179,7 @@ def memory_overcommitted(facts: Facts) -> Optional[Symptom]:
 
 def cut_off(facts: Facts) -> Optional[Symptom]:
     low = [osd for osd in facts.inventory.osds
-           if value_of(facts, osd, 'osd_op_queue') == WPQ
+           if value_of(facts, osd, QUEUE) == WPQ
            and value_of(facts, osd, 'osd_op_queue_cut_off') == 'low']
     return Symptom('osd_op_queue_cut_off is low for %s, which %s with wpq' % (
         osds_text(osd.osd for osd in low), 'schedules' if len(low) == 1 else 'schedule'),
@@ -190,7 +188,7 @@ def cut_off(facts: Facts) -> Optional[Symptom]:
 
 def _mclock_osds(facts: Facts) -> List[OsdFacts]:
     return [osd for osd in facts.inventory.osds
-            if value_of(facts, osd, 'osd_op_queue') == MCLOCK]
+            if value_of(facts, osd, QUEUE) == MCLOCK]
 
 
 def power_saving(facts: Facts) -> Optional[Symptom]:
@@ -248,10 +246,10 @@ def mclock_ignores(facts: Facts) -> Optional[Symptom]:
     mclock_osds = _mclock_osds(facts)
     if not mclock_osds:
         return None
-    # OSDs with mclock reset the limits unless OVERRIDE is true. Those of releases without this
-    # option set other limits in any case, even if the mons were forced to store it.
-    overriding = [osd for osd in mclock_osds if OVERRIDE in facts.inventory.defaults
-                  and value_of(facts, osd, OVERRIDE) == 'true']
+    # OSDs of releases without MCLOCK_OVERRIDE set other limits in any case, even if the mons were
+    # forced to store it.
+    overriding = [osd for osd in mclock_osds if MCLOCK_OVERRIDE in facts.inventory.defaults
+                  and value_of(facts, osd, MCLOCK_OVERRIDE) == 'true']
     other_osds = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
 
     def applies_to_one_of(osds: Sequence[OsdFacts], entry: ConfigEntry) -> bool:

@@ -13,14 +13,15 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Nam
 
 from .crush import CrushRules
 from .crush_rule import chosen_number
-from .types import ConfigEntry, Json, OsdMap, Pool
+from .types import (MAX_SCRUBS, MCLOCK_OVERRIDE, QUEUE, ConfigEntry, Json, OsdMap,
+                    Pool)
 
 #: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
 VERSION_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'version.py')
 #: Options whose default in this release is read from the mgr.
-DEFAULTS_READ = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_mclock_override_recovery_settings',
-                 'osd_memory_target', 'osd_op_queue', 'osd_op_queue_cut_off')
+DEFAULTS_READ = ('ms_async_op_threads', MAX_SCRUBS, MCLOCK_OVERRIDE, 'osd_memory_target', QUEUE,
+                 'osd_op_queue_cut_off')
 
 
 # ---- To which OSDs the entries of the configuration database apply

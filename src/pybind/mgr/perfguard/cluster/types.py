@@ -13,6 +13,12 @@ from typing import (AbstractSet, Any, ClassVar, Dict, FrozenSet, Mapping, NamedT
 NO_OSD = 0x7FFFFFFF
 #: The flag that keeps OSDs from being marked out.
 NOOUT = 'noout'
+#: The option for the scheduler of an OSD, and its values.
+QUEUE, WPQ, MCLOCK = 'osd_op_queue', 'wpq', 'mclock_scheduler'
+#: Unless it is true, OSDs with mclock reset the limits of recovery.
+MCLOCK_OVERRIDE = 'osd_mclock_override_recovery_settings'
+#: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
+MAX_SCRUBS = 'osd_max_scrubs'
 
 #: A document of JSON to be read: only where it enters the module.
 Json = Dict[str, Any]

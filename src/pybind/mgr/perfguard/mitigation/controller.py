@@ -7,7 +7,7 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 from ..cluster.inventory import ConfigTarget, in_force
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, View
-from ..cluster.types import NO_OSD, ConfigEntry, Question, Signals
+from ..cluster.types import NO_OSD, QUEUE, ConfigEntry, Question, Signals
 from ..codec import encode, no_later_than
 from ..errors import Reason, Refused
 from ..events import Event
@@ -15,7 +15,7 @@ from ..ledger import Row, same_value
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign
-from ..rebalance.copying import QUEUE, queue_kinds, some_osds
+from ..rebalance.copying import queue_kinds, some_osds
 from ..rebalance.states import STILL_PHASES
 from ..rebalance.throttle import decide as judge
 from ..rebalance.types import RELEASING_PHASES, Pace

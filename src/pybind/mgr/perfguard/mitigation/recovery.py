@@ -19,18 +19,17 @@ for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does a
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
-from ..cluster.types import ConfigEntry
+from ..cluster.types import MCLOCK, MCLOCK_OVERRIDE, WPQ, ConfigEntry
 from ..errors import Code, texts
 from ..ledger import Held
 from ..observation import Clients
 from ..rebalance import copying
-from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
-                                 SLEEP_SECONDS, WPQ, number_or_zero)
+from ..rebalance.copying import (CUSTOM_PROFILE, PATIENT_PROFILE, PROFILE, SLEEP, SLEEP_SECONDS,
+                                 number_or_zero)
 from ..rebalance.types import Pace
 from ..text import pgs_are
 from .types import ClientRoom, Evidence, RecoveryPace, Setting, SettingKind
 
-OVERRIDE = 'osd_mclock_override_recovery_settings'
 BACKFILLS = 'osd_max_backfills'
 #: If not 0, it overrides the options for types of drives (..._hdd, ..._ssd).
 MAX_ACTIVE = 'osd_recovery_max_active'
@@ -195,7 +194,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     """
     settings: List[Setting] = []
     remarks: List[str] = []
-    # OSDs with mclock reset the limits unless OVERRIDE is set; of them, the profile counts.
+    # With mclock, the profile counts and, unless MCLOCK_OVERRIDE is true, no limit.
     limits_apply = WPQ in schedulers
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():
@@ -204,7 +203,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
                 remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, in_force))
             elif value != PATIENT_PROFILE:
                 settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
-        limits_apply = limits_apply or any(entry.name == OVERRIDE and entry.value == 'true'
+        limits_apply = limits_apply or any(entry.name == MCLOCK_OVERRIDE and entry.value == 'true'
                                            for entry in entries)
     if limits_apply:
         for name in (BACKFILLS, MAX_ACTIVE):

@@ -17,12 +17,9 @@ from typing import AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Opti
 
 from ..cluster.crush import CrushRules
 from ..cluster.inventory import ConfigTarget, in_force as in_force_on
-from ..cluster.types import ConfigEntry, OsdMap
+from ..cluster.types import MCLOCK, QUEUE, WPQ, ConfigEntry, OsdMap
 from ..codec import Time
 
-QUEUE = 'osd_op_queue'
-WPQ = 'wpq'
-MCLOCK = 'mclock_scheduler'
 PROFILE = 'osd_mclock_profile'
 #: The profile that favours clients most, and the one with custom values.
 PATIENT_PROFILE = 'high_client_ops'

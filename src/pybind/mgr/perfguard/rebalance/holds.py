@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.flag_orders import AUTOSCALE_OF_POOL, BALANCER
-from ..cluster.types import OsdMap, PgCounts
+from ..cluster.types import MAX_SCRUBS, OsdMap, PgCounts
 from ..events import Event
 from ..ledger import Held, give_back, hold, hold_other, same_value
 from ..observation import MON, OSD, OSD_OPTION, Settings
@@ -282,8 +282,6 @@ def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, 
     return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags - holds.flags)
 
 
-#: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
-MAX_SCRUBS = 'osd_max_scrubs'
 #: An OSD that boots gets this CRUSH weight; below 0: its size in TiB. See awaiting.py.
 INITIAL_WEIGHT = 'osd_crush_initial_weight'
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.flag_orders import BALANCER
-from ..cluster.types import Document, Json, OsdMap
+from ..cluster.types import MAX_SCRUBS, Document, Json, OsdMap
 from ..errors import Code, Reason, texts
 from ..ledger import Owner, Row, shell
 from ..observation import OSD_OPTION, Observation
@@ -20,7 +20,7 @@ from .campaign import NO_CAMPAIGN, Campaign
 from .copying import NAMES
 from .epochs import MIN_WAIT, PROPOSE_INTERVAL
 from .executor import commands_of
-from .holds import INITIAL_WEIGHT, MAX_SCRUBS, NOREBALANCE, option_text, set_option
+from .holds import INITIAL_WEIGHT, NOREBALANCE, option_text, set_option
 from .moves import Caps, Movement, OsdLoad, movement_of
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of

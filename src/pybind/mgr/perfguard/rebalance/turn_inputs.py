@@ -6,7 +6,7 @@ from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Option
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
 from ..cluster.tool_thread import Recomputed, ToolJob, ToolThread
-from ..cluster.types import ConfigEntry, OsdMap, Question, UpmapEntry, pool_of
+from ..cluster.types import QUEUE, ConfigEntry, OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
@@ -111,7 +111,7 @@ class TurnInputs:
             osds = copying.some_osds(observation.osdmap, copying.queue_kinds(
                 self._cluster.osd_versions(observation.osdmap.osds), self._entries or (),
                 observation.crush))
-            questions = [Question(osd, option=copying.QUEUE) for osd in osds]
+            questions = [Question(osd, option=QUEUE) for osd in osds]
             answers = self._cluster.inquire(questions)
             if len(answers) == len(questions):
                 self._schedulers = frozenset(answers.values())

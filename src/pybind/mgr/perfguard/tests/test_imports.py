@@ -260,6 +260,17 @@ def test_no_constant_has_two_values() -> None:
     assert len(values) > 900 and not {name for name, found in values.items() if len(found) > 1}
 
 
+def test_no_option_of_osds_has_two_constants() -> None:
+    places: Dict[str, List[str]] = {}
+    for module, tree in MODULES.items():
+        for node in tree.body:
+            for name, value in _constants(node):
+                if value.startswith("'osd_"):
+                    places.setdefault(value, []).append('%s.%s' % (module, name))
+    assert len(places) > 8 and not {option: found for option, found in places.items()
+                                    if len(found) > 1}
+
+
 # ---- Decisions are data
 
 #: Modules with rules that take a draft of a decision and return the next one, or read it.

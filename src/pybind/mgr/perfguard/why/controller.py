@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, TypeVar
 
 from ..cluster.ports import Commander
-from ..cluster.types import NO_OSD, Json, PgCounts, Placement
+from ..cluster.types import NO_OSD, QUEUE, Json, PgCounts, Placement
 from ..errors import Reason, Refused
 from ..observation import Observation
 from ..options import Options
@@ -40,7 +40,7 @@ COUNTED_SECONDS, REPEAT_SECONDS = 120.0, 10.0
 #: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
 #: Options of the primary that slow down its backfills.
-SCHEDULER_OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
+SCHEDULER_OPTIONS = (QUEUE, 'osd_mclock_profile')
 QUERY = 'why query'
 RESERVATIONS = 'why reservations'
 _OPTION = 'why option %s'

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from ..cluster.types import NO_OSD, Osd, Placement
+from ..cluster.types import MCLOCK, NO_OSD, QUEUE, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.moves import Move, Obstacle
@@ -229,7 +229,7 @@ def _granted(pgids: Iterable[str]) -> str:
 def _slowed(case: PgCase) -> List[Cause]:
     """The scheduler options of the primary, if they slow down its backfills."""
     options = case.answers.options
-    if options.get('osd_op_queue') == 'mclock_scheduler' \
+    if options.get(QUEUE) == MCLOCK \
             and options.get('osd_mclock_profile') == 'high_client_ops':
         return [Cause(Code.MCLOCK, 'osd_mclock_profile of osd.%d is high_client_ops, which leaves '
                       'little to backfill' % case.primary, {'osd': case.primary, **options})]

@@ -5,8 +5,8 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from perfguard.cluster.types import ConfigEntry, Osd, OsdMap
-from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, QUEUE,
+from perfguard.cluster.types import QUEUE, ConfigEntry, Osd, OsdMap
+from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE,
                                          RECOVERED_SECONDS, SLOWER_SECONDS, STEPS, Copying,
                                          QueueKind, Reading, after_reading, basis_for,
                                          options_to_borrow, preview_text, queue_kinds, some_osds,
