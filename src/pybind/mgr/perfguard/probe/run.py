@@ -44,7 +44,9 @@ ALIVE_SECONDS, SILENCE_SECONDS, SILENCE_INTERVALS = 30.0, 120.0, 4.0
 LEAST_REFUSED_PAUSE_SECONDS, MOST_REFUSED_PAUSE_SECONDS = 1.0, 60.0
 #: Number of OSDs that are loaded at a time, up to which their PGs are looked up one by one.
 FEW_OSDS = 3
-#: Seconds to wait for the counters of the OSDs.
+#: Number of OSDs that are asked for their counters at a time: each answers with a few kB, which the
+#: mgr parses. Seconds to wait for the answer of one.
+COUNTED_AT_ONCE = 64
 PROBE_PATIENCE_SECONDS = 5.0
 #: Advice if an OSD does not lead enough PGs of the pool that a run has created.
 MORE_PGS = '; name a pool with more PGs (--pool)'
@@ -265,11 +267,11 @@ class ProbeRun:
                 self._fail('pool %s is not active+clean after %d s'
                            % (self.resources.pool, POOL_SECONDS))
             return
-        if not self._op_counters.collect(BEFORE, now):
-            return
         if reasons:
             # Not earlier: PGs of a new pool that are still peering are no stop condition.
             self.end(ABORTED, reasons[0])
+            return
+        if not self._op_counters.collect(BEFORE, now):
             return
         if self._naming is None:
             # Primaries of all PGs: about 20 us per PG.
@@ -546,7 +548,8 @@ class ProbeRun:
         if self.outcome and self.resources.stage == RUNNING:
             return 'stopping: ' + self.message
         if self.resources.stage != RUNNING or not self.steps:
-            return ': '.join(filter(None, (self.resources.stage, self._manager.problem)))
+            return ': '.join(filter(None, (self.resources.stage, self._manager.problem
+                                           or self._op_counters.progress)))
         step = self.steps[self.step]
         return 'measurement %d of %d (%s), %s' % (
             self.step + 1, self.total, ' '.join([step.job.name] + [
@@ -585,10 +588,13 @@ class OpCounters:
         self._cluster = cluster
         self._osds = frozenset(osds)
         self._counters: Dict[str, Dict[int, Counted]] = {BEFORE: {}, AFTER: {}}
-        #: When the OSDs were asked, in seconds since the run began (None: they are to be asked),
-        #: and which ones.
-        self._asked_at: Optional[float] = None
-        self._asked: Set[int] = set()
+        #: The OSDs that are asked for the present dump; those of them that are not asked yet, and
+        #: when those whose answer is expected were asked, in seconds since the run began.
+        self._chosen: Sequence[int] = ()
+        self._not_asked: List[int] = []
+        self._asked_at: Dict[int, float] = {}
+        #: Which dump is being collected, BEFORE or AFTER; '': none yet.
+        self._collecting = ''
         #: BEFORE, AFTER: which dumps are complete.
         self._collected: Set[str] = set()
 
@@ -597,18 +603,28 @@ class OpCounters:
         answered, or the time to wait is over. `when`: BEFORE or AFTER."""
         if when in self._collected:
             return True
-        if self._asked_at is None:
-            self._ask(now)
-        counters = self._counters[when]
-        for osd, answer in self._cluster.answers(TOPIC).items():
-            if osd in self._asked:
-                self._read(osd, answer, counters)
-        assert self._asked_at is not None
-        if not self._asked <= set(counters) and now - self._asked_at <= PROBE_PATIENCE_SECONDS:
+        answers = self._cluster.answers(TOPIC)
+        if self._collecting != when:
+            # A late answer to an earlier request would have old values.
+            self._collecting = when
+            self._chosen = sorted(self._osds - self._cluster.asked(TOPIC))
+            self._not_asked, self._asked_at = list(self._chosen), {}
+        for osd in answers.keys() & self._asked_at.keys():
+            del self._asked_at[osd]
+            self._read(osd, answers[osd], self._counters[when])
+        self._asked_at = {osd: asked_at for osd, asked_at in self._asked_at.items()
+                          if now - asked_at <= PROBE_PATIENCE_SECONDS}
+        self._ask(now)
+        if self._asked_at:
             return False
-        self._asked_at = None
         self._collected.add(when)
         return True
+
+    @property
+    def progress(self) -> str:
+        """How many OSDs have answered, as a text; '': all have been asked."""
+        return 'counters of %d of %d OSDs' % (
+            len(self._counters[self._collecting]), len(self._chosen)) if self._not_asked else ''
 
     def _read(self, osd: int, answer: Any, counters_by_osd: Dict[int, Counted]) -> None:
         """Take in the counters of an OSD; invalid ones are logged."""
@@ -621,12 +637,12 @@ class OpCounters:
             log.warning('osd.%d: cannot read its counters: %r', osd, error)
 
     def _ask(self, now: float) -> None:
-        """Ask the OSDs that have answered all earlier requests for their counters."""
-        self._asked_at = now
-        self._cluster.answers(TOPIC)
-        # A late answer to an earlier request would have old values.
-        self._asked = set(self._osds - self._cluster.asked(TOPIC))
-        self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
+        """Ask the next OSDs for their counters."""
+        free_places = COUNTED_AT_ONCE - len(self._asked_at)
+        osds, self._not_asked = self._not_asked[:free_places], self._not_asked[free_places:]
+        if osds:
+            self._asked_at.update(dict.fromkeys(osds, now))
+            self._cluster.ask(TOPIC, osds, {'prefix': 'perf dump', 'logger': 'osd'})
 
     def counted(self) -> Tuple[Counted, ...]:
         """Client operations of each OSD between the two dumps."""

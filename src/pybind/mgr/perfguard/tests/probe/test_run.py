@@ -11,6 +11,7 @@ from perfguard.errors import Refused
 from perfguard.probe.child import KILLED_SECONDS
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.resources import LEFT_CHECK, own_pool
+from perfguard.probe.run import PROBE_PATIENCE_SECONDS
 from perfguard.store import OWNER
 
 from ..fakes.cluster import Crash, FakeView
@@ -773,6 +774,15 @@ def test_what_the_osds_counted(chosen: Optional[str]) -> None:
     assert driver.state(1) == 'done'
     assert driver.loop.probed().details(1)['counted'] == [
         {'osd': 0, 'reads': 100, 'writes': 0, 'read_ns': 300_000_000, 'write_ns': 0}]
+
+
+def test_a_stop_condition_ends_a_probe_while_counters_are_awaited() -> None:
+    driver = ProbeDriver(ProbeCluster())
+    driver.give(IN_POOL)
+    driver.run(1)
+    driver.cluster.trouble = {'laggy': 1}
+    driver.run(int(PROBE_PATIENCE_SECONDS) - 2)
+    assert driver.state(1) == 'aborted' and not driver.cluster.workers
 
 
 def test_the_worker_gets_the_key_on_its_standard_input_only() -> None:

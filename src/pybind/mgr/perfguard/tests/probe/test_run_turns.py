@@ -8,7 +8,8 @@ import pytest
 from perfguard.codec import encode
 from perfguard.probe import run as proberun
 from perfguard.probe.orders import CheckedRun, RunId, RunOrder
-from perfguard.probe.run import AFTER, BEFORE, PROBE_PATIENCE_SECONDS, TOPIC, OpCounters
+from perfguard.probe.run import (AFTER, BEFORE, COUNTED_AT_ONCE, PROBE_PATIENCE_SECONDS, TOPIC,
+                                 OpCounters)
 from perfguard.probe.types import BadJob, Counted
 from perfguard.probe.worker.protocol import ALIVE, RUN, SWEEP
 
@@ -538,6 +539,24 @@ def test_osds_that_do_not_answer_are_waited_for_for_a_moment() -> None:
     assert none.collect(BEFORE, 10.0) and none.counted() == ()
 
 
+def test_many_osds_are_asked_for_their_counters_a_few_at_a_time() -> None:
+    number = 3 * COUNTED_AT_ONCE
+    run, osds = counting(*range(number))
+    answered: Set[int] = set()
+    now, hanging = 10.0, 1
+    while not run.collect(BEFORE, now):
+        asked = {osd for _, batch, _ in osds.requests for osd in batch}
+        assert len(asked - answered) <= COUNTED_AT_ONCE
+        assert run.progress == ('' if len(asked) == number else 'counters of %d of %d OSDs' % (
+            len(answered), number))
+        osds.ready = dict.fromkeys(asked - answered - {hanging}, counters(5))
+        answered |= osds.ready.keys()
+        now += 1.0
+    assert len(answered) == number - 1 and not run.progress
+    # One that does not answer delays the others only by its own place.
+    assert now == 10.0 + PROBE_PATIENCE_SECONDS + 1.0
+
+
 @pytest.mark.parametrize('answer', [
     None, [], {'osd': []}, {'osd': {'op_r': 'x'}}, {'osd': {'op_r': {}}}])
 def test_counters_that_cannot_be_read_are_left_out(answer: Any,
@@ -545,5 +564,5 @@ def test_counters_that_cannot_be_read_are_left_out(answer: Any,
     run, osds = counting(1)
     assert not run.collect(BEFORE, 10.0)
     osds.ready = {1: answer}
-    assert not run.collect(BEFORE, 11.0)
+    assert run.collect(BEFORE, 11.0) and run.counted() == ()
     assert 'osd.1: cannot read its counters' in caplog.text
