@@ -123,6 +123,10 @@ def words_of_order(order: RunOrder) -> Dict[str, str]:
 
 #: Default and maximum number of replicas in the pool that a probe creates.
 REPLICAS, MOST_REPLICAS = 3, 10
+#: Advice if an OSD does not lead enough PGs of the pool that a run creates.
+MORE_PGS = '; name a pool with more PGs (--pool)'
+#: Least probability that each chosen OSD leads a PG of the pool that a run creates.
+LEAST_CHANCE = 0.5
 #: Repetitions of a bench of the stores.
 STORE_REPEAT = 1
 #: Maximum number of OSDs of a pool whose counters are read before and after a probe of it: each
@@ -231,7 +235,10 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
     rule_osds = _osds_under(rule, observation)
     usable_osds = [osd for osd in rule_osds if observation.osdmap.osds[osd].is_up_and_in]
+    pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
     if not order.store:
+        if pool is None:
+            refuse_too_few_pgs(len(target.osds), len(usable_osds), pg_num)
         check_target(jobs, target)
         if pool is not None and jobs[0].ioengine == RBD:
             # The user of a probe cannot create the namespace that images require.
@@ -245,7 +252,6 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
                 *_no_room(cluster, options, pool, budget),
                 *_nearfull_texts(cluster, observation, target, pool, usable_osds, budget))
     preview = budgets.preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
-    pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
     return CheckedRun(order, profile, jobs, target, repeat, pool, pg_num,
                       target.osds or rule_osds, budget, refusals, preview)
 
@@ -293,6 +299,15 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
             osds = tuple(sorted(osds, key=lambda osd: (candidates[osd].host, osd)))
             hosts = tuple(Counter(candidates[osd].host for osd in osds).values())
     return Target(order.kind, pool.name if pool is not None else '', osds, replicas, hosts)
+
+
+def refuse_too_few_pgs(chosen: int, osds: int, pg_num: int) -> None:
+    """Raise Refused if one of the chosen OSDs would probably lead no PG of the probe's own pool:
+    the run would fail after it has created the pool. `osds`: number of all that the pool may use.
+    """
+    if osds and (1.0 - (1.0 - 1.0 / osds) ** pg_num) ** chosen < LEAST_CHANCE:
+        raise Refused(errno.EINVAL, "the probe's own pool would have %d PGs for %d OSDs, so a "
+                      'chosen OSD would probably be primary of none%s' % (pg_num, osds, MORE_PGS))
 
 
 def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optional[int]:

@@ -17,7 +17,7 @@ from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
 from .child import KILLED_SECONDS, Child
 from .limits import disturbances, limit_seconds
-from .orders import CheckedRun
+from .orders import MORE_PGS, CheckedRun
 from .placement import Naming, names_seconds
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
@@ -48,8 +48,6 @@ FEW_OSDS = 3
 #: mgr parses. Seconds to wait for the answer of one.
 COUNTED_AT_ONCE = 64
 PROBE_PATIENCE_SECONDS = 5.0
-#: Advice if an OSD does not lead enough PGs of the pool that a run has created.
-MORE_PGS = '; name a pool with more PGs (--pool)'
 TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
 

@@ -14,7 +14,8 @@ from perfguard.errors import PerfguardError
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.options import Options
 from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _osds_under, _own_rule,
-                                    check_run, words_of_order)
+                                    check_run, refuse_too_few_pgs, words_of_order)
+from perfguard.probe.resources import pg_num_for
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon
@@ -101,6 +102,35 @@ def test_osds_that_are_down_or_out() -> None:
         with pytest.raises(PerfguardError, match='osd.%d is %s' % (osd, why)):
             checked(RunOrder(words=WORDS, osd=str(osd)), cluster)
     assert checked(RunOrder(words=WORDS, osd='all'), cluster).target.osds == (0, 1, 2, 5, 6, 7)
+
+
+@pytest.mark.parametrize('chosen, osds, refused', [
+    (1, 8, False), (8, 8, False), (128, 128, False), (256, 256, True), (8, 256, False),
+    (1, 1000, False), (2, 1000, True), (1, 5000, True)])
+def test_osds_of_a_large_cluster_require_a_pool_with_more_pgs(chosen: int, osds: int,
+                                                              refused: bool) -> None:
+    """Among thousands of OSDs, many lead no PG of a pool of 1,024."""
+    pg_num = pg_num_for(osds)
+    if not refused:
+        refuse_too_few_pgs(chosen, osds, pg_num)
+        return
+    with pytest.raises(PerfguardError, match='1024 PGs for %d OSDs.*--pool' % osds):
+        refuse_too_few_pgs(chosen, osds, pg_num)
+
+
+@pytest.mark.parametrize('fields, refused', [
+    ({'osd': 'all'}, True), ({'osd': 'all', 'pool': 'rep'}, False), ({}, False),
+    ({'osd': 'all', 'words': {}, 'store': True}, False)])
+def test_only_the_own_pool_of_a_probe_has_too_few_pgs(
+        fields: Dict[str, Any], refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.probe.orders.pg_num_for', lambda _: 8)
+    given: Dict[str, Any] = {'words': WORDS, **fields}
+    order = RunOrder(**given)
+    if not refused:
+        checked(order)
+        return
+    with pytest.raises(PerfguardError, match='8 PGs for 8 OSDs'):
+        checked(order)
 
 
 def test_the_same_osd_twice_is_probed_once() -> None:
