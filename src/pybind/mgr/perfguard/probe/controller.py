@@ -21,7 +21,7 @@ from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
 from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded
-from .osd_bench import BENCH, StoreRun
+from .osd_bench import BENCH, BENCH_SECONDS, StoreRun
 from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
                      check_run, ignores_clients, reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
@@ -198,8 +198,9 @@ class Probing:
         journal: RunJournal = decode(RunJournal, document)
         self._record = record = journal.record
         if journal.site is None:
-            # A bench: it leaves nothing to clean up, but continues without its mgr.
-            self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
+            # A bench leaves nothing to clean up, but continues without its mgr, on one OSD.
+            self._loaded.note(now + BENCH_SECONDS,
+                              Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
         taken_over = replace(journal.site, stage=CLEANING)
@@ -338,7 +339,8 @@ class Probing:
             **_pool_conditions(checked, observation))
         if checked.order.store:
             self._keep(resources=None)  # a bench creates nothing
-            self._run = StoreRun(self._cluster, checked.target.osds, checked.repeat, now)
+            self._run = StoreRun(self._cluster, checked.target.osds, checked.repeat, now,
+                                 self._may_write)
         else:
             pool_name = own_pool(run) if checked.pool is None else checked.pool.name
             resources = RunResources(run, pool_name, own=checked.pool is None, image=checked.image)

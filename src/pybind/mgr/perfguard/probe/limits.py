@@ -325,17 +325,17 @@ def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
 
 
 class Loaded:
-    """When probes last loaded OSDs and pools."""
+    """Until when probes load, or have loaded, OSDs and pools."""
 
     def __init__(self) -> None:
         self._osds: Dict[int, float] = {}
         self._pools: Dict[int, float] = {}
 
-    def note(self, now: float, loaded: Touched) -> None:
-        self._osds.update(dict.fromkeys(loaded.osds, now))
-        self._pools.update(dict.fromkeys(loaded.pools, now))
+    def note(self, until: float, loaded: Touched) -> None:
+        self._osds.update(dict.fromkeys(loaded.osds, until))
+        self._pools.update(dict.fromkeys(loaded.pools, until))
 
     def lately(self, now: float, seconds: float) -> Touched:
         """The pools and OSDs that were loaded in the last `seconds`."""
-        return Touched(*({number for number, when in times.items() if now - when < seconds}
+        return Touched(*({number for number, until in times.items() if now - until < seconds}
                          for times in (self._osds, self._pools)))

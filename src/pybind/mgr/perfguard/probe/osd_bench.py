@@ -5,7 +5,7 @@ It needs no pool, user or worker and leaves nothing: an OSD removes what it wrot
 """
 import logging
 from statistics import median
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Commander, View
 from ..cluster.types import Signals
@@ -81,8 +81,11 @@ def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
 class StoreRun:
     """A run of the OSDs' own bench, with the interface of ProbeRun."""
 
-    def __init__(self, cluster: Commander, osds: Sequence[int], repeat: int, now: float) -> None:
+    def __init__(self, cluster: Commander, osds: Sequence[int], repeat: int, now: float,
+                 is_active: Callable[[], bool] = lambda: True) -> None:
+        """`is_active`: whether this mgr still is the active one."""
         self._cluster = cluster
+        self._is_active = is_active
         #: Repetition, OSD, bench.
         self._todo: List[Tuple[int, int, Bench]] = [
             (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
@@ -155,6 +158,8 @@ class StoreRun:
             if seconds - self._asked_at > STILL_SECONDS:
                 self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
+        if not self._is_active():
+            return  # the mgr that has replaced this one has ended the run
         self._asked_at, self._waiting = seconds, True
         self._cluster.ask(BENCH, [osd], {
             'prefix': 'bench', 'count': bench.total_bytes, 'size': bench.block_bytes,

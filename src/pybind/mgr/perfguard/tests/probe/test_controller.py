@@ -705,6 +705,32 @@ def test_a_bench_whose_mgr_is_gone() -> None:
     assert driver.state(1) == 'failed' and not driver.busy
 
 
+def test_the_osds_of_a_bench_whose_mgr_is_gone_count_as_loaded_for_a_while() -> None:
+    """The last bench continues, and the journal does not say on which OSD."""
+    cluster = Benching()
+    driver = ProbeDriver(cluster)
+    driver.give(STORE)
+    driver.run(2)
+    # Its answer goes to the mgr that has asked.
+    cluster.open.clear()
+    driver.restart()
+    for seconds, loaded in ((100, True), (100, False)):
+        driver.run(seconds)
+        assert bool(driver.loop.probing.loaded(driver.cluster.now, 5.0).osds) == loaded
+
+
+def test_an_mgr_that_was_replaced_begins_no_further_bench() -> None:
+    cluster = Benching()
+    driver = ProbeDriver(cluster)
+    driver.give(STORE)
+    driver.run(2)
+    other = two(driver)
+    other.run_until(lambda: not other.loop.probing.busy)
+    driver.run(20)
+    assert len(cluster.benches) == 1
+    assert [record.state for record in other.loop.probed().records] == ['failed']
+
+
 @pytest.mark.parametrize('order', [IN_POOL, replace(STORE, osd='0', repeat='1')])
 def test_an_mgr_that_was_replaced_leaves_the_probe_of_the_next_one(order: RunOrder) -> None:
     """If that one failed as well, the resources of its probe in the cluster would not be known."""
