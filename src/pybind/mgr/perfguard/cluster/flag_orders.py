@@ -24,7 +24,8 @@ _ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer', 'primary
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
 #: Settings whose values are followed: the option of the balancer, and prefixes for the mode of a
-#: pool's autoscaler and for the primary affinity of an OSD. The mons do not log "config set".
+#: pool's autoscaler and for the primary affinity of an OSD. The mons do not log "config set", and
+#: the history of the configuration lacks those that change nothing.
 BALANCER, AUTOSCALE_OF_POOL = 'mgr/balancer/active', 'pg_autoscale_mode of '
 AFFINITY_OF_OSD = 'primary affinity of osd.'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
