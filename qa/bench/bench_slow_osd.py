@@ -182,12 +182,13 @@ class Watcher:
                 self.false.add(osd)
         self._last = set(flagged)
 
+    def seconds_until(self, osd: int) -> float:
+        """Recorded seconds from the onset to the first flag of a slow OSD."""
+        return (self.found[osd] - self.trace.onset + 1) * self.trace.case.beat
+
     def tally(self) -> Tally:
-        trace = self.trace
-        # Of the hours that were recorded.
-        return Tally(len(self.found), len(self.false), len(trace.slow) - len(self.found),
-                     [(beat - trace.onset + 1) * trace.case.beat for beat in self.found.values()],
-                     self._raised)
+        return Tally(len(self.found), len(self.false), len(self.trace.slow) - len(self.found),
+                     [self.seconds_until(osd) for osd in self.found], self._raised)
 
 
 def watch(trace: Trace, with_others: bool = True) -> List[Watcher]:
@@ -232,8 +233,9 @@ def run_recorded(directory: Path, totals: Dict[str, Tally]) -> None:
             totals.setdefault(name, Tally()).add(tally)
             print('%-32s %-10s %s' % (trace.case.name, name, tally.words()))
             for osd in sorted({*watcher.found, *watcher.false}):
-                print('    %s%s' % (trace.name(osd), '' if osd in watcher.found else
-                                    ' (not labelled as slow)'))
+                print('    %s: %s' % (trace.name(osd), 'not labelled as slow'
+                                      if osd not in watcher.found else 'after %s of readings'
+                                      % _time(watcher.seconds_until(osd))))
 
 
 def run_healthy(drive_days: float, beat: float) -> None:
