@@ -10,9 +10,9 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..text import listed, pgs, pgs_are, plural
-from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, broken_rule,
-                          has_no_target, lawful, merge_reason, next_merge_reason, plan_partial_pin,
-                          without)
+from ..upmap.pins import (BEYOND_LIMIT, DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable,
+                          broken_rule, has_no_target, lawful, merge_reason, next_merge_reason,
+                          plan_partial_pin, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
@@ -330,6 +330,9 @@ def _plan_pins(draft: Draft) -> _PinPlan:
                 decisions.append(decision)
         elif _stays_unpinnable(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.pinning.unpinnable[pgid]
+        elif len(decisions) >= allowed and campaign.phase is Phase.ABORTING:
+            # The abort does not wait for an operator: norebalance keeps them in place.
+            unpinnable[pgid] = BEYOND_LIMIT
         elif len(decisions) >= min(room, allowed):
             later += 1
         else:
@@ -430,10 +433,8 @@ def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
 
 def _pins_allowed(draft: Draft) -> int:
     """How many more PGs may be pinned within the limit (max_pins). PGs that others remap meanwhile
-    may double the pins of the campaign; an abort pins all of them."""
-    reason = Reason(Code.PIN_LIMIT, '')
-    campaign = draft.campaign
-    if campaign.phase is Phase.ABORTING or is_waived(reason, campaign.orders.acknowledged):
+    may double the pins of the campaign; an abort that an operator orders pins all of them."""
+    if is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged):
         return len(draft.observed.osdmap.pg_temp)
     limit = 2 * pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
     return max(0, limit - draft.pin_count)

@@ -247,6 +247,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     elif verb == 'abort':
         # norebalance is borrowed again, even if others have changed it meanwhile.
         campaign = replace(campaign, holds=not_given_up(campaign.holds, NOREBALANCE_KEY))
+        orders = orders.accepting(Code.PIN_LIMIT)  # it pins every PG
     elif verb == 'start':
         orders = replace(orders, accepted_unpinnable=lastingly_unpinned(campaign))
     elif verb == 'pin':

@@ -35,13 +35,15 @@ class UnpinnableCode(str, enum.Enum):
     #: shards can be pinned.
     DEGRADED = 'DEGRADED'
     DROPPED_BY_MON = 'DROPPED_BY_MON'
+    PIN_LIMIT = 'PIN_LIMIT'
 
 
 _TEXTS = {
     UnpinnableCode.PLACEMENT: 'the mons would not keep an upmap to where it is',
     UnpinnableCode.INCOMPLETE: 'CRUSH finds too few OSDs for it, so it stays where it is',
     UnpinnableCode.DEGRADED: 'degraded, or on OSDs with degraded PGs, which must recover first',
-    UnpinnableCode.DROPPED_BY_MON: 'the mons refuse the upmap, or do not keep it'}
+    UnpinnableCode.DROPPED_BY_MON: 'the mons refuse the upmap, or do not keep it',
+    UnpinnableCode.PIN_LIMIT: 'as many PGs are pinned as the mons should check (max_pins)'}
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ class Unpinnable:
         return {'pgid': pgid, 'reason': self.reason, 'code': self.code.value}
 
 
-INCOMPLETE, DEGRADED, DROPPED_BY_MON = (Unpinnable(code=code) for code in (
-    UnpinnableCode.INCOMPLETE, UnpinnableCode.DEGRADED, UnpinnableCode.DROPPED_BY_MON))
+INCOMPLETE, DEGRADED, DROPPED_BY_MON, BEYOND_LIMIT = (Unpinnable(code=code) for code in (
+    UnpinnableCode.INCOMPLETE, UnpinnableCode.DEGRADED, UnpinnableCode.DROPPED_BY_MON,
+    UnpinnableCode.PIN_LIMIT))
 
 
 def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,

@@ -260,6 +260,37 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     assert cluster.clean() and not cluster.entries()
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_aborted_campaign_pins_no_more_pgs_of_others_than_the_limit_allows(
+        failover: bool) -> None:
+    """norebalance keeps the rest in place until the operator decides."""
+    driver = Driver(options=AUTO)
+    cluster = driver.cluster
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    assert driver.status['pinned'] == 12
+    driver.options = replace(AUTO, max_pins=7)
+    cluster.expand(share=1)
+    driver.run_until(lambda: driver.phase == 'ABORTING', 5)
+    if failover:
+        driver.restart()
+    driver.run_to('ABORTED')
+    driver.run(40)
+    assert driver.status['pinned'] == 14 and not cluster.moved and 'norebalance' in cluster.flags
+    unpinnable = driver.status['unpinnable']
+    assert len(unpinnable) == len(cluster.remapped()) > 0
+    assert {row['code'] for row in unpinnable} == {'PIN_LIMIT'}
+    detail = ' '.join(cluster.checks['PERFGUARD_HELD_PINS']['detail'])
+    assert '%d PGs cannot be pinned' % len(unpinnable) in detail
+    driver.ask('resume')
+    driver.run_until(lambda: 'PIN_LIMIT' in codes(driver.status))
+    driver.ask('accept', code='PIN_LIMIT')
+    driver.run_to('DONE')
+    assert cluster.clean() and not cluster.entries()
+
+
 def test_new_osds_stay_empty_while_an_aborted_campaign_keeps_pins() -> None:
     """They boot with their full weight."""
     driver = Driver(FakeCluster(peer_seconds=0.5), AUTO)

@@ -22,7 +22,8 @@ from perfguard.rebalance.pinning import (DOWN_SECONDS, audit, is_mixture, is_sti
 from perfguard.rebalance.types import (NOREBALANCE_KEY, Flight, Holds, Phase, PinRecord, Sent,
                                        SetEntry)
 from perfguard.rebalance.weights import WeightChange
-from perfguard.upmap.pins import DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable
+from perfguard.upmap.pins import (BEYOND_LIMIT, DEGRADED, DROPPED_BY_MON, INCOMPLETE,
+                                  Unpinnable)
 
 from ..fakes.campaigns import campaign_of
 from ..fakes.drafts import (CRUSH, HERE, HYBRID, NOW, OPTIONS, OSDS, PIN, PINNED, POOLS, THERE,
@@ -320,8 +321,7 @@ PEERING: Dict[str, Any] = {'signals': Signals(PgCounts(total=16, in_transition=2
     ({}, {'flags': []}, 0, 3), ({'given_up': frozenset({NOREBALANCE_KEY})}, {'flags': []}, 3, 0),
     ({'blocked': 985.0}, {'flags': []}, 3, 0), ({'blocked': 986.0}, {'flags': []}, 0, 3),
     ({}, with_options(max_pins=1), 2, 1), ({}, with_options(max_pins=2), 3, 0),
-    ({'acknowledged': (Code.PIN_LIMIT,)}, with_options(max_pins=1), 3, 0),
-    ({'phase': Phase.ABORTING}, with_options(max_pins=1), 3, 0)])
+    ({'acknowledged': (Code.PIN_LIMIT,)}, with_options(max_pins=1), 3, 0)])
 def test_how_many_pgs_are_pinned(changes: Dict[str, Any], cluster: Dict[str, Any], pinned: int,
                                  left: int) -> None:
     changes = dict(changes)
@@ -336,6 +336,14 @@ def test_how_many_pgs_are_pinned(changes: Dict[str, Any], cluster: Dict[str, Any
     if pinned:
         assert after.campaign.pinning.sent_at == NOW
         assert after.new_pins[max(after.new_pins)] == PIN
+
+
+@pytest.mark.parametrize('batch, pinned, beyond, left', [(3, 2, 1, 0), (1, 1, 0, 2)])
+def test_an_abort_waits_for_no_operator_to_accept_more_pins(batch: int, pinned: int, beyond: int,
+                                                            left: int) -> None:
+    after = remapped(pinning_of(Phase.ABORTING), **with_options(max_pins=1, pin_batch=batch))
+    assert (len(after.new_pins), after.to_pin, after.reasons) == (pinned, left, ())
+    assert list(after.campaign.pinning.unpinnable.values()) == [BEYOND_LIMIT] * beyond
 
 
 def test_pins_of_others_count_for_the_limit() -> None:
