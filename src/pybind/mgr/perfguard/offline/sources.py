@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -229,6 +230,8 @@ def _opened(path: str) -> ContextManager[TextIO]:
 MODULE = 'perfguard'
 #: Seconds until a cluster that does not answer counts as unreachable.
 CLUSTER_CONNECT_SECONDS = 30
+#: Seconds until a command that is not answered has failed, for example without an active mgr.
+CLUSTER_ANSWER_SECONDS = 300
 #: Sends a command to the mons ("mon") or the active mgr ("mgr"), and returns its output. Raises
 #: BadInput.
 Ask = Callable[[str, Dict[str, Any]], bytes]
@@ -333,6 +336,8 @@ def connected(args: argparse.Namespace) -> Ask:
         handle.conf_parse_env('CEPH_ARGS')
         if args.keyring:
             handle.conf_set('keyring', args.keyring)
+        # Also for commands to the mgr.
+        handle.conf_set('rados_mon_op_timeout', str(CLUSTER_ANSWER_SECONDS))
         handle.connect(timeout=CLUSTER_CONNECT_SECONDS)
     except rados.Error as e:
         raise BadInput('cannot connect to the cluster: %s' % e) from e
@@ -344,7 +349,8 @@ def connected(args: argparse.Namespace) -> Ask:
         except rados.Error as e:
             raise BadInput('"ceph %s" failed: %s' % (command['prefix'], e)) from e
         if status:
-            raise BadInput('"ceph %s" failed: %s' % (command['prefix'], message or status))
+            raise BadInput('"ceph %s" failed: %s' % (
+                command['prefix'], message or os.strerror(abs(status))))
         return bytes(output)
 
     return ask

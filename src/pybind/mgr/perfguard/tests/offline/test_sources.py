@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard-plan --live, with a cluster that answers from dumps."""
+import errno
 import io
 import json
 import shlex
@@ -29,7 +30,7 @@ ANSWERS: Dict[str, Any] = {
 class Rados:
     """The part of rados.Rados that is used."""
     made: List['Rados'] = []
-    status = 0
+    status, message = 0, 'access denied'
 
     def __init__(self, **words: str) -> None:
         self.words = words
@@ -57,7 +58,7 @@ class Rados:
 
     def _answer(self, daemon: str, asked: Dict[str, Any]) -> Tuple[int, bytes, str]:
         self.asked.append((daemon, asked))
-        return self.status, json.dumps(ANSWERS[asked['prefix']]).encode(), 'access denied'
+        return self.status, json.dumps(ANSWERS[asked['prefix']]).encode(), self.message
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +79,8 @@ def test_a_live_cluster_gives_the_plan_of_its_dumps(
     assert capsys.readouterr().out == expected
     made, = Rados.made
     assert made.words == {'name': 'client.me', 'clustername': 'ceph', 'conf': 'C',
-                          'env': 'CEPH_ARGS'} and made.set == {'keyring': 'K'}
+                          'env': 'CEPH_ARGS'}
+    assert made.set == {'keyring': 'K', 'rados_mon_op_timeout': '300'}
     assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
         ('mgr', 'pg dump'), ('mon', 'mgr module ls'), ('mon', 'osd dump'),
         ('mon', 'osd crush dump'), ('mon', 'status'), ('mon', 'df'), ('mgr', 'balancer status')]
@@ -90,6 +92,14 @@ def test_an_error_of_the_cluster_is_one_line(
     assert command.main(['pin', '--live']) == 2
     out, err = capsys.readouterr()
     assert out == '' and err.count('\n') == 1 and '"ceph pg dump" failed: access denied' in err
+
+
+def test_a_command_that_is_not_answered_is_one_line(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Rados, 'status', -errno.ETIMEDOUT)
+    monkeypatch.setattr(Rados, 'message', '')
+    assert command.main(['pin', '--live']) == 2
+    assert '"ceph pg dump" failed: Connection timed out\n' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('status, words', [
