@@ -47,15 +47,15 @@ class Answering:
         """Raise Refused if a request cannot be met, by what the last turn has published."""
         # None: the pools are not known yet.
         rebalanced, pools = published.rebalanced, published.watched.pool_ids or None
+        if request.verb == 'set':
+            # The module's own options: the request may replace a setting of the campaign.
+            refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
         # An abort must be possible while a finished campaign cannot end.
         if self._jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
               unfit=rebalanced.unfit, loose=rebalanced.loose, awaiting=rebalanced.awaiting)
         refuse_bad_options(request, self._jobs.options(), pools)
-        if request.verb == 'set':
-            # The module's own options: the request may replace a setting of the campaign.
-            refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
 
     def expire(self, now: float) -> None:
         """Drop promises that no mgr has taken for too long, and those whose commands have reported

@@ -124,8 +124,6 @@ def check(campaign: Campaign, request: Request, pins: int,
         return
     if verb == 'accept':
         _check_code(request.code)
-    if verb == 'set':
-        assignment('%s=%s' % (request.option, request.value))
     if verb == 'abort' and awaiting:
         return
     # Of an aborted campaign that keeps PGs pinned, an operator decides on these.
@@ -217,10 +215,13 @@ def refuse_bad_options(request: Request, options: Options,
 
 def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
                         pools: Optional[Container[str]]) -> None:
-    """Raise Refused for a setting that is invalid or contradicts other options. `options`: the
-    module's own, which may have other problems."""
+    """Raise Refused for a setting that is invalid or contradicts other options, whether or not the
+    campaign is active. `options`: the module's own, which may have other problems."""
+    assignment('%s=%s' % (request.option, request.value))
+    settings = (campaign.orders if campaign.active else Orders()).with_setting(
+        request.option, request.value).settings
     names_pools = request.option == 'latency_limits_ms' and request.value
-    texts = problems(overridden(options, _with_setting(campaign, request).settings),
+    texts = problems(overridden(options, settings),
                      pools if names_pools else None)
     texts = [text for text in texts if request.option in text]
     if texts:
@@ -237,7 +238,8 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'accept':
         return replace(campaign, orders=campaign.orders.accepting(request.code))
     if verb == 'set':
-        return replace(campaign, orders=_with_setting(campaign, request))
+        return replace(campaign, orders=campaign.orders.with_setting(
+            request.option, request.value))
     phase, orders = STATES[campaign.phase].verbs[verb], campaign.orders.resumed()
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         # Without the rollback that was ordered.
@@ -255,10 +257,6 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         campaign = replace(campaign, pinning=campaign.pinning.tried_again())
         orders = orders.accepting(*(code for code in request.accept if code == Code.PIN_LIMIT))
     return replace(campaign.reopened(phase, now), orders=orders)
-
-
-def _with_setting(campaign: Campaign, request: Request) -> Orders:
-    return campaign.orders.with_setting(request.option, request.value)
 
 
 def _resumed(campaign: Campaign, now: float) -> Campaign:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Settings of one campaign, and pauses that end by the clock."""
+import errno
 from dataclasses import replace
 from typing import Any, Dict, Tuple
 
@@ -9,6 +10,7 @@ from perfguard.errors import Refused
 from perfguard.options import DEFAULTS, OPTIONS
 from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.settings import SETTABLE, assignment, overridden
+from perfguard.shutdown import ShutdownOrder
 from perfguard.window import duration_seconds
 
 from ..fakes.cluster import FakeCluster
@@ -208,3 +210,36 @@ def test_durations(text: str, seconds: float) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError):
         duration_seconds(text)
+
+
+@pytest.mark.parametrize('state', ['IDLE', 'ABORTED', 'shutdown'])
+@pytest.mark.parametrize('option, value', [
+    ('begin_time', '25:00'), ('end_time', '2460'), ('latency_limits_ms', 'rep'),
+    ('latency_limits_ms', 'gone=7'), ('latency_factor', '50'), ('max_pins', 'many'),
+    ('target', 'crush')])
+def test_a_bad_setting_is_invalid_whatever_the_campaign_does(state: str, option: str,
+                                                             value: str) -> None:
+    driver = Driver()
+    if state != 'IDLE':
+        driver.to_pinned()
+    if state == 'ABORTED':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    elif state == 'shutdown':
+        driver.give(ShutdownOrder(True))
+    with pytest.raises(Refused) as refused:
+        driver.ask('set', option=option, value=value)
+    assert refused.value.errno == errno.EINVAL and option in str(refused.value)
+
+
+def test_settings_of_a_campaign_that_has_ended_make_none_invalid() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.ask('set', option='begin_time', value='1200')
+    driver.turn()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    with pytest.raises(Refused) as refused:
+        driver.ask('set', option='end_time', value='1200')
+    assert refused.value.errno == errno.ENOENT

@@ -408,5 +408,7 @@ def test_the_text_of_a_request(request_: Request, text: str, only_stops: bool) -
 
 @pytest.mark.parametrize('option, value', [('target', 'crush'), ('max_pins', 'many')])
 def test_what_cannot_be_set_for_a_campaign(option: str, value: str) -> None:
-    refused = refusal(campaign(Phase.PINNED), Request('set', option=option, value=value))
-    assert refused.errno == errno.EINVAL and option in str(refused)
+    with pytest.raises(Refused) as raised:
+        refuse_bad_settings(campaign(Phase.PINNED), Request('set', option=option, value=value),
+                            DEFAULTS, None)
+    assert raised.value.errno == errno.EINVAL and option in str(raised.value)
