@@ -10,6 +10,7 @@ import contextlib
 import errno
 import queue
 import threading
+from concurrent.futures import Future, InvalidStateError, TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any, Callable, List, Mapping, Optional, Protocol, Tuple
 
@@ -33,8 +34,9 @@ CONFIRM_SECONDS = 2.0
 #: never returns.
 STORE_SECONDS = 10.0
 #: Seconds after which a promise that no mgr has taken is not executed anymore: the mgr hung, or the
-#: module was disabled, and the operator does not expect it now.
-PROMISE_SECONDS = 3600.0
+#: module was disabled, and the operator does not expect it now; or its command has reported that
+#: the mons did not store it in time, and they did later.
+PROMISE_SECONDS = 600.0
 #: Seconds for which the same order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
 RESULT_LATE_SECONDS = 300.0
@@ -61,7 +63,8 @@ class Promise(Protocol):
 
     @property
     def only_stops(self) -> bool:
-        """Whether the request only stops movement, and so never expires."""
+        """Whether the request only stops movement, and so does not expire until another campaign
+        begins."""
 
 
 class AnsweredOrder(Protocol):
@@ -88,11 +91,12 @@ class Promised:
     #: The refusal; None: it is not refused.
     refused: Optional[Refused] = field(default=None, compare=False)
 
-    def is_stale(self, now: float) -> bool:
+    def is_stale(self, now: float, campaign_began: float) -> bool:
         """Whether the promise is not executed anymore: its command has given up, or it has expired.
-        `now`: seconds since the epoch."""
-        return self.done.is_set() or not self.promise.only_stops \
-            and now - int(self.key.rpartition('/')[2]) / 1e9 > PROMISE_SECONDS
+        `campaign_began`: when the last campaign began; both in seconds since the epoch."""
+        stored_at = int(self.key.rpartition('/')[2]) / 1e9
+        return self.done.is_set() or now - stored_at > PROMISE_SECONDS and not (
+            self.promise.only_stops and stored_at >= campaign_began)
 
 
 @dataclass
@@ -164,22 +168,25 @@ class Requests:
 
     def put(self, promise: Promise, refused_before: bool = False) -> Promised:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
-        even if this mgr fails before. Raises Refused if the mons do not store the note in time; the
-        promise is not executed then, even if they store it later."""
+        even if this mgr fails before. Raises Refused if the mons do not store the note in time;
+        this mgr does not execute the promise then, even if they store it later."""
         promised = Promised('', promise, refused_before)
-        errors: List[BaseException] = []
-        stored, claim = threading.Event(), threading.Lock()
+        stored: 'Future[None]' = Future()
 
         def store() -> None:
             try:
-                key = self._store.note(promise.document, encode(promise), self._clock())
-                with claim:
-                    promised.key = key
-                    self._promised.append(promised)
-                    stored.set()
+                promised.key = self._store.note(promise.document, encode(promise), self._clock())
+                is_awaited = stored.set_running_or_notify_cancel()
+                if not is_awaited:
+                    # Its command has given up: `stale` has the note removed.
+                    promised.refused = _not_stored(promise)
+                    promised.done.set()
+                self._promised.append(promised)
+                if is_awaited:
+                    stored.set_result(None)
             except BaseException as error:
-                errors.append(error)
-                stored.set()
+                with contextlib.suppress(InvalidStateError):  # its command has given up
+                    stored.set_exception(error)
             finally:
                 self._putting.release()
 
@@ -191,14 +198,12 @@ class Requests:
         except RuntimeError:  # the limit of threads
             self._putting.release()
             raise
-        if not stored.wait(self.store_seconds):
-            with claim:
-                if not stored.is_set():
-                    promised.refused = _not_stored(promise)
-                    promised.done.set()
-                    raise promised.refused.anew()
-        if errors:
-            raise errors[0]
+        try:
+            stored.result(self.store_seconds)
+        except FutureTimeout:
+            if stored.cancel():
+                raise _not_stored(promise) from None
+            stored.result()  # it was stored, or failed, at that moment
         return promised
 
     def promised(self, document: str) -> List[Promised]:
@@ -213,9 +218,11 @@ class Requests:
         if promised.refused is not None:
             raise promised.refused.anew()
 
-    def stale(self, now: float) -> List[Promised]:
-        """Promises that have not been taken, and are not executed anymore."""
-        return [promised for promised in list(self._promised) if promised.is_stale(now)]
+    def stale(self, now: float, campaign_began: float) -> List[Promised]:
+        """Promises that have not been taken, and are not executed anymore. `campaign_began`: as for
+        `Promised.is_stale`."""
+        return [promised for promised in list(self._promised)
+                if promised.is_stale(now, campaign_began)]
 
     def take(self, promised: Promised) -> None:
         """Take a promise: it is executed in this turn, or refused after all."""
@@ -324,9 +331,11 @@ class Requests:
 
 def _not_stored(promise: Promise) -> Refused:
     return Refused(errno.ETIMEDOUT, '%s: the mons have not stored the request within %d s, so this '
-                   'mgr does not carry it out: try again when they have a quorum '
-                   '("ceph quorum_status")'
-                   % (promise.text, STORE_SECONDS))
+                   'mgr does not carry it out: try again when they have a quorum ("ceph '
+                   'quorum_status"). If they store it later, and another mgr becomes active%s, '
+                   'that one carries it out'
+                   % (promise.text, STORE_SECONDS, '' if promise.only_stops else
+                      ' within %d minutes' % (PROMISE_SECONDS / 60)))
 
 
 def _give_up(pending: PendingOrder) -> None:

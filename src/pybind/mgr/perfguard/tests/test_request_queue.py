@@ -10,6 +10,7 @@ import pytest
 from perfguard import request_queue as module
 from perfguard.clock import Clock
 from perfguard.cluster.tool_thread import ToolJob
+from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.mitigation.types import Revert
 from perfguard.rebalance.orders import Order
@@ -243,6 +244,30 @@ def test_a_promise_that_the_mons_do_not_store_in_time_is_refused_and_never_execu
     driver.run_to('PREPARED')
 
 
+@pytest.mark.parametrize('verb, words', [
+    ('resume', 'becomes active within 10 minutes, that one carries it out'),
+    ('abort', 'becomes active, that one carries it out')])
+def test_the_refusal_says_that_another_mgr_may_carry_it_out(verb: str, words: str) -> None:
+    requests = Requests(Store(StuckKv()), Clock())
+    requests.store_seconds = 0.01
+    with pytest.raises(Refused) as refused:
+        requests.put(Request(verb))
+    assert str(refused.value).endswith('another mgr ' + words)
+
+
+def test_a_stop_that_was_stored_late_does_not_stop_a_later_campaign() -> None:
+    driver = Driver()
+    note = driver.loop._store.note(
+        Request.document, encode(Request('abort')), driver.cluster.now)
+    late = driver.kv.data.pop(note)
+    driver.turn(2 * module.PROMISE_SECONDS)
+    driver.to_pinned()
+    driver.kv.data[note] = late
+    driver.restart()
+    driver.run(3)
+    assert driver.phase == 'PINNED' and note not in driver.kv.data
+
+
 def test_an_error_of_the_store_is_raised_in_the_command() -> None:
     kv = MemoryKv()
     requests = Requests(Store(kv), Clock())
@@ -283,8 +308,10 @@ def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
 def test_a_promise_expires_unless_it_only_stops_movement(promise: Any, expires: bool) -> None:
     requests = queue(lambda: 1000.0)
     promised = requests.put(promise)
-    assert requests.stale(1000.0 + module.PROMISE_SECONDS) == []
-    assert requests.stale(1001.0 + module.PROMISE_SECONDS) == ([promised] if expires else [])
+    assert requests.stale(1000.0 + module.PROMISE_SECONDS, 1001.0) == []
+    later = 1001.0 + module.PROMISE_SECONDS
+    assert requests.stale(later, 1000.0) == ([promised] if expires else [])
+    assert requests.stale(later, 1001.0) == [promised]  # it concerns an earlier campaign
 
 
 def test_notes_of_the_same_instant_have_different_keys() -> None:
