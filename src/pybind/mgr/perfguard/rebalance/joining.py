@@ -113,12 +113,19 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 
 def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
-    """Report the OSDs of `before` that the change leaves out since others have set their weight."""
+    """Report the OSDs of `before` that the change leaves out since others have set their weight, or
+    remove them."""
     weights = draft.observed.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
-    return draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(left_out),
-                       'it was changed outside perfguard') if left_out else draft
+    removed = [osd for osd in left_out if osd in draft.observed.orchestrating.removing]
+    changed = [osd for osd in left_out if osd not in removed]
+    for osds, why in ((changed, 'it was changed outside perfguard'),
+                      (removed, 'the orchestrator is removing %s' % osds_text(removed))):
+        if osds:
+            draft = draft.event(
+                'join', 'the CRUSH weight of %s stays as it is' % osds_text(osds), why)
+    return draft
 
 
 class _Staying(NamedTuple):

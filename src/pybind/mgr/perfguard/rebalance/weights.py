@@ -139,7 +139,7 @@ class WeightChange(Change):
         if self.pending:
             return self
         change = self._without_purged(observation) if self.follows_parts else self
-        return change._without_changed(observation.crush.weights())
+        return change._without_theirs(observation)
 
     def _without_purged(self, observation: Observation) -> 'WeightChange':
         """The change without the OSDs of later bursts that were purged: no preview of it would ever
@@ -152,16 +152,20 @@ class WeightChange(Change):
         stage = self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED
         return replace(self, weights=weights, stage=stage, burst=0, gathers=False)
 
-    def _without_changed(self, present: Mapping[int, float]) -> 'WeightChange':
+    def _without_theirs(self, observation: Observation) -> 'WeightChange':
         """The change without the OSDs to which others have given another weight since it began, or
-        since the tranche before. `present`: CRUSH weights."""
+        since the tranche before, and without those that would get more weight although the
+        orchestrator is removing them."""
         if self.stage is ChangeStage.LANDED:
             return self
+        present = observation.crush.weights()
         before, sent = self.reached if self.tranche else self.start, self.step or self.weights
         # `sent`: a burst that was taken back may have arrived late.
         theirs = {osd for osd in self.weights.keys() & before.keys() & present.keys()
                   if osd not in self.done and not any(
                       same_weight(present[osd], weight) for weight in (before[osd], sent[osd]))}
+        theirs |= {osd for osd in self.weights.keys() & observation.orchestrating.removing
+                   if osd not in self.done and self.weights[osd] > present.get(osd, 0.0)}
         if not theirs:
             return self
         weights = {osd: weight for osd, weight in self.weights.items() if osd not in theirs}

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import (NO_ENTRY, OsdSet, PgCounts, PoolPgs, PoolRule, Signals,
                                      UpmapEntry)
@@ -290,6 +291,17 @@ def test_osds_whose_weight_others_have_changed_are_left_out() -> None:
     assert change_in(purged).weights == {3: 1.0, 4: 1.0} and purged.events == ()
     nothing = joining.report_left_out(turn(), None, WANTED)
     assert nothing.events == ()
+
+
+@pytest.mark.parametrize('change, left', [
+    (WANTED, {4: 1.0}), (replace(WANTED, done=(3,)), {3: 1.0, 4: 1.0}),
+    # The orchestrator empties it as well.
+    (WeightChange(weights={3: 0.0, 4: 1.0}), {3: 0.0, 4: 1.0})])
+def test_osds_that_the_orchestrator_removes_get_no_more_weight(change: WeightChange,
+                                                               left: Dict[int, float]) -> None:
+    draft = join(turn(change, orchestrating=Orchestrating(removing=frozenset({3, 7}))))
+    assert change_in(draft).weights == left
+    assert whys(draft) == ([] if 3 in left else ['the orchestrator is removing osd.3'])
 
 
 @pytest.mark.parametrize('new_map, remaining', [(True, ('1.0', '1.3')), (False, (

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
@@ -28,6 +29,7 @@ from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
 from perfguard.request_queue import PendingOrder
 from perfguard.store import Store
+from perfguard.text import osds_text
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP
@@ -1194,6 +1196,27 @@ def test_a_weight_that_others_set_while_the_change_waits_stays(failover: bool) -
     assert [event['why'] for event in driver.loop.published.events
             if event['what'] == 'the CRUSH weight of osd.8 stays as it is'] == [
                 'it was changed outside perfguard']
+
+
+@pytest.mark.parametrize('osds', [{8}, {8, 9, 10, 11, 12, 13}])
+def test_an_osd_that_the_orchestrator_removes_while_the_change_waits_stays_empty(
+        osds: Set[int]) -> None:
+    """"ceph orch osd rm" gives it weight 0, which it has already."""
+    driver = straw_expansion()
+    cluster: Any = driver.cluster
+    new = {osd for osd, toy in cluster.toys.items() if toy.crush_weight == 0.0}
+    driver.run_until(lambda: change_of(driver).gathers)
+    cluster.config[BALANCER] = 'true'
+    driver.run(5)
+    cluster.orchestrator = Orchestrating(present=True, removing=frozenset(osds & new))
+    driver.run(3)
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('DONE', 900)
+    assert {osd for osd in new if cluster.toys[osd].crush_weight == 0.0} == osds & new
+    assert cluster.clean()
+    assert [event['why'] for event in driver.loop.published.events
+            if 'stays as it is' in event['what']] == ['the orchestrator is removing %s' % osds_text(
+                osds & new)]
 
 
 def test_a_change_pins_pgs_whose_osds_are_down_and_in() -> None:
