@@ -381,12 +381,13 @@ def _pinning(draft: Draft) -> Draft:
     # 'auto': the campaign began after the change of others, so later ones are not its own either.
     if draft.campaign.origin.trigger != 'auto':
         draft = _accept_own_crush(draft)
-    if not joining:
+    by_ceph_mgr = joining and _made_by_ceph_mgr(draft, change)
+    if not joining or by_ceph_mgr:
         draft = pin_remapped(draft)
     # A change is sent under norebalance, even while OSDs are to be emptied; but ceph-mgr may need
-    # hours for a change of its own.
-    must_hold = joining and not _made_by_ceph_mgr(draft, change)
-    draft = _borrow_settings(draft, norebalance=must_hold or not _yields_to_evacuation(draft))
+    # hours for a change of its own, and merges no PG that is remapped.
+    may_clear = by_ceph_mgr and _only_merged_move(draft) or _yields_to_evacuation(draft)
+    draft = _borrow_settings(draft, norebalance=joining and not by_ceph_mgr or not may_clear)
     if draft.settings_in_force and not draft.campaign.holds.prepared:
         # "campaign resume" after an abort has cleared `prepared`.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
@@ -402,10 +403,16 @@ def _pinning(draft: Draft) -> Draft:
 
 
 def _made_by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
-    """Whether ceph-mgr carries out the change, which may take hours, and no PG would move that does
-    not leave an OSD to be emptied. It merges no PG that is remapped."""
-    return change is not None and change.pending and change.is_accepted(draft.observed.osdmap) \
-        and not any(True for _ in loose_pgs(draft.campaign, draft.observed))
+    """Whether ceph-mgr carries out the change, which may take hours."""
+    return change is not None and change.pending and change.is_accepted(draft.observed.osdmap)
+
+
+def _only_merged_move(draft: Draft) -> bool:
+    """Whether without norebalance, besides those that leave an OSD to be emptied, only PGs would
+    move that are merged next: ceph-mgr removes their pins, and merges no PG that is remapped."""
+    loose = list(loose_pgs(draft.campaign, draft.observed))
+    return bool(loose) and not _flag_is_coming(draft) and all(
+        _is_merged(draft, pgid) for pgid in loose)
 
 
 def _awaited_by_pins(draft: Draft) -> Optional[Reason]:

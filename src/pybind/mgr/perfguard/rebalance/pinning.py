@@ -52,7 +52,8 @@ class PinDecision(NamedTuple):
 def audit(draft: Draft) -> Draft:
     """Compare the pins with the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     change = draft.campaign.change
-    if change is not None and change.pending and draft.campaign.phase is not Phase.ABORTED:
+    if change is not None and change.pending and draft.campaign.phase is not Phase.ABORTED \
+            and not change.is_accepted(draft.observed.osdmap):
         return draft  # the pins are the earlier or the new ones: joining.py determines which
     draft = _confirm(draft)
     return draft.then(_find_lost, _forget_purged) if draft.observed.new_map else draft

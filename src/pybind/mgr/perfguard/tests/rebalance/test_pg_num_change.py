@@ -392,6 +392,29 @@ def test_an_osd_is_emptied_while_pgs_are_merged() -> None:
     assert cluster.numbers[1].pg_num == 8 and cluster.clean()
 
 
+@pytest.mark.parametrize('osd, weight', [(0, 0.5), (3, 2.0)])
+@pytest.mark.parametrize('failovers', [False, True])
+def test_crush_changes_of_others_while_pgs_are_merged_wait_for_the_end(
+        osd: int, weight: float, failovers: bool) -> None:
+    """ceph-mgr merges no PG that is remapped: the others are pinned, and the next two may move."""
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_until(lambda: cluster.numbers[1].pg_num <= 14)
+    moved_before, cluster.most_moving = len(cluster.moved), 0
+    cluster.weigh(osd, weight)
+    while driver.phase == 'PINNING':
+        driver.run(5)
+        if failovers:
+            driver.restart()
+            driver.turn()
+    assert cluster.numbers[1].pg_num == 8 and cluster.most_moving == 2
+    assert {move.pgid[0] for move in cluster.moved[moved_before:]} == {'1'}
+    driver.run_to('DONE', turns=600)
+    assert cluster.clean() and not cluster.entries()
+    assert any(move.pgid[0] == '2' for move in cluster.moved[moved_before:])
+
+
 @pytest.mark.parametrize('begin, end', [(8, 16), (16, 8)])
 @pytest.mark.parametrize('turns', range(1, 42, 4))
 def test_a_failover_repeats_nothing(begin: int, end: int, turns: int) -> None:
