@@ -472,7 +472,7 @@ def check_end(operator: Operator, before: Audit, end: Expected) -> None:
     assert end.keeps_upmaps or found.placement.upmaps == before.placement.upmaps
     assert set(guard.checks()) <= {'PERFGUARD_PROBE_REGRESSION'}
     left = {key.split('/')[0] for key in guard.store_keys()}
-    assert not left & {'campaign', 'pins', 'plans', 'crushmap', 'requests', 'shutdown'}, left
+    assert not left & {'campaign', 'pins', 'plans', 'crushmap', 'requests'}, left
     progress = cluster.mon('status').get('progress_events', {})
     assert not [event for event in progress.values() if 'perfguard' in event['message']]
     assert not guard.tracebacks()

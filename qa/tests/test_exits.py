@@ -272,7 +272,7 @@ def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
     assert guard.foreign() == before and guard.get('held')['held'] == []
     assert len(guard.upmaps()) > len(upmaps) and not guard.checks()
     assert not {key.split('/')[0] for key in guard.store_keys()} & {
-        'campaign', 'pins', 'shutdown', 'crushbefore'}
+        'campaign', 'pins', 'crushbefore'}
     assert not guard.tracebacks()
     cluster.mon('mgr module disable', module='perfguard')
     # The mgr starts anew and answers nothing meanwhile; the mons do.

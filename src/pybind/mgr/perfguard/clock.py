@@ -13,11 +13,16 @@ from typing import Callable, List
 
 #: Minimum step of the wall clock that counts as setting it; minimum seconds that `status` reports.
 STEP_SECONDS, REPORTED_SECONDS = 1.0, 60.0
+#: When the process began, in seconds since the epoch: ceph-mgr imports all modules first, also as a
+#: standby.
+PROCESS_BEGAN = time.time()
 
 
 class Clock:
     def __init__(self, wall: Callable[[], float] = time.time,
-                 steady: Callable[[], float] = time.monotonic) -> None:
+                 steady: Callable[[], float] = time.monotonic,
+                 process_began: float = PROCESS_BEGAN) -> None:
+        self.process_began = process_began
         self._wall, self._steady = wall, steady
         self._begin = wall() - steady()
         self._set_by = 0.0

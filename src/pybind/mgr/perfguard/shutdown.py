@@ -2,12 +2,15 @@
 """`perfguard shutdown`: everything borrowed is given back, so that the module may be disabled.
 
 Ceph runs no code of a module that is disabled, so this must be done before. A shutdown survives a
-failover.
+failover. Once it is complete, it ends with the next order that begins something, or when the module
+is enabled again: all processes of mgrs begin anew then, while a standby that becomes active has run
+since before.
 """
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, List, Optional, Sequence
 
+from .codec import encode
 from .errors import Refused
 from .rebalance.campaign import Campaign
 from .rebalance.pinning import unpinned_count
@@ -16,7 +19,7 @@ from .rebalance.types import Phase
 from .store import Store
 from .text import pgs
 
-#: Document in the store during the shutdown.
+#: Document in the store until the shutdown ends.
 SHUTDOWN = 'shutdown'
 SAFE = 'every borrowed setting is given back: "ceph mgr module disable perfguard" is safe now'
 CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings that '
@@ -32,26 +35,54 @@ class ShutdownOrder:
     addressee: ClassVar[str] = 'shutdown'
 
 
+@dataclass(frozen=True)
+class StoredShutdown:
+    """When it was ordered, and when everything was given back (None: not yet)."""
+    since: float
+    done: Optional[float] = None
+
+
 class Shutdown:
     """A shutdown that was ordered, and whether it is complete."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Whether it was ordered, and whether everything is given back.
-        self.ordered = False
-        self.done = False
+        #: None: none was ordered, or it has ended.
+        self._stored: Optional[StoredShutdown] = None
 
-    def load(self) -> None:
-        self.ordered = self._store.get(SHUTDOWN) is not None
+    def load(self, process_began: float) -> List[str]:
+        """Returns texts on what cannot be read. `process_began`: when the process of this mgr
+        began."""
+        self._stored, errors = self._store.load(SHUTDOWN, Optional[StoredShutdown], None)
+        done = None if self._stored is None else self._stored.done
+        if done is not None and done < process_began:
+            self._end()
+        return ['the shutdown (%s)' % error for error in errors]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it was ordered, and has not ended."""
+        return self._stored is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is given back."""
+        return self._stored is not None and self._stored.done is not None
 
     def begin(self, now: float) -> None:
-        if not self.ordered:
-            self._store.put(SHUTDOWN, {'since': now})
-            self.ordered = True
+        self._put(StoredShutdown(now))
 
-    def finish(self) -> None:
+    def finish(self, now: float) -> None:
+        assert self._stored is not None
+        self._put(replace(self._stored, done=now))
+
+    def _put(self, stored: StoredShutdown) -> None:
+        self._store.put(SHUTDOWN, encode(stored))
+        self._stored = stored
+
+    def _end(self) -> None:
         self._store.remove(SHUTDOWN)
-        self.done = True
+        self._stored = None
 
     def refuse(self) -> None:
         """For an order that would begin something: raises Refused during the shutdown."""
@@ -61,7 +92,8 @@ class Shutdown:
     def reopen(self) -> None:
         """For an order that begins something, once nothing else can refuse it; as `refuse`."""
         self.refuse()
-        self.ordered = self.done = False
+        if self.ordered:
+            self._end()
 
     @property
     def remarks(self) -> List[str]:

@@ -196,7 +196,7 @@ class Answering:
         elif not jobs.rebalance.open and not jobs.rebalance.awaiting.unfinished \
                 and not jobs.probing.busy and not jobs.mitigating.held and jobs.may_write():
             # Nothing is left to end or to give back.
-            jobs.shutdown.finish()
+            jobs.shutdown.finish(observation.now)
             self._note(Event('shutdown', SAFE))
 
 

@@ -92,8 +92,8 @@ class Jobs:
     def load_shared(self, now: float) -> List[str]:
         """Load the state that another mgr may have changed while this one was fenced; returns texts
         on what cannot be read."""
-        self.shutdown.load()
-        return self.mitigating.load(now) + self.rebalance.load() + self.rescuing.load(now)
+        return self.shutdown.load(self._clock.process_began) + self.mitigating.load(now) \
+            + self.rebalance.load() + self.rescuing.load(now)
 
     # ---- the journal
 

@@ -328,15 +328,16 @@ def test_a_shutdown_whose_removal_was_lost_ends_no_later_campaign() -> None:
     driver = Driver()
     driver.run(2)
     driver.give(ShutdownOrder(True))
-    driver.kv.losing = True
     driver.run_until(lambda: driver.loop.shutdown.done)
+    driver.ask('prepare')
+    driver.kv.losing = True
+    driver.turn()
     driver.kv.losing = False
-    driver.kv.lost = {'shutdown/head': '{}'}
-    driver.run(1)
-    assert not driver.kv.lost
-    driver.to_releasing()
+    assert driver.kv.lost['shutdown/head']
+    driver.run_to('PREPARED')
     fail_over(driver)
-    driver.run_to('DONE')
+    driver.run(3)
+    assert driver.phase == 'PREPARED' and not driver.loop.shutdown.ordered
 
 
 @pytest.mark.parametrize('seconds', [0, 3])

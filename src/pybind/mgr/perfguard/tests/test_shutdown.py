@@ -19,7 +19,7 @@ from perfguard.shutdown import ShutdownOrder
 from perfguard.store import Store
 
 from .fakes.cluster import FakeCluster
-from .fakes.driver import Driver
+from .fakes.driver import OPTIONS, Driver
 from .rebalance.test_joining import waiting
 
 
@@ -154,11 +154,62 @@ def test_a_shutdown_continues_after_a_failover_in_every_turn() -> None:
         if driver.loop.shutdown.done:
             break
     assert driver.loop.shutdown.done and driver.cluster.foreign() == found
-    assert Store(driver.kv).get('shutdown') is None
     driver.restart()
     driver.run(2)
     driver.ask('prepare')
     driver.run_to('PREPARED')
+    assert Store(driver.kv).get('shutdown') is None
+
+
+def test_a_standby_mgr_knows_that_a_shutdown_is_complete() -> None:
+    driver = Driver(options=replace(OPTIONS, auto_expand=True))
+    driver.run(3)
+    assert shut_down(driver)['safe']
+    driver.restart()
+    driver.turn()
+    assert shut_down(driver)['safe'] and not driver.cluster.counts_clients
+    driver.cluster.expand()
+    driver.run(10)
+    assert driver.phase == 'IDLE' and held(driver) == {}
+    assert any('disable perfguard" is safe' in reason
+               for reason in driver.loop.status()['reasons'])
+
+
+def test_a_shutdown_ends_when_the_module_is_enabled_again() -> None:
+    """All processes of mgrs begin anew then."""
+    driver = Driver(options=replace(OPTIONS, auto_expand=True))
+    driver.run(3)
+    assert shut_down(driver)['safe']
+    driver.turn()
+    standby = driver.process_began
+    driver.process_began = driver.cluster.now
+    driver.restart()
+    driver.run(3)
+    assert driver.cluster.counts_clients and Store(driver.kv).get('shutdown') is None
+    driver.process_began = standby
+    driver.restart()
+    driver.cluster.expand()
+    driver.run(10)
+    assert driver.status['trigger'] == 'auto'
+
+
+def test_a_shutdown_that_is_not_complete_goes_on_in_a_new_process() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    shut_down(driver, sure=True)
+    driver.process_began = driver.cluster.now + 1.0
+    driver.restart()
+    to_safety(driver)
+
+
+@pytest.mark.parametrize('document', [[], {'since': 'x'}])
+def test_a_malformed_shutdown_is_set_aside_and_reported(document: Any) -> None:
+    driver = Driver()
+    driver.loop._store.put('shutdown', document)
+    driver.restart()
+    driver.turn()
+    assert not driver.loop.shutdown.ordered
+    assert 'the shutdown' in str(driver.cluster.checks['PERFGUARD_INTERRUPTED'])
 
 
 def test_a_rollback_in_progress_ends_as_well() -> None:

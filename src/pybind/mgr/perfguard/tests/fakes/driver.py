@@ -50,6 +50,9 @@ class Inline(ToolThread):
 
 
 class Driver:
+    #: When the process of the next mgr has begun.
+    process_began = 0.0
+
     def __init__(self, cluster: Optional[FakeCluster] = None,
                  options: Options = OPTIONS) -> None:
         self.cluster = cluster or FakeCluster()
@@ -64,7 +67,8 @@ class Driver:
     def _new_loop(self) -> Loop:
         self.tools: Any = self.new_tools()
 
-        clock = Clock(lambda: self.cluster.now + self.cluster.ahead, lambda: self.cluster.now)
+        clock = Clock(lambda: self.cluster.now + self.cluster.ahead, lambda: self.cluster.now,
+                      self.process_began)
         loop = Loop(self.cluster, Store(self.kv), lambda: self.options, clock=clock,
                     tools=self.tools)
         # Turns run in the thread of the commands.

@@ -355,7 +355,7 @@ def test_clients_are_counted_until_a_shutdown_is_complete() -> None:
     driver = Driver()
     assert driver.cluster.counts_clients is True
     driver.loop.shutdown.begin(driver.cluster.now)
-    driver.loop.shutdown.finish()
+    driver.loop.shutdown.finish(driver.cluster.now)
     driver.turn()
     assert driver.cluster.counts_clients is False
 
