@@ -18,7 +18,7 @@ from perfguard.rebalance.weights import WeightChange, same_weight
 from perfguard.text import pgs
 
 from ..fakes.cluster import FakeView, weights_of
-from ..fakes.driver import OPTIONS, Driver
+from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import ToyMon, ToyOsd
 from ..fakes.straw_cluster import AuditedCluster
 
@@ -267,6 +267,31 @@ def test_mons_that_are_downgraded_are_found_out_without_a_failover() -> None:
     driver.order('rollback')
     driver.run_to('DONE', 3000)
     assert driver.order('expand', weight='1.0', dry_run=True)['moved_by_weights']
+
+
+@pytest.mark.parametrize('mixed', [False, True])
+def test_pins_that_downgraded_mons_cancel_while_pgs_are_released_move_nothing(mixed: bool) -> None:
+    """`mixed`: the new leader is the first of them."""
+    driver, _ = expanding(kind=LaterCluster)
+    cluster = cluster_of(driver)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.phase == 'RELEASING' and sum(
+        pool_of(pgid) == 1 for pgid in driver.loop.rebalance.pins) > 3 * IN_FLIGHT, 600)
+    cluster.mons_differ = mixed
+    driver.run(3)
+    for pgid, pg in cluster.pg.items():
+        if pool_of(pgid) == 1:
+            cluster.pg[pgid] = replace(pg, mon=CancellingMon(cluster.toys, 3, pg.mon.raw))
+    cluster._map_changed()
+    moved = len(cluster.moved)
+    driver.run(3)
+    assert 'norebalance' in cluster.flags
+    driver.run(40)
+    assert driver.phase == 'PINNED' and codes(driver.status) == ['UNPINNABLE']
+    assert len(cluster.moved) <= moved + IN_FLIGHT
+    driver.ask('start')
+    driver.run_to('DONE', 3000)
+    assert cluster.clean() and not any(cluster.entries().values())
 
 
 def test_a_dry_run_of_pin_counts_the_pgs_of_which_the_mons_cancel_upmaps_as_unpinnable() -> None:
