@@ -130,6 +130,9 @@ class AutoExpand:
         self._clean: Optional[LastClean] = None
         #: Time of the last turn of this mgr, in seconds since the epoch; None: no turn yet.
         self._looked_at: Optional[float] = None
+        #: OSDs that were up and in at that time, and when that changed, as LastClean.changed.
+        self._serving: Optional[FrozenSet[int]] = None
+        self._serving_changed = 0.0
         #: The CRUSH version of the stored state; -1: no state is stored.
         self._stored_version = -1
 
@@ -142,7 +145,7 @@ class AutoExpand:
     def osds_or_crush_changed(self) -> float:
         """When CRUSH or the set of OSDs that are up and in last changed (as LastClean.changed); 0:
         not known."""
-        return self._clean.changed if self._clean else 0.0
+        return max(self._clean.changed if self._clean else 0.0, self._serving_changed)
 
     def forget(self) -> None:
         """Forget the clean state, so that no campaign begins for PGs that are remapped now."""
@@ -153,12 +156,14 @@ class AutoExpand:
         """The cause that remapped more than `ratio` of the PGs; '' if none. To be called in each
         turn, also without the option auto_expand: `osds_or_crush_changed` depends on it.
         `is_enabled`: the option; only with it, the last clean state is stored."""
-        clean = self._clean
+        clean, serving = self._clean, _serving(observation.osdmap)
+        # Unobserved seconds do not count for the age of a change.
+        unobserved_seconds = self._unobserved_seconds(observation.now)
         if clean is not None:
-            # Unobserved seconds do not count for the age of the change.
-            unobserved_seconds = self._unobserved_seconds(observation.now)
             clean = replace(clean, changed=clean.changed + unobserved_seconds)
-        self._looked_at = observation.now
+        self._serving_changed = observation.now if self._serving not in (None, serving) \
+            else self._serving_changed + unobserved_seconds
+        self._looked_at, self._serving = observation.now, serving
         self._clean, why = look(clean, observation, campaign, ratio)
         if is_enabled and self._clean.crush_version != self._stored_version and self._may_write():
             self._put(encode(self._clean.stored))

@@ -405,6 +405,16 @@ def test_the_same_map_with_another_version_is_no_change() -> None:
         == 'CRUSH changed and remapped 5 of 32 PGs'
 
 
+@pytest.mark.parametrize('gap, changed', [(60.0, 2000.0), (60.5, 2060.5)])
+def test_osds_that_go_down_without_a_campaign_are_a_change(gap: float, changed: float) -> None:
+    auto_expand = AutoExpand(lambda document: None, lambda: True)
+    for now, remapped, serving in (
+            (1000.0, 0, 6), (1001.0, 9, 6), (1999.0, 9, 6), (2000.0, 9, 5), (2000.0 + gap, 9, 5)):
+        assert auto_expand.look(seen(1, now, remapped, serving), NO_CAMPAIGN, 0.125,
+                                is_enabled=False) == ''
+    assert auto_expand.osds_or_crush_changed == changed
+
+
 @pytest.mark.parametrize('gap, changed', [(60.0, 1000.0), (60.5, 1060.5)])
 def test_time_in_which_the_mgr_hung_does_not_count(gap: float, changed: float) -> None:
     documents: List[Document] = []
