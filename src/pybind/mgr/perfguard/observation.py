@@ -169,6 +169,8 @@ class Observation:
     pin_back: FrozenSet[str] = frozenset()
     #: OSDs that were created again on the drives that are being replaced.
     same_drive: FrozenSet[int] = frozenset()
+    #: OSDs on another device than the ones of these ids whose drain was ordered.
+    other_device: FrozenSet[int] = frozenset()
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.
     schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0

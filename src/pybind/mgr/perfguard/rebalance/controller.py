@@ -336,7 +336,9 @@ class RebalanceController:
         if rolling_back:
             # The targets of its pins are being computed: no other OSD may get data meanwhile.
             observation = _with_stop(observation, 'computing the rollback')
-        observation = replace(observation, same_drive=self.replacing.on_replaced_drive)
+        observation = replace(
+            observation, same_drive=self.replacing.on_replaced_drive,
+            other_device=self._crush_orders.on_other_device(observation.osdmap))
         observation = self._with_goals(self._inputs.with_balancer(observation), view)
         self.release_moves.update_moves(self.pins, observation,
                                         pinning=self.campaign.phase is Phase.PINNING)

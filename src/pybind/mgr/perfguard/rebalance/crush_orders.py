@@ -465,6 +465,13 @@ class CrushOrders:
         if any(records.get(osd) != record for osd, record in new.items()):
             self._put_drained({**records, **new})
 
+    def on_other_device(self, osdmap: OsdMap) -> FrozenSet[int]:
+        """OSDs that were created again after the drain of their id was ordered."""
+        osds = osdmap.osds
+        return frozenset(osd for osd, record in self._records.items()
+                         if record.uuid and osd in osds and not osds[osd].destroyed
+                         and osds[osd].uuid != record.uuid)
+
     def replace_devices(self, osds: Collection[int]) -> None:
         """Forget that these OSDs were new: their devices must not be filled again."""
         self._put_added({osd: record for osd, record in self._added.items()

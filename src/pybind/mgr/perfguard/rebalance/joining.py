@@ -113,19 +113,25 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 
 def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
-    """Report the OSDs of `before` that the change leaves out since others have set their weight, or
-    remove them."""
+    """Report the OSDs of `before` that the change leaves out since others have set their weight,
+    remove them, or have created them again."""
     weights = draft.observed.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
-    removed = [osd for osd in left_out if osd in draft.observed.orchestrating.removing]
-    changed = [osd for osd in left_out if osd not in removed]
-    for osds, why in ((changed, 'it was changed outside perfguard'),
-                      (removed, 'the orchestrator is removing %s' % osds_text(removed))):
-        if osds:
-            draft = draft.event(
-                'join', 'the CRUSH weight of %s stays as it is' % osds_text(osds), why)
+    osds_by_reason: Dict[str, List[int]] = {}
+    for osd in left_out:
+        osds_by_reason.setdefault(_why_left_out(osd, draft.observed), []).append(osd)
+    for why, osds in osds_by_reason.items():
+        draft = draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(osds), why)
     return draft
+
+
+def _why_left_out(osd: int, observation: Observation) -> str:
+    if osd in observation.orchestrating.removing:
+        return 'the orchestrator is removing the OSD'
+    if osd in observation.other_device:
+        return 'the OSD is on another device than the one whose drain was ordered'
+    return 'it was changed outside perfguard'
 
 
 class _Staying(NamedTuple):

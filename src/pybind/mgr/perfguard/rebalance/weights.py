@@ -154,8 +154,8 @@ class WeightChange(Change):
 
     def _without_theirs(self, observation: Observation) -> 'WeightChange':
         """The change without the OSDs to which others have given another weight since it began, or
-        since the tranche before, and without those that would get more weight although the
-        orchestrator is removing them."""
+        since the tranche before. Nor does it fill OSDs that the orchestrator is removing, or begin
+        to empty those that were created again on another device."""
         if self.stage is ChangeStage.LANDED:
             return self
         present = observation.crush.weights()
@@ -164,8 +164,10 @@ class WeightChange(Change):
         theirs = {osd for osd in self.weights.keys() & before.keys() & present.keys()
                   if osd not in self.done and not any(
                       same_weight(present[osd], weight) for weight in (before[osd], sent[osd]))}
-        theirs |= {osd for osd in self.weights.keys() & observation.orchestrating.removing
-                   if osd not in self.done and self.weights[osd] > present.get(osd, 0.0)}
+        recreated = frozenset() if self.tranche or self.closing else observation.other_device
+        theirs |= {osd for osd, weight in self.weights.items()
+                   if osd not in self.done and osd in present and osd in (
+                       observation.orchestrating.removing if weight > present[osd] else recreated)}
         if not theirs:
             return self
         weights = {osd: weight for osd, weight in self.weights.items() if osd not in theirs}

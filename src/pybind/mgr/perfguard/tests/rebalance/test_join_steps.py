@@ -293,6 +293,19 @@ def test_osds_whose_weight_others_have_changed_are_left_out() -> None:
     assert nothing.events == ()
 
 
+def test_osds_on_another_device_get_no_less_weight() -> None:
+    change = WeightChange(weights={1: 0.0, 2: 0.0, 3: 1.0}, drained=(1, 2))
+    draft = join(turn(change, other_device=frozenset({1, 3, 7})))
+    assert change_in(draft).weights == {2: 0.0, 3: 1.0} and change_in(draft).drained == (2,)
+    assert whys(draft) == ['the OSD is on another device than the one whose drain was ordered']
+    # These have begun, and "undrain" restores the weight.
+    for begun in (replace(change, tranche=1, reached={1: 0.5, 2: 0.5, 3: 0.5}),
+                  replace(change, weights={1: 0.0}, closing=True)):
+        draft = join(turn(begun, other_device=frozenset({1}), crush=crush(
+            dict.fromkeys(OSDS, 0.5), hosts=8)))
+        assert 1 in change_in(draft).weights and not whys(draft)
+
+
 @pytest.mark.parametrize('change, left', [
     (WANTED, {4: 1.0}), (replace(WANTED, done=(3,)), {3: 1.0, 4: 1.0}),
     # The orchestrator empties it as well.
@@ -301,7 +314,7 @@ def test_osds_that_the_orchestrator_removes_get_no_more_weight(change: WeightCha
                                                                left: Dict[int, float]) -> None:
     draft = join(turn(change, orchestrating=Orchestrating(removing=frozenset({3, 7}))))
     assert change_in(draft).weights == left
-    assert whys(draft) == ([] if 3 in left else ['the orchestrator is removing osd.3'])
+    assert whys(draft) == ([] if 3 in left else ['the orchestrator is removing the OSD'])
 
 
 @pytest.mark.parametrize('new_map, remaining', [(True, ('1.0', '1.3')), (False, (

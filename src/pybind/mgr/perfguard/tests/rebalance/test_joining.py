@@ -1215,8 +1215,34 @@ def test_an_osd_that_the_orchestrator_removes_while_the_change_waits_stays_empty
     assert {osd for osd in new if cluster.toys[osd].crush_weight == 0.0} == osds & new
     assert cluster.clean()
     assert [event['why'] for event in driver.loop.published.events
-            if 'stays as it is' in event['what']] == ['the orchestrator is removing %s' % osds_text(
-                osds & new)]
+            if event['what'] == 'the CRUSH weight of %s stays as it is' % osds_text(
+                osds & new)] == ['the orchestrator is removing the OSD']
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('created', [False, True])
+def test_an_osd_on_another_device_is_not_drained(created: bool, failover: bool) -> None:
+    """It has the weight of the one whose drain was ordered, and was created while that waited."""
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    driver.run(3)
+    driver.order('drain', 'osd.3', 'osd.4')
+    driver.run_until(lambda: change_of(driver).gathers)
+    cluster.config[BALANCER] = 'true'
+    driver.run(5)
+    cluster.destroy(3)
+    driver.run(3)
+    if created:
+        cluster.create_again(3)
+    if failover:
+        driver.restart()
+    driver.run(20)
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('DONE', 900)
+    assert [cluster.toys[osd].crush_weight for osd in (3, 4)] == [1.0 if created else 0.0, 0.0]
+    assert [event['why'] for event in driver.loop.published.events
+            if event['what'] == 'the CRUSH weight of osd.3 stays as it is'] == [
+                'the OSD is on another device than the one whose drain was ordered'] * created
 
 
 def test_a_change_pins_pgs_whose_osds_are_down_and_in() -> None:
