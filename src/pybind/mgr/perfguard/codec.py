@@ -59,6 +59,17 @@ class As:
         self.hint, self.pack, self.unpack = hint, pack, unpack
 
 
+def object_with(hints: Mapping[str, Any]) -> Any:
+    """The type of an object with at least these values, which stays as it is: for what is only
+    shown, and to which a later version may add values."""
+    def checked(value: Dict[str, Any]) -> Dict[str, Any]:
+        for key, hint in hints.items():
+            decode(hint, value[key])
+        return value
+
+    return Annotated[Any, As(Dict[str, Any], dict, checked)]
+
+
 #: Marks a point in time, in seconds since the epoch by the clock of the mgr that noted it.
 TIME = 'time'
 Time = Annotated[float, TIME]

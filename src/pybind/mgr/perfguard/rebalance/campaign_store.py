@@ -15,10 +15,10 @@ from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Ite
                     List, Mapping, Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import Json, OsdMap, UpmapEntry
-from ..codec import BY_PG, Malformed, Newer, decode, encode
+from ..codec import BY_PG, Malformed, Newer, decode, encode, object_with
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
-from .bill import Bill
+from .bill import Bill, SlowOps
 from .campaign import NO_CAMPAIGN, Campaign, Pinning
 from .change import Led
 from .pin_index import PinIndex
@@ -430,11 +430,22 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
 
 #: Number of earlier campaigns whose rates count for forecasts.
 MOST_RATES = 8
+_SLOW_OPS = object_with(dict.fromkeys(SlowOps._fields, int))
+_LEVELS = object_with(dict.fromkeys(
+    ('read_p50_ms', 'read_p99_ms', 'write_p50_ms', 'write_p99_ms'), Optional[float]))
+_SETTING = object_with({'what': str, 'seconds': float, 'state': str})
+#: What commands require of a bill.
+_BILL = object_with({
+    'bytes_moved': float, 'bytes_required': Optional[float], 'rolled_back': bool,
+    'phase_seconds': Dict[str, float], 'limit_seconds': Dict[str, float],
+    'latency_before': _LEVELS, 'latency_while_moving': _LEVELS, 'operations': int,
+    'counted_ratio': Optional[float], 'over_100_ms': _SLOW_OPS, 'over_1_s': _SLOW_OPS,
+    'settings': List[_SETTING]})  # type: ignore[valid-type]
 #: The values of a summary beside its id that every version has; those that commands and forecasts
-#: require.
+#: require; the bill, which those of the first versions lack.
 _ROW_HINTS = {'phase': str, 'started': float, 'ended': Optional[float], 'total': int,
               'released': int, 'kept': int, 'bytes_done': float, 'epochs': int,
-              'moving_seconds': float}
+              'moving_seconds': float, 'bill': Optional[_BILL]}
 
 
 class CampaignHistory:

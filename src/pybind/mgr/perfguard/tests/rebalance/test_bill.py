@@ -12,7 +12,7 @@ from perfguard.codec import decode, encode
 from perfguard.ledger import Held
 from perfguard.observation import Clients
 from perfguard.rebalance import tables
-from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting
+from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting, SlowOps
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.report import bill_event
 from perfguard.rebalance.types import AUTOSCALE, NOREBALANCE_KEY, Holds, Phase
@@ -463,6 +463,36 @@ def test_histories_of_earlier_versions_have_no_bill() -> None:
     assert 'borrowed settings' in tables.campaign(row)
     del row['bill']
     assert 'borrowed settings' not in tables.campaign(row)
+
+
+def reloaded(changes: Any) -> Tuple[Any, List[Any], bool]:
+    """A row with a changed bill, the rows that the next mgr knows, and whether it reports
+    others."""
+    driver = small()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.ask('abort')
+    row = ended(driver, 'ABORTED')
+    row = {**row, 'bill': {**row['bill'], **changes} if isinstance(changes, dict) else changes}
+    driver.loop._store.put('history', [row])
+    driver.restart()
+    return row, driver.loop.rebalance.campaigns.history.rows, bool(driver.loop._store.damaged)
+
+
+@pytest.mark.parametrize('changes', [
+    'x', [], {'settings': [{'what': 'x', 'state': 'given back'}]}, {'latency_before': None},
+    {'latency_while_moving': {}}, {'over_1_s': {'total': 1}}, {'phase_seconds': {'PINNING': 'x'}},
+    {'limit_seconds': []}, {'operations': None}])
+def test_a_row_with_a_malformed_bill_is_set_aside_and_reported(changes: Any) -> None:
+    assert reloaded(changes)[1:] == ([], True)
+
+
+@pytest.mark.parametrize('changes', [
+    None, {}, {'more': 1}, {'over_1_s': {**SlowOps()._asdict(), 'more': 1}}, {'settings': []}])
+def test_a_row_with_a_bill_of_another_version_stays(changes: Any) -> None:
+    row, rows, is_reported = reloaded(changes)
+    assert rows == [row] and not is_reported
+    assert ('borrowed settings' in tables.campaign(row)) == (changes is not None)
 
 
 def test_the_history_is_not_written_with_each_epoch_after_an_abort() -> None:
