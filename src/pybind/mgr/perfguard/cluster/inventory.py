@@ -7,7 +7,9 @@ minutes.
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
@@ -382,6 +384,14 @@ def devices_of(metadata: Mapping[str, str]) -> Tuple[str, ...]:
     names = [*metadata.get('bluestore_bdev_devices', '').split(','), *sorted(db_drives(metadata))]
     return tuple('%s:%s' % (metadata.get('hostname', ''), name)
                  for name in dict.fromkeys(names) if name)
+
+
+def shared_devices(devices: Mapping[int, Sequence[str]]) -> Dict[int, List[str]]:
+    """OSD -> the devices that it shares with others. `devices`: OSD -> as devices_of."""
+    users = Counter(chain.from_iterable(devices.values()))
+    shared = {name for name, number in users.items() if number > 1}
+    return {osd: [name for name in names if name in shared]
+            for osd, names in devices.items() if not shared.isdisjoint(names)}
 
 
 def device_ids(metadata: Mapping[str, str]) -> Dict[str, str]:

@@ -31,7 +31,7 @@ from ..rebalance.requests import unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
-from ..text import listed, pgs_are, plural
+from ..text import listed, osds_text, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable
 from ..upmap.semantics import NO_RAWS, Raws, lacking_osds
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
@@ -54,6 +54,9 @@ CAPS: Mapping[str, Tuple[str, str]] = {
                             'and from one OSD (default: %d)' % DEFAULTS.max_backfills_target),
     '--host-max-backfills': ('max_backfills_host', 'maximum number of PGs in flight to or from '
                              'one host (default: %d)' % DEFAULTS.max_backfills_host),
+    '--device-max-backfills': ('max_backfills_device', 'maximum number of PGs in flight of OSDs '
+                               'that share a drive or DB device (default: %d)'
+                               % DEFAULTS.max_backfills_device),
     '--domain-max-backfills': ('max_backfills_domain', 'maximum number of PGs in flight to or '
                                'from one failure domain (default: %d)'
                                % DEFAULTS.max_backfills_domain)}
@@ -280,6 +283,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     batches = _batches(plan, maps, caps, only_next, progress)
     movement = movement_of([move for batch in batches for move in batch], caps.pgs, caps.target)
     _summarize_release(args.command, plan, movement)
+    _warn_of_unknown_devices(plan, maps)
     _name_emptied_osds(maps.crush, maps.osdmap, pgs)
     all_entries: Dict[str, UpmapEntry] = {}
     command_batches = []
@@ -296,6 +300,15 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         'batches': [[move.pgid for move in batch] for batch in batches],
         **entries_json(all_entries), 'left_out': reasons_json(plan.left_out)},
         Script(command_batches, repeated=only_next))
+
+
+def _warn_of_unknown_devices(plan: HeldBack, maps: Maps) -> None:
+    """Name the OSDs that move PGs and may share a drive with others."""
+    unknown = {osd for move in plan.moves for osd in (*move.sources, *move.targets)
+               } - maps.devices.keys()
+    if unknown:
+        say('the drives and DB devices of %s are not known: those that several OSDs share do not '
+            'limit these releases' % osds_text(unknown, MOST_OSDS))
 
 
 def _name_emptied_osds(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
@@ -324,7 +337,7 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
     """The batches of moves in which the pins are released; with `only_first`, at most one."""
     assert maps.crush is not None
     planned, number = [], 0
-    for batch in batches(plan, maps.osdmap, maps.crush, caps):
+    for batch in batches(plan, maps, maps.crush, caps):
         # The first one is empty if the PGs in flight use up the caps.
         if batch:
             planned.append(batch)

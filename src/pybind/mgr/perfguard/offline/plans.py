@@ -12,6 +12,7 @@ from typing import (Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Opt
 
 from ..cluster.crush import CrushRules
 from ..cluster.dumps import count_states
+from ..cluster.inventory import shared_devices
 from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, PgSets, Pool, UpmapEntry,
                              pool_of, seed_of)
 from ..errors import Code, Reason
@@ -180,13 +181,13 @@ def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
                                maps.pool_bytes.get(pool.id, 0))
 
 
-def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> Iterator[List[Move]]:
+def batches(plan: HeldBack, maps: Maps, crush: CrushRules, caps: Caps) -> Iterator[List[Move]]:
     """The moves in the order of their release, each batch as large as the caps allow.
 
     The first one starts while other PGs are in flight, and may be empty; each of the others starts
     when all earlier ones have arrived.
     """
-    load = _load(osdmap, crush)
+    load = _load(maps, crush)
     for move in plan.in_flight:
         load.add(move.pgid, move)
     waiting = list(plan.moves)
@@ -195,11 +196,11 @@ def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> It
         yield chosen
         released = {move.pgid for move in chosen}
         waiting = [move for move in waiting if move.pgid not in released]
-        load = _load(osdmap, crush)
+        load = _load(maps, crush)
 
 
-def _load(osdmap: OsdMap, crush: CrushRules) -> Load:
-    return Load(crush.host_of, domains_of(crush, osdmap.pools))
+def _load(maps: Maps, crush: CrushRules) -> Load:
+    return Load(crush.host_of, domains_of(crush, maps.osdmap.pools), shared_devices(maps.devices))
 
 
 # ---- Commands of plans, and scripts that run them

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional,
                     Protocol, Sequence, TextIO, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.dumps import (NOT_REMAPPED, WrongDump, config_entries, count_states, health_checks,
                              keep_remapped, keep_sets, osdmap_from_dump, pg_rows, wrong_pg_dump)
+from ..cluster.inventory import devices_of
 from ..cluster.map_encoding import epoch_of
 from ..cluster.types import ConfigEntry, OsdMap, PgCounts, PgSets, Signals, Space
 from ..errors import PerfguardError
@@ -35,6 +36,8 @@ class Maps:
     crush: Optional[CrushRules]
     #: PG states, health checks, and the bytes of pools, as far as they are known.
     signals: Signals = Signals(PgCounts())
+    #: OSD -> its devices, as inventory.devices_of, as far as they are known.
+    devices: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @property
     def pool_bytes(self) -> Mapping[int, int]:
@@ -189,7 +192,8 @@ def reported(report: Any) -> Maps:
         return Maps(osdmap, crush_rules(report['crushmap']), signals_of(
             report.get('health', {}), states, osdmap, {
                 row['poolid']: row['stat_sum']['num_bytes']
-                for row in report.get('pool_stats', ())}))
+                for row in report.get('pool_stats', ())}),
+            osd_devices(report.get('osd_metadata', ())))
 
 
 def signals_of(health: Mapping[str, Any], states: Sequence[Tuple[str, int]], osdmap: OsdMap,
@@ -198,6 +202,12 @@ def signals_of(health: Mapping[str, Any], states: Sequence[Tuple[str, int]], osd
     checks, muted = health_checks(health)
     return Signals(count_states(states, osdmap.pg_count if states else 0), health=checks,
                    muted=muted, pool_bytes=pool_bytes)
+
+
+def osd_devices(dump: Any) -> Dict[int, Tuple[str, ...]]:
+    with output_of('osd metadata -f json'):
+        devices = {row['id']: devices_of(row) for row in dump}
+    return {osd: names for osd, names in devices.items() if names}
 
 
 def crush_rules(dump: Any) -> CrushRules:
@@ -268,7 +278,8 @@ class LiveCluster:
         crush = self._json('mon', crush_rules, prefix='osd crush dump')
         health, states = self._json('mon', _health_and_states, prefix='status')
         return Maps(osdmap, crush, signals_of(
-            health, states, osdmap, self._json('mon', _pool_bytes, prefix='df')))
+            health, states, osdmap, self._json('mon', _pool_bytes, prefix='df')),
+            self._json('mon', osd_devices, prefix='osd metadata'))
 
     def pgs(self, also_clean: bool) -> List[PgSets]:
         rows: List[PgSets] = self._json('mgr', pg_sets, keep_sets if also_clean else keep_remapped,

@@ -5,12 +5,12 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import add
 from typing import (Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
 from ..cluster.drive_health import DriveHealth
+from ..cluster.inventory import shared_devices
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters, OsdMap,
                              OsdPlace, PgCounts, Placement, Pool, Pressure, Readings, Signals)
 from ..codec import Time
@@ -617,10 +617,7 @@ def _pool_names(pools: Mapping[int, Pool]) -> Dict[int, str]:
 @latest
 def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
     """OSD -> the devices that it shares with others."""
-    users = Counter(chain.from_iterable([place.devices for place in places.values()]))
-    shared = {name for name, number in users.items() if number > 1}
-    return {osd: [name for name in place.devices if name in shared]
-            for osd, place in places.items() if not shared.isdisjoint(place.devices)}
+    return shared_devices({osd: place.devices for osd, place in places.items()})
 
 
 @latest

@@ -688,6 +688,20 @@ def test_a_release_is_what_may_move_at_a_time(pinned):
     assert planned('release', '--max-backfills', '0').returncode == 2
 
 
+def test_a_report_has_the_drives_that_osds_share(pinned, tmp_path):
+    _, planned = pinned
+    assert 'the drives and DB devices of osd.0, osd.' in planned('plan').stderr
+    report = json.loads((tmp_path / 'report').read_text())
+    report['osd_metadata'] = [{'id': osd, 'hostname': 'h', 'bluestore_bdev_devices': 'nvme%d' % (
+        osd if osd == 9 else 0)} for osd in range(10)]
+    (tmp_path / 'report').write_text(json.dumps(report))
+    result = planned('plan', '--format', 'json', '--osd-max-backfills', '8',
+                     '--device-max-backfills', '3')
+    assert 'drives' not in result.stderr
+    batches = json.loads(result.stdout)['batches']
+    assert max(map(len, batches)) == 3 and sum(map(len, batches)) == 23
+
+
 def test_no_release_while_a_pg_is_in_trouble_but_a_plan(pinned, tmp_path):
     _, planned = pinned
     dump = json.loads((tmp_path / 'pgs').read_text())
@@ -1011,7 +1025,8 @@ OF_ALL: Dict[str, Any] = {
 OF_DUMPS: Dict[str, Any] = {'osd_dump': None, 'pg_dump': None, 'crush_dump': None}
 OF_RELEASES: Dict[str, Any] = {
     'max_backfills': None, 'osd_max_backfills': None, 'host_max_backfills': None,
-    'domain_max_backfills': None, 'osdmap': None, 'mon_max_pg_per_osd': None}
+    'device_max_backfills': None, 'domain_max_backfills': None, 'osdmap': None,
+    'mon_max_pg_per_osd': None}
 OF_CHANGES: Dict[str, Any] = {
     'mon_max_pg_per_osd': None, 'accept': [], 'osd_df': None, 'osdmap': None}
 
@@ -1027,10 +1042,12 @@ OF_CHANGES: Dict[str, Any] = {
       'format': 'sh'}),
     (['plan', '--live', '-c', 'c', '-n', 'n', '--id', 'i', '-k', 'k', '--cluster', 'x',
       '--max-backfills', '1', '--osd-max-backfills', '2', '--host-max-backfills', '3',
-      '--domain-max-backfills', '4', '--osdmap', 'm', '--mon-max-pg-per-osd', '5'],
+      '--device-max-backfills', '6', '--domain-max-backfills', '4', '--osdmap', 'm',
+      '--mon-max-pg-per-osd', '5'],
      {**OF_DUMPS, 'live': True, 'conf': 'c', 'name': 'n', 'id': 'i', 'keyring': 'k',
       'cluster': 'x', 'max_backfills': 1, 'osd_max_backfills': 2, 'host_max_backfills': 3,
-      'domain_max_backfills': 4, 'osdmap': 'm', 'mon_max_pg_per_osd': 5}),
+      'device_max_backfills': 6, 'domain_max_backfills': 4, 'osdmap': 'm',
+      'mon_max_pg_per_osd': 5}),
     (['expand', 'h1', 'h2', '--weight', '1.5', '--osd-df', 'd', '--osdmap', 'm', '--drain', 'h3',
       'h4'], {**OF_CHANGES, 'what': ['h1', 'h2'], 'weight': '1.5', 'osd_df': 'd', 'osdmap': 'm',
               'drain': ['h3', 'h4']})])

@@ -40,10 +40,12 @@ PINNED: Dump = {
 class SourceFake:
     def __init__(self, dump: Dump = OSD_DUMP, rows: Sequence[PgSets] = REMAPPED,
                  crush: Optional[CrushRules] = CRUSH, balances: bool = False,
-                 pool_bytes: Mapping[int, int] = {}, encoded: Optional[bytes] = b'map') -> None:
+                 pool_bytes: Mapping[int, int] = {}, encoded: Optional[bytes] = b'map',
+                 devices: Mapping[int, Sequence[str]] = {
+                     osd: ['h:sd%d' % osd] for osd in range(10)}) -> None:
         self.rows, self._balances, self._encoded = list(rows), balances, encoded
         self._maps = Maps(osdmap_from_dump(dump), crush, Signals(
-            PgCounts(), pool_bytes=pool_bytes))
+            PgCounts(), pool_bytes=pool_bytes), devices)
         self.entries: Sequence[ConfigEntry] = ()
         self.calls: List[str] = []
 
@@ -188,6 +190,19 @@ def test_all_batches_are_planned(capsys: Any) -> None:
     assert found['bytes'] == 6 << 30 and found['left_out'] == []
 
 
+@pytest.mark.parametrize('devices, unknown', [
+    ({osd: ['h:sd%d' % osd] for osd in range(10) if osd != 9}, 'osd.9'),
+    ({}, 'osd.2, osd.3, osd.4, osd.5, osd.6, osd.7, osd.9')])
+def test_osds_are_named_whose_drives_are_not_known(
+        devices: Mapping[int, Sequence[str]], unknown: str, capsys: Any) -> None:
+    # Without PGs to move, it does not matter.
+    for dump, said in ((PINNED, 1), ({**PINNED, 'pg_upmap_items': []}, 0)):
+        carried_out(pinned(dump=dump, devices=devices), 'plan')
+        assert lines_of(capsys).count(
+            'the drives and DB devices of %s are not known: those that several OSDs share do not '
+            'limit these releases' % unknown) == said
+
+
 MOVING = [CLEAN[6]._replace(up=(6, 7, 9), state='active+remapped+backfilling')]
 
 
@@ -257,6 +272,7 @@ def test_the_caps_of_the_arguments() -> None:
     assert usual.pgs == 32
     assert caps('--max-backfills', '5') == replace(usual, pgs=5)
     assert caps('--host-max-backfills', '5') == replace(usual, host=5)
+    assert caps('--device-max-backfills', '6') == replace(usual, device=6)
     assert caps('--domain-max-backfills', '7') == replace(usual, domain=7)
     assert caps('--osd-max-backfills', '9', '--max-backfills', '5') == replace(
         usual, pgs=5, target=9, source=9, primary=9)

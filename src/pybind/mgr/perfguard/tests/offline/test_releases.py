@@ -2,7 +2,7 @@
 """The release of pins that the OSDMap alone shows, batch by batch."""
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Iterable, List
+from typing import Any, Iterable, List, Mapping, Sequence, Set
 
 import pytest
 
@@ -44,7 +44,11 @@ def found(cluster: StrawCluster, rows: Iterable[PgSets] = (), raws: Raws = NO_RA
 def planned(cluster: StrawCluster, plan: HeldBack) -> List[List[Move]]:
     maps = maps_of(cluster)
     assert maps.crush is not None
-    return list(batches(plan, maps.osdmap, maps.crush, CAPS))
+    return list(batches(plan, maps, maps.crush, CAPS))
+
+
+def devices_used(move: Move, devices: Mapping[int, Sequence[str]]) -> Set[str]:
+    return {device for osd in (*move.sources, *move.targets) for device in devices.get(osd, ())}
 
 
 def release(cluster: StrawCluster, plan: HeldBack, batch: Iterable[Move]) -> None:
@@ -76,6 +80,25 @@ def test_the_batches_of_an_expansion_release_each_pin_once_and_keep_to_the_limit
     assert sorted(move.pgid for batch in whole for move in batch) == pinned
     assert not cluster.entries()
     assert set(Counter(one.pgid for one in cluster.moved).values()) == {1}
+
+
+def test_osds_that_share_a_drive_have_one_cap_for_all_of_them() -> None:
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    maps = maps_of(cluster)
+    assert maps.crush is not None
+    # The new OSDs are on one drive; the others have their own, and four of them share a DB device.
+    devices = {osd: ('h:nvme0',) if osd >= 8 else ('h:sd%d' % osd, 'h:db%d' % (osd // 4))
+               for osd in maps.osdmap.osds}
+    caps = replace(CAPS, pgs=100, source=100, primary=100, target=100, host=100, device=3)
+    whole = list(batches(found(cluster), replace(maps, devices=devices), maps.crush, caps))
+    assert sorted(move.pgid for batch in whole for move in batch) == pinned
+    used = [Counter(device for move in batch for device in devices_used(move, devices))
+            for batch in whole]
+    # The drives of single OSDs are limited by the caps of their OSDs.
+    assert {device: max(batch[device] for batch in used)
+            for device in ('h:nvme0', 'h:db0', 'h:db1')} == {
+                'h:nvme0': 3, 'h:db0': 3, 'h:db1': 3}
 
 
 def test_a_batch_leaves_room_for_what_is_in_flight() -> None:

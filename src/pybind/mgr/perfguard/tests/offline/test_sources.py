@@ -15,7 +15,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future
 from perfguard.offline import command
-from perfguard.offline.sources import BadInput, Terminal
+from perfguard.offline.sources import BadInput, LiveCluster, Terminal
 
 from .test_command import CRUSH_DUMP, FUTURE, OSD_DF, OSD_DUMP, ROWS, Files
 
@@ -24,7 +24,8 @@ ANSWERS: Dict[str, Any] = {
     'balancer status': {'active': False, 'mode': 'upmap'}, 'mgr module ls': {'enabled_modules': []},
     'status': {'health': {'checks': {}}, 'pgmap': {'pgs_by_state': []}}, 'config dump': [],
     'osd getmap': '',
-    'pg dump': {'pg_stats': ROWS}, 'df': {'pools': [{'id': 1, 'stats': {'stored': 256 << 20}}]}}
+    'pg dump': {'pg_stats': ROWS}, 'df': {'pools': [{'id': 1, 'stats': {'stored': 256 << 20}}]},
+    'osd metadata': [{'id': 3, 'hostname': 'h', 'bluestore_bdev_devices': 'sda'}, {'id': 4}]}
 
 
 class Rados:
@@ -56,6 +57,9 @@ class Rados:
     def mgr_command(self, command: str, inbuf: bytes) -> Tuple[int, bytes, str]:
         return self._answer('mgr', json.loads(command))
 
+    def _ask(self, daemon: str, asked: Dict[str, Any]) -> bytes:
+        return self._answer(daemon, asked)[1]
+
     def _answer(self, daemon: str, asked: Dict[str, Any]) -> Tuple[int, bytes, str]:
         self.asked.append((daemon, asked))
         return self.status, json.dumps(ANSWERS[asked['prefix']]).encode(), self.message
@@ -83,7 +87,13 @@ def test_a_live_cluster_gives_the_plan_of_its_dumps(
     assert made.set == {'keyring': 'K', 'rados_mon_op_timeout': '300'}
     assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
         ('mgr', 'pg dump'), ('mon', 'mgr module ls'), ('mon', 'osd dump'),
-        ('mon', 'osd crush dump'), ('mon', 'status'), ('mon', 'df'), ('mgr', 'balancer status')]
+        ('mon', 'osd crush dump'), ('mon', 'status'), ('mon', 'df'), ('mon', 'osd metadata'),
+        ('mgr', 'balancer status')]
+
+
+def test_a_live_cluster_has_the_drives_of_its_osds() -> None:
+    source = LiveCluster(Rados()._ask, Terminal(io.StringIO()), print)
+    assert source.maps().devices == {3: ('h:sda',)}
 
 
 def test_an_error_of_the_cluster_is_one_line(
