@@ -18,7 +18,7 @@ from ..cluster.ports import NoFuture, Outlook
 from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets, UpmapEntry
 from ..errors import Code, Reason, Refused, texts
 from ..observation import Observation, Settings
-from ..options import DEFAULTS
+from ..options import DEFAULTS, STORED_PREFIX, LiveOptions, Options
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
 from ..rebalance.epochs import why_too_many_pins
@@ -66,6 +66,8 @@ CAPS: Mapping[str, Tuple[str, str]] = {
 MAPS_APART = Unpinnable('the OSDMap is newer and has another acting set: plan again')
 #: The limit of PGs per OSD, and its default on Pacific to Tentacle.
 PG_LIMIT, DEFAULT_PG_LIMIT = 'mon_max_pg_per_osd', 250
+#: Options of the module by which it refuses changes of CRUSH and pins.
+REFUSING_OPTIONS = ('max_pins', 'max_unpinnable_ratio')
 #: Maximum length of an unexpected error.
 MOST_REPR_CHARACTERS = 200
 
@@ -247,17 +249,17 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in differing], maps.crush)
     plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(differing, MAPS_APART)})
-    _refuse_many_pins(len(plan.entries), args, maps.osdmap)
+    _refuse_many_pins(len(plan.entries), args, maps.osdmap, _module_options(source.config()))
     if args.format != 'json':
         _explain('stays remapped', _texts(plan.unpinnable))
     return _printed(args, maps, plan.as_json(),
                     Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
 
 
-def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap,
+def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap, options: Options,
                       advice: str = '') -> None:
     """Raise BadInput for more pins than the mons should check in each epoch."""
-    why = why_too_many_pins(pins, DEFAULTS, osdmap)
+    why = why_too_many_pins(pins, options, osdmap)
     risks = [Risk(Code.PIN_LIMIT, why + advice, errno.E2BIG)] if why else []
     refuse(risks, accepted(args.accept), command='')
 
@@ -400,13 +402,16 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     order = expansion(words(*args.what), weight=args.weight, accept=accept,
                       drain=words(*args.drain)) \
         if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
-    preview = _preview(order, args, maps, maps.crush, source, progress)
+    entries = source.config()
+    options = _module_options(entries)
+    preview = _preview(order, args, maps, maps.crush, source, entries, options, progress)
     _warn_of_balancer(source)
     change, planned, shown = preview.change, preview.planned, preview.as_json(order, campaign=None)
     for text in (*(left_out_text(*row) for row in preview.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in planned.pins.items()}, planned.unpinnable)
-    _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
+    _refuse_many_pins(len(pins.entries), args, osdmap, options,
+                      ': change fewer OSDs at a time')
     caps = caps_of(DEFAULTS)
     movement = movement_of(planned.moves.values(), caps.pgs, caps.target)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(movement)))
@@ -431,9 +436,11 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
 
 
 def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
-             source: Source, progress: Terminal) -> Preview:
-    """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
-    entries, observation = source.config(), _observed(maps, crush)
+             source: Source, entries: Optional[Sequence[ConfigEntry]], options: Options,
+             progress: Terminal) -> Preview:
+    """What the module would find out about an order, and refuse. Raises BadInput or Refused.
+    `entries`: the configuration database; None: not given."""
+    observation = _observed(maps, crush)
     facts = OrderFacts(maps.osdmap, crush, source.space(), pool_space=maps.signals.spaces,
                        pg_limit=_pg_limit(args, entries))
 
@@ -445,7 +452,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
     if preview.no_outlook:
         raise BadInput('cannot compute the mapping after the change: ' + preview.no_outlook)
     # `plan` and `release` move PGs to where CRUSH places them.
-    options = replace(DEFAULTS, target='crush')
+    options = replace(options, target='crush')
     preview = preview.with_balance_and_effects(order, facts, observation, options)
     refuse([*of_health(not_fit(observation, preview.touched)),
             *preview.all_risks(order, observation, options)], order.accept, command='')
@@ -460,10 +467,28 @@ def _observed(maps: Maps, crush: CrushRules) -> Observation:
 
 def _pg_limit(args: argparse.Namespace, entries: Optional[Sequence[ConfigEntry]]) -> int:
     """mon_max_pg_per_osd, as the mgr has it, unless it is set for some hosts only."""
+    return args.mon_max_pg_per_osd or int(_stored(entries, PG_LIMIT) or DEFAULT_PG_LIMIT)
+
+
+def _module_options(entries: Optional[Sequence[ConfigEntry]]) -> Options:
+    """The module's options, with the values that the configuration database has for those by which
+    the module refuses changes. `entries`: the database; None: not given."""
+
+    def value_of(name: str) -> Any:
+        value = _stored(entries, STORED_PREFIX + name) if name in REFUSING_OPTIONS else None
+        return None if value is None else type(getattr(DEFAULTS, name))(value)
+
+    options = LiveOptions(value_of, value_of, mgr_id=str)
+    for remark in options.remarks():
+        say(remark)
+    return options.read()
+
+
+def _stored(entries: Optional[Sequence[ConfigEntry]], name: str) -> Optional[str]:
+    """The value that the configuration database has for all mgrs; None: it has none."""
     stored = {entry.section: entry.value for entry in entries or ()
-              if entry.name == PG_LIMIT and not entry.mask}
-    return args.mon_max_pg_per_osd or int(
-        stored.get('mgr', stored.get('global', DEFAULT_PG_LIMIT)))
+              if entry.name == name and not entry.mask}
+    return stored.get('mgr', stored.get('global'))
 
 
 def _reweights(weights: Mapping[int, float]) -> List[str]:

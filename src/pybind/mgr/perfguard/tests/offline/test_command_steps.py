@@ -149,6 +149,32 @@ def test_more_pins_than_the_mons_should_check_have_to_be_accepted() -> None:
     assert carried_out(SourceFake(), 'pin', '--accept', 'PIN_LIMIT')[0].splitlines() == COMMANDS
 
 
+def max_pins(value: str, section: str = 'mgr', mask: str = '') -> ConfigEntry:
+    return ConfigEntry(section, mask, 'mgr/perfguard/max_pins', value)
+
+
+@pytest.mark.parametrize('entries, limit', [
+    ([max_pins('5')], 5), ([max_pins('9'), max_pins('5', 'global')], None),
+    ([max_pins('5', 'global')], 5), ([max_pins('5', mask='host:a')], None)])
+def test_the_limit_of_pins_is_the_one_that_the_module_has(
+        entries: Sequence[ConfigEntry], limit: Optional[int]) -> None:
+    source = SourceFake()
+    source.entries = entries
+    if limit is None:
+        assert carried_out(source, 'pin')[0].splitlines() == COMMANDS
+        return
+    with pytest.raises(Refused, match=r'^6 pins .*\(limit %d pins, max_pins\)' % limit):
+        carried_out(source, 'pin')
+
+
+@pytest.mark.parametrize('value', ['many', '-1'])
+def test_an_invalid_limit_of_pins_does_not_count(value: str, capsys: Any) -> None:
+    source = SourceFake()
+    source.entries = [max_pins(value)]
+    assert carried_out(source, 'pin')[0].splitlines() == COMMANDS
+    assert lines_of(capsys)[0].startswith('module option max_pins ')
+
+
 # ---- release and plan
 
 def pinned(**fields: Any) -> SourceFake:
@@ -402,6 +428,23 @@ def test_a_change_with_more_pins_than_the_mons_should_check(asked: Any) -> None:
     with pytest.raises(Refused, match=r'^2 pins .*max_pins\): change fewer OSDs at a time \(PIN_'):
         carried_out(unbalanced(), 'expand')
     assert carried_out(unbalanced(), 'expand', '--accept', 'PIN_LIMIT')[0]
+    source = unbalanced()
+    source.entries = [max_pins('2')]
+    assert carried_out(source, 'expand')[0]
+    source.entries = [max_pins('1')]
+    with pytest.raises(Refused, match=r'^2 pins .*\(limit 1 pins, max_pins\)'):
+        carried_out(source, 'expand')
+
+
+def test_the_share_of_unpinnable_pgs_is_the_one_that_the_module_allows(asked: Any) -> None:
+    asked['outlook'] = Future({'1.%x' % seed: FuturePg(
+        (seed, seed + 1) if seed < 3 else (seed, seed + 1, seed + 2), (9, seed + 1, seed + 2))
+        for seed in range(6)}, FULL_CRUSH)
+    source = unbalanced()
+    with pytest.raises(Refused, match='^3 PGs of 6 .*max_unpinnable_ratio'):
+        carried_out(source, 'expand')
+    source.entries = [ConfigEntry('mgr', '', 'mgr/perfguard/max_unpinnable_ratio', '0.5')]
+    assert carried_out(source, 'expand')[0]
 
 
 def test_osds_that_are_left_out_are_named(asked: Any, capsys: Any) -> None:

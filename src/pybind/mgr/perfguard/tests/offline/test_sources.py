@@ -88,7 +88,7 @@ def test_a_live_cluster_gives_the_plan_of_its_dumps(
     assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
         ('mgr', 'pg dump'), ('mon', 'mgr module ls'), ('mon', 'osd dump'),
         ('mon', 'osd crush dump'), ('mon', 'status'), ('mon', 'df'), ('mon', 'osd metadata'),
-        ('mgr', 'balancer status')]
+        ('mgr', 'balancer status'), ('mon', 'config dump')]
 
 
 def test_a_live_cluster_has_the_drives_of_its_osds() -> None:
