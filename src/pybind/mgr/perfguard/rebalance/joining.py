@@ -383,7 +383,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
                'the change requires %d pins (limit %d, max_pins)' % (len(planned.pins), max_pins))]
     moving = moved_by_weights(planned, future, draft.observed.osdmap)
     max_moving = change.moving_at_once(
-        limit(draft.campaign.pace, draft.options).caps, draft.observed.crush,
+        limit(draft.campaign.pace, draft.options).caps, draft.observed, moving,
         mean_bytes(moving, future, draft.observed))
     limits.append((len(moving), max_moving, '%s that the change moves cannot be pinned (limit %d, '
                    'as for PGs in flight)' % (pgs(len(moving)), max_moving)))

@@ -454,7 +454,7 @@ class Preview:
         tranches, unpinned = 1, self._moving_unpinned(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
             max_moving = self.change.moving_at_once(
-                caps(options), observation.crush, 0 if self.outlook is None else mean_bytes(
+                caps(options), observation, unpinned, 0 if self.outlook is None else mean_bytes(
                     unpinned, self.outlook, observation))
             tranches = max(-(-len(self.planned.pins) // max_pins), -(-len(unpinned) // max_moving))
         return {**self.as_json(order, campaign), **costs(observation, options),

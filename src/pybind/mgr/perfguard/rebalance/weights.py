@@ -12,18 +12,19 @@ by OSD, a host would pass shards on from its first OSD to its next one. All OSDs
 from the first tranche on.
 """
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, List, Mapping, Optional
+from typing import ClassVar, Iterable, List, Mapping, Optional, Sequence
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Outlook
-from ..cluster.types import OsdSet, Space
+from ..cluster.types import OsdSet, Space, pool_of
 from ..codec import Time
 from ..observation import Observation
 from ..text import plural
 from .change import Change, ChangeStage, NextPart
 from .join_plan import with_pins
-from .moves import Caps
+from .moves import Caps, domains_of
 from .types import TINY_WEIGHT, Action, SetWeight
 
 #: Minimum share of the difference of weights that a tranche changes, and how close to the limit of
@@ -228,14 +229,34 @@ class WeightChange(Change):
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
-    def moving_at_once(self, caps: Caps, crush: CrushRules, pg_bytes: int) -> int:
+    def moving_at_once(self, caps: Caps, observation: Observation, moving: Iterable[str],
+                       pg_bytes: int) -> int:
         """How many PGs without pins a tranche may move: as many as may be in flight, and as OSDs of
-        the change and their hosts may give or receive on average. `pg_bytes`: bytes that a PG
-        moves, on average."""
-        drained = set(self.drained)
-        by_osd = sum(caps.source if osd in drained else caps.target for osd in self.weights)
+        the change, their devices, hosts and failure domains may give or receive on average.
+        `moving`: PGs that the change moves without pins; `pg_bytes`: bytes that one moves, on
+        average."""
+        crush = observation.crush
+        domain_of = domains_of(crush, observation.osdmap.pools)
         hosts = {crush.host_of(osd) for osd in self.weights}
-        return max(1, min(caps.pgs, by_osd, caps.host * len(hosts), caps.bytes // max(1, pg_bytes)))
+        one_pg_by_pool = {pool_of(pgid): pgid for pgid in moving}
+        domains = {domain_of(pgid, osd) for pgid in one_pg_by_pool.values()
+                   for osd in self.weights} - {None}
+        return max(1, min(caps.pgs, self._osds_may_move(caps, observation.devices),
+                          caps.host * len(hosts), caps.domain * len(domains) or caps.pgs,
+                          caps.bytes // max(1, pg_bytes)))
+
+    def _osds_may_move(self, caps: Caps, devices: Mapping[int, Sequence[str]]) -> int:
+        """How many PGs the OSDs of the change may give or receive in all. `devices`: OSD -> the
+        devices that it shares with others."""
+        drained, number = set(self.drained), 0
+        by_device: Counter[str] = Counter()
+        for osd in self.weights:
+            osd_cap = caps.source if osd in drained else caps.target
+            if devices.get(osd):
+                by_device[devices[osd][0]] += osd_cap
+            else:
+                number += osd_cap
+        return number + sum(min(on_device, caps.device) for on_device in by_device.values())
 
     def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
         """The change with fewer OSDs at a time if the burst requires more than `limit` pins."""

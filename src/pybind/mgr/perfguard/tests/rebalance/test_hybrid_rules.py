@@ -9,11 +9,14 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, Outlook
-from perfguard.cluster.types import OsdMap, PoolSetting, pool_of
+from perfguard.cluster.types import OsdMap, PgCounts, PoolSetting, Signals, pool_of
 from perfguard.errors import Refused
+from perfguard.observation import Observation, Settings
 from perfguard.rebalance import tables
 from perfguard.rebalance.campaign import TRIAL_KEPT, TRIAL_REFUSED
+from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.requests import Request
+from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.rebalance.weights import WeightChange, same_weight
 from perfguard.text import pgs
 
@@ -475,6 +478,30 @@ def test_the_first_of_many_small_steps_moves_few_pgs() -> None:
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: driver.status.get('tranche') == 3, 300)
     assert 0 < cluster.most <= IN_FLIGHT and not cluster.alarmed
+
+
+CAPS = Caps(pgs=100, bytes=1 << 60, source=2, primary=2, target=2, host=8, device=5, domain=16)
+
+
+@pytest.mark.parametrize('osds, devices, caps, moving', [
+    (range(4), {}, CAPS, 8), (range(4), {}, replace(CAPS, pgs=3), 3),
+    (range(4), {}, replace(CAPS, bytes=7 << 30), 7), (range(4), {}, replace(CAPS, source=1), 4),
+    # Four OSDs on one drive, three of four, and one of two drives.
+    (range(4), dict.fromkeys(range(4), ['h:nvme0']), CAPS, 5),
+    (range(4), dict.fromkeys(range(3), ['h:nvme0']), CAPS, 7),
+    (range(4), {osd: ['h:nvme%d' % (osd // 2)] for osd in range(4)}, CAPS, 8),
+    # Hosts of one OSD each.
+    (range(4), {}, replace(CAPS, host=1), 4), (range(4), {}, replace(CAPS, domain=1), 4)])
+def test_a_step_moves_as_many_pgs_as_all_caps_allow(
+        osds: Sequence[int], devices: Mapping[int, Sequence[str]], caps: Caps,
+        moving: int) -> None:
+    cluster = HybridCluster(hosts=6)
+    osdmap = cluster.map_view().osdmap
+    observation = Observation(
+        0.0, Signals(PgCounts()), Settings(osdmap, None), lambda pgid: None,
+        cluster.crush(osdmap.crush_version), devices=devices)
+    change = WeightChange(weights=dict.fromkeys(osds, TINY_WEIGHT), drained=tuple(osds))
+    assert change.moving_at_once(caps, observation, ['1.0', '1.1'], pg_bytes=1 << 30) == moving
 
 
 def test_a_step_changes_even_a_small_weight() -> None:
