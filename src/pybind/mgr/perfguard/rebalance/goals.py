@@ -17,7 +17,7 @@ from ..cluster.types import (Balancing, Json, OsdMap, OsdSet, Pool, Space, Upmap
 from ..events import Event
 from ..observation import Observation
 from ..text import pgs, plural
-from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
+from ..upmap.balance import Balance, BalanceLimit, PlacedPg, balance, is_balanced, is_merging
 from ..upmap.pins import Unpinnable, after_commit, merge_reason, plan_pin, restate
 from ..upmap.semantics import PoolUp, apply_entry, raw_from_up
 from ..upmap.shares import PoolRoom, Room
@@ -252,10 +252,12 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
     """Text on the result."""
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
     worst = max((result.deviation for result in goals.balances.values()), default=0.0)
+    limits = {result.limit for result in goals.balances.values()}
     return Event('plan', '%s will move, %s will stay as upmaps' % (
         pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')),
-        'then every OSD has its share of %s to within %.2f PGs'
-        % (plural(len(goals.balances), 'pool'), worst))
+        'then every OSD has its share of %s to within %.2f PGs%s' % (
+            plural(len(goals.balances), 'pool'), worst, ''.join(
+                ', limited by ' + limit.text for limit in BalanceLimit if limit in limits)))
 
 
 class _PoolGoals:
@@ -436,15 +438,17 @@ class Balanced:
     #: PGs of a pool by which an OSD differs from its share at the end, at most; None: no pool is
     #: balanced.
     deviation: Optional[float] = None
-    #: max_extra_movement keeps some OSDs further from their share than target_deviation.
-    limited: bool = False
+    #: What keeps OSDs further from their share than target_deviation, in the order of BalanceLimit.
+    limits: Tuple[BalanceLimit, ...] = ()
     bounds: Bounds = Bounds(1.0, 0.0)
 
     def plus(self, other: 'Balanced') -> 'Balanced':
         deviations = [part.deviation for part in (self, other) if part.deviation is not None]
         return Balanced((*self.moves, *other.moves), self.extra + other.extra,
                         self.limit + other.limit, self.kept + other.kept,
-                        max(deviations, default=None), self.limited or other.limited, self.bounds)
+                        max(deviations, default=None),
+                        tuple(limit for limit in BalanceLimit
+                              if limit in (*self.limits, *other.limits)), self.bounds)
 
     def as_json(self) -> Json:
         moves = movement_of(self.moves, 1, 1)  # its estimated time is not used
@@ -452,7 +456,9 @@ class Balanced:
                 'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,
                 'deviation': self.deviation, 'target_deviation': self.bounds.deviation,
-                'max_extra_movement': self.bounds.extra, 'limited': self.limited}
+                'max_extra_movement': self.bounds.extra,
+                'limited': BalanceLimit.MOVEMENT in self.limits,
+                'limits': [limit.value for limit in self.limits]}
 
 
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
@@ -494,7 +500,8 @@ def _balanced(pool: Pool, pgs: Mapping[str, FuturePg], planned: Planned, future:
                   for pgid, final in finals.items())
     extra = sum(_extra(pool, pgs[pgid], final) for pgid, final in finals.items())
     staying = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
-    return Balanced(moves, extra, limit, staying, result.deviation, result.limited)
+    return Balanced(moves, extra, limit, staying, result.deviation,
+                    () if result.limit is None else (result.limit,))
 
 
 def _extra(pool: Pool, pg: FuturePg, final: OsdSet) -> int:

@@ -6,6 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..errors import Code, Refused, texts
 from ..tables import Json, pairs, reason_lines, table
 from ..text import bytes_text, interval_text, ms_text, pgs, pgs_are, plural, seconds_text, time_text
+from ..upmap.balance import BalanceLimit
 from ..upmap.pins import UnpinnableCode
 from .bill import KINDS
 from .orders import AWAIT, left_out_text
@@ -254,10 +255,14 @@ def _balanced(balanced: Optional[Json]) -> List[Tuple[str, str]]:
         plural(balanced['shards'], 'shard'), bytes_text(balanced['bytes']),
         balanced['extra_shards'], balanced['limit_shards']))]
     if balanced['deviation'] is not None:
-        limit = ', limited by max_extra_movement %g' % balanced['max_extra_movement']
+        # The preview of a plan that an earlier version has stored has no `limits`.
+        limits = [BalanceLimit(code) for code in balanced.get(
+            'limits', [BalanceLimit.MOVEMENT] if balanced['limited'] else [])]
+        texts = [limit.text + (' %g' % balanced['max_extra_movement']
+                               if limit is BalanceLimit.MOVEMENT else '') for limit in limits]
         rows.append(('OSDs end within', '%.2f PGs of their share of each pool (%s)' % (
-            balanced['deviation'], 'target_deviation %g%s' % (
-                balanced['target_deviation'], limit if balanced['limited'] else ''))))
+            balanced['deviation'], ', '.join(['target_deviation %g' % balanced['target_deviation'],
+                                              *('limited by ' + text for text in texts)]))))
     return [*rows, ('pins that stay as upmaps', str(balanced['kept']))]
 
 

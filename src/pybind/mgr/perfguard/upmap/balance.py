@@ -8,6 +8,7 @@ chain (from A to B in one PG, from B to C in another). Where a rule chooses seve
 bucket, the shards of a PG leave a bucket only together: such groups move in the same way, before
 single shards move between the OSDs of a bucket.
 """
+import enum
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,33 @@ class PlacedPg(NamedTuple):
     may_move: bool = True
 
 
+class BalanceLimit(str, enum.Enum):
+    """What keeps OSDs further from their ideal than the deviation that was asked for."""
+    #: The budget.
+    MOVEMENT = 'MOVEMENT'
+    #: OSDs below their ideal have no room for more.
+    ROOM = 'ROOM'
+    #: The rule chooses several OSDs in each bucket, and whole groups of shards cannot give each
+    #: bucket exactly its share.
+    GROUPS = 'GROUPS'
+    #: PGs that may not be moved.
+    STAYING_PGS = 'STAYING_PGS'
+    #: No further legal move was found.
+    RULE = 'RULE'
+
+    @property
+    def text(self) -> str:
+        return _LIMIT_TEXTS[self]
+
+
+_LIMIT_TEXTS = {
+    BalanceLimit.MOVEMENT: 'max_extra_movement',
+    BalanceLimit.ROOM: 'OSDs that would be nearfull',
+    BalanceLimit.GROUPS: 'a CRUSH rule that places several shards in each bucket',
+    BalanceLimit.STAYING_PGS: 'PGs that must stay, such as those with upmaps of others',
+    BalanceLimit.RULE: 'the failure domains of a CRUSH rule'}
+
+
 @dataclass(frozen=True)
 class Balance:
     #: The new sets of the PGs that move.
@@ -44,8 +72,8 @@ class Balance:
     #: PGs by OSD before and after.
     before: Mapping[int, int]
     after: Mapping[int, int]
-    #: The budget keeps some OSDs further from their ideal than the deviation that was asked for.
-    limited: bool = False
+    #: None: every OSD is within the deviation that was asked for.
+    limit: Optional[BalanceLimit] = None
     #: Shards that a new rule does not allow to stay.
     required: int = 0
 
@@ -127,7 +155,9 @@ def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     # only together: from the top choice down.
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
-            _Groups(shards, number, depth).even_out()
+            groups = _Groups(shards, number, depth)
+            groups.even_out()
+            shards.whole_groups_fit = shards.whole_groups_fit and groups.within_bounds
     # Then single shards between OSDs. Where groups cannot give a bucket exactly its share, its OSDs
     # have nothing to exchange with others, so their targets are widened.
     shards.share_within_buckets()
@@ -189,6 +219,8 @@ class Shards(ShardLevel):
         self.moved = 0
         #: The budget did not allow a move.
         self.refused = False
+        #: Whole groups move between buckets, and each bucket has as many as it should.
+        self.whole_groups_fit = any(take.even and take.groups for take in self.takes)
 
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
@@ -306,8 +338,20 @@ class Shards(ShardLevel):
         finals = {pg.pgid: tuple(members) for pg, members, origin
                   in zip(self.pgs, self.here, self.origin) if tuple(members) != origin}
         reached = Balance(finals, self.targets, self.before, dict(self.count))
-        return replace(reached, required=self.required, limited=(
-            self.refused and reached.deviation > self.deviation - ROUNDING))
+        return replace(reached, required=self.required, limit=(
+            self._limit() if reached.deviation > self.deviation - ROUNDING else None))
+
+    def _limit(self) -> BalanceLimit:
+        """What keeps an OSD from its ideal; the first of several."""
+        if self.refused:
+            return BalanceLimit.MOVEMENT
+        if any(self.limits[osd] <= self.count[osd] < ideal - ROUNDING
+               for osd, ideal in self.targets.ideal.items()):
+            return BalanceLimit.ROOM
+        if self.whole_groups_fit and self.within_bounds:
+            return BalanceLimit.GROUPS
+        return BalanceLimit.RULE if len(self.movable_pgs) == len(self.pgs) \
+            else BalanceLimit.STAYING_PGS
 
 
 def _earlier_rule(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> EarlierRule:

@@ -88,6 +88,12 @@ class ShardLevel(ABC):
         if any(self.count[item] for item, weight in self.weights.items() if not weight):
             self._empty()
 
+    @property
+    def within_bounds(self) -> bool:
+        """Whether all items have as many as the wider bounds allow."""
+        return all(self.wide.low[item] <= self.count[item] <= self.wide.high[item]
+                   for item in self.weights)
+
     def _empty(self) -> None:
         """Empty the items without weight, whatever the shares of the others."""
         no_limit = dict.fromkeys(self.weights, len(self.here))

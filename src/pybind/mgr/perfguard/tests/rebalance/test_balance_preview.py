@@ -100,7 +100,7 @@ def test_every_osd_ends_within_one_of_its_share_whatever_the_balancer_allows() -
                      target_deviation=DEFAULTS.target_deviation)
     driver.cluster.balancer = Balancing(deviation=5.0)
     preview = driver.order('expand', weight='1.0', dry_run=True)
-    assert preview['balanced']['deviation'] < 1 and not preview['balanced']['limited']
+    assert preview['balanced']['deviation'] < 1 and preview['balanced']['limits'] == []
     assert planned(driver)['shards'] == preview['balanced']['shards']
     driver.ask('start')
     driver.run_to('DONE', 2000)

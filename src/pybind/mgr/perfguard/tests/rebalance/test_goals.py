@@ -22,7 +22,7 @@ from perfguard.rebalance.tables import rebalance_status
 from perfguard.rebalance.types import Bounds, Flight, Phase, PinRecord, Sent
 from perfguard.rebalance.weights import WeightChange
 from perfguard.text import pgs
-from perfguard.upmap.balance import Balance
+from perfguard.upmap.balance import Balance, BalanceLimit
 from perfguard.upmap.pins import INCOMPLETE
 from perfguard.upmap.shares import Targets
 
@@ -489,23 +489,35 @@ def test_a_remapped_pg_that_is_not_released_may_still_move(changes: Dict[str, An
 # ---- texts and sums
 
 def test_the_event_on_new_goals() -> None:
-    def balance_of(after: int) -> Balance:
-        return Balance({}, Targets({0: 2.5}, {0: 3}, {0: 2}), {0: 2}, {0: after})
+    def balance_of(after: int, limit: Optional[BalanceLimit] = None) -> Balance:
+        return Balance({}, Targets({0: 2.5}, {0: 3}, {0: 2}), {0: 2}, {0: after}, limit)
 
     moving = replace(PIN, goal=UpmapEntry())
     pins = {'1.0': replace(PIN, goal=ITEMS), '1.1': moving, '1.2': PIN, '1.3': moving}
     several = event(Goals(balances={1: balance_of(4), 2: balance_of(3)}), pins)
     assert several == Event('plan', '2 PGs will move, 1 pin will stay as upmaps',
                             'then every OSD has its share of 2 pools to within 1.50 PGs')
+    limited = Goals(balances={
+        1: balance_of(3), 2: balance_of(4, BalanceLimit.GROUPS), 3: balance_of(
+            4, BalanceLimit.ROOM), 4: balance_of(4, BalanceLimit.GROUPS)})
+    assert event(limited, {}).why == (
+        'then every OSD has its share of 4 pools to within 1.50 PGs, limited by OSDs that would '
+        'be nearfull, limited by a CRUSH rule that places several shards in each bucket')
     assert event(Goals(), {}).why == 'then every OSD has its share of 0 pools to within 0.00 PGs'
+
+
+LIMITS = (BalanceLimit.MOVEMENT, BalanceLimit.GROUPS)
 
 
 def test_the_sums_of_several_pools() -> None:
     first = Balanced(extra=1, limit=10, kept=2, deviation=0.5, bounds=Bounds(1.0, 0.2))
-    both = first.plus(Balanced(extra=2, limit=20, kept=3, deviation=1.5, limited=True))
-    assert both == Balanced((), 3, 30, 5, 1.5, True, Bounds(1.0, 0.2))
+    both = first.plus(Balanced(extra=2, limit=20, kept=3, deviation=1.5, limits=LIMITS))
+    assert both == Balanced((), 3, 30, 5, 1.5, LIMITS, Bounds(1.0, 0.2))
     assert both.plus(Balanced()) == both == Balanced(bounds=Bounds(1.0, 0.2)).plus(both)
+    assert Balanced(limits=LIMITS[1:]).plus(Balanced(limits=LIMITS)).limits == LIMITS
     assert both.as_json() == {
         'pgs': 0, 'shards': 0, 'bytes': 0, 'primaries_moving': 0, 'extra_shards': 3,
         'limit_shards': 30, 'kept': 5, 'deviation': 1.5, 'target_deviation': 1.0,
-        'max_extra_movement': 0.2, 'limited': True}
+        'max_extra_movement': 0.2, 'limited': True, 'limits': ['MOVEMENT', 'GROUPS']}
+    full = Balanced(limits=(BalanceLimit.ROOM,)).as_json()
+    assert (full['limited'], full['limits']) == (False, ['ROOM'])

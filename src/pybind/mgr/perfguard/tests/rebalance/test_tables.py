@@ -391,9 +391,12 @@ EFFECTS: Dict[str, Any] = {
               'fill_before': None, 'fill_after': None}],
     'balanced': {'shards': 8, 'bytes': MIB, 'extra_shards': 2, 'limit_shards': 9,
                  'deviation': 0.75, 'target_deviation': 1.5, 'max_extra_movement': 10.0,
-                 'limited': True, 'kept': 5},
+                 'limited': True, 'limits': ['MOVEMENT', 'ROOM'], 'kept': 5},
     'left_out': [{'osd': 9, 'reason': 'was drained'}], 'moved_by_weights': {'rbd': 1},
     'pins_removed': 4, 'tranches': 2, 'pin_limit': 60}
+#: As a plan that was stored before it had them.
+WITHOUT_LIMITS = {**EFFECTS, 'balanced': {
+    name: value for name, value in EFFECTS['balanced'].items() if name != 'limits'}}
 REMARKS = [['left out: osd.9 was drained ("expand osd.9" adds it)'], ['osd.2 is slow'], [RISK]]
 EFFECT_CELLS = [
     ['osd.8 to CRUSH weight', '1.5'],
@@ -401,7 +404,7 @@ EFFECT_CELLS = [
     ['CRUSH moves', '108 shards, 5.0 GiB'],
     ['moved with target=balanced', '8 shards, 1.0 MiB; 2 only for the balance (limit 9 in total)'],
     ['OSDs end within', '0.75 PGs of their share of each pool (target_deviation 1.5, limited by'
-                        ' max_extra_movement 10)'],
+                        ' max_extra_movement 10, limited by OSDs that would be nearfull)'],
     ['pins that stay as upmaps', '5'],
     ['primaries that move', '37'],
     ['tranches of the change', 'about 2, of at most 60 pins (max_pins)'],
@@ -417,6 +420,8 @@ EFFECT_CELLS = [
 
 def test_every_line_of_an_order() -> None:
     assert cells(tables.order(EFFECTS)) == EFFECT_CELLS
+    assert ['OSDs end within', '0.75 PGs of their share of each pool (target_deviation 1.5, limited'
+            ' by max_extra_movement 10)'] in cells(tables.order(WITHOUT_LIMITS))
     assert cells(tables.order({**EFFECTS, 'one_epoch': False, 'reason': 'no osdmaptool'})) == [
         ['PGs will be remapped first and pinned afterwards: no osdmaptool'],
         EFFECT_CELLS[0], *EFFECT_CELLS[-5:]]

@@ -9,8 +9,8 @@ from perfguard.cluster.crush_rule import Group
 from perfguard.cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool
 from perfguard.upmap import balance as balance_module
 from perfguard.upmap.balance import (
-    Balance, LawfulSets, PlacedPg, Shards, _Exchange, balance, is_balanced, is_merging, may_obey,
-    why_unbalanced)
+    Balance, BalanceLimit, LawfulSets, PlacedPg, Shards, _Exchange, balance, is_balanced,
+    is_merging, may_obey, why_unbalanced)
 from perfguard.upmap.grouped_sets import EarlierRule
 from perfguard.upmap.shares import PoolRoom, Targets
 
@@ -89,13 +89,33 @@ def test_what_a_budget_affords() -> None:
     assert shards([(0, 1)]).within_budget(10 ** 9) is True
 
 
-@pytest.mark.parametrize('refused, after, limited', [
-    (True, 3, True), (False, 3, False), (True, 2, True), (True, 1, False)])
-def test_whether_the_budget_limits_a_result(refused: bool, after: int, limited: bool) -> None:
+@pytest.mark.parametrize('refused, after, limit', [
+    (True, 3, BalanceLimit.MOVEMENT), (False, 3, BalanceLimit.RULE),
+    (True, 2, BalanceLimit.MOVEMENT), (True, 1, None), (False, 1, None)])
+def test_whether_the_budget_limits_a_result(refused: bool, after: int,
+                                            limit: Optional[BalanceLimit]) -> None:
     state = shards([(0, 1), (2, 3)])
     state.targets = Targets({0: 1.0}, {}, {})
     state.refused, state.count = refused, {0: after}
-    assert state.result().limited is limited
+    assert state.result().limit is limit
+
+
+#: Twelve PGs, none of which has a shard on OSD 5.
+UNEVEN = [(number % 5, (number + 1) % 5) for number in range(12)]
+
+
+@pytest.mark.parametrize('fields, limit', [
+    ({}, None), ({'budget': 1}, BalanceLimit.MOVEMENT),
+    ({'room': PoolRoom({5: 1})}, BalanceLimit.ROOM),
+    # Others have room for all that it does not take.
+    ({'room': PoolRoom({0: 0})}, None), ({'may_move': 2}, BalanceLimit.STAYING_PGS)])
+def test_what_limits_a_result(fields: Dict[str, Any], limit: Optional[BalanceLimit]) -> None:
+    fields = dict(fields)
+    free = fields.pop('may_move', len(UNEVEN))
+    pgs = [PlacedPg('1.%x' % number, here, here, number < free)
+           for number, here in enumerate(UNEVEN)]
+    result = balance(a_pool(pgs=len(pgs)), pgs, CRUSH, ROWS, **fields)
+    assert result.limit is limit and (result.deviation >= 1.0) is (limit is not None)
 
 
 def test_the_result_contains_what_moves() -> None:

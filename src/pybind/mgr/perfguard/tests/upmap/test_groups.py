@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Sequence
 import pytest
 
 from perfguard.cluster.types import Osd, Pool, Space, UpmapEntry
-from perfguard.upmap.balance import PlacedPg, balance
+from perfguard.upmap.balance import BalanceLimit, PlacedPg, balance
 from perfguard.upmap.pins import Pin, plan_pin
 from perfguard.upmap.shares import Room
 
@@ -71,7 +71,7 @@ def test_every_osd_has_its_share_of_the_whole_rule(expansion: Expansion, tmp_pat
     outcome = expansion.of(tmp_path)
     check(outcome, 1.15)
     assert outcome.result.targets.ideal == pytest.approx(share(outcome, expansion.new))
-    assert distance(outcome, expansion.new) < 1
+    assert distance(outcome, expansion.new) < 1 and outcome.result.limit is None
     assert outcome.result.deviation == pytest.approx(distance(outcome, expansion.new))
 
 
@@ -112,6 +112,7 @@ def test_an_odd_number_of_osds_is_off_by_a_part_of_a_group(tmp_path: Path) -> No
                      True)
     check(outcome, 1.15)
     assert 1 < outcome.result.deviation < 1.2
+    assert outcome.result.limit is BalanceLimit.GROUPS
     assert outcome.result.deviation == pytest.approx(distance(outcome, new))
 
 
