@@ -11,6 +11,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.faults import LAGGY_CONF, laggy, write_flood
 from qa.lib.guard import FAST_CONF, Guard, Json
+from qa.lib.network import Network, why_impossible
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -25,6 +26,10 @@ HUNG_SECONDS = 20
 #: How busy an OSD is needs two dumps of its counters, while it hardly has time to answer.
 FLOODED_SECONDS = 150
 PURGED = 5
+#: What the cable of an OSD carries, as a share of its traffic, which is measured for some seconds.
+CABLE_SHARE, CABLE_SECONDS = 0.7, 10.0
+#: Ping times of heartbeats are averages of a minute.
+SLOW_PING_SECONDS = 120
 
 every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
@@ -135,6 +140,50 @@ def test_a_flood_of_writes_is_told_from_an_osd_that_hangs(guard: Guard) -> None:
     check_last(guard, 'load', begin)
     assert guard.event_texts('laggy', after)[-1] == 'no PG is laggy anymore'
     assert not guard.tracebacks()
+
+
+@pytest.mark.skipif(bool(why_impossible()), reason='no host has its own network on this machine')
+@pytest.mark.releases('pacific', quick=())
+def test_a_slow_network_makes_pgs_laggy(release: str, make_cluster: ClusterFactory) -> None:
+    """Of one OSD, which has more to send and to receive than its cable carries. It is suspected,
+    with its slow heartbeats, which an OSD that stops for moments has as well."""
+    with Network() as network:
+        cluster = make_cluster(release, osds=6, hosts=3, **network.options(
+            ['osd.%d' % HANGS], LAGGY_CONF))
+        cluster.pool_create('p', 32)
+        guard = Guard(cluster, {'baseline_seconds': '5'})
+        cluster.load('p', rate=100, read_fraction=0.8, runtime=300)
+        cluster.wait(lambda: baseline(guard), 40, 'a baseline')
+        quiet(guard)
+        begin = time.time()
+        traffic = network.traffic()
+        time.sleep(CABLE_SECONDS)
+        carried = (network.traffic() - traffic) / CABLE_SECONDS
+        print('%.0f kB/s' % (carried / 1000))
+        seen: Dict[str, Json] = {}
+
+        def is_named() -> bool:
+            rows = guard.get('laggy')['suspects']
+            seen.update((row['why'], row) for row in rows)
+            return bool(rows and rows[0]['osd'] == HANGS
+                        and 'heartbeat ping time' in rows[0]['why']
+                        and 'messenger thread works' in rows[0]['why'])
+
+        cluster.mon('osd set', key='nodown')
+        with network.narrow(round(carried * CABLE_SHARE)):
+            cluster.wait(is_named, SLOW_PING_SECONDS, 'slow heartbeats')
+        suspect = [row for row in seen.values() if 'heartbeat ping time' in row['why']][-1]
+        print(suspect)
+        assert suspect['advice'] == 'check the network and the load of the host of osd.%d' % HANGS
+        mechanisms = {row['mechanism'] for row in seen.values()}
+        # Its reports are late as well.
+        assert mechanisms <= {'unknown', 'hangs'}, seen
+        cluster.mon('osd unset', key='nodown')
+        guard.wait_check(LAGGY, False, 2 * CLEARED_SECONDS)
+        check_last(guard, 'hangs' if 'hangs' in mechanisms else 'unknown', begin)
+        assert not guard.tracebacks()
+        # Before its network ends.
+        cluster.down()
 
 
 def mechanism(guard: Guard, osd: int) -> str:

@@ -373,7 +373,7 @@ _WORKER, _WORKED = 'AsyncMessenger::Worker', 'msgr_running_total_time'
 
 
 class WorkTimes(NamedTuple):
-    """Since the OSD started: seconds by messenger thread; waits in its queue, and their seconds."""
+    """Since the OSD started: seconds by messenger thread; waits of operations, their seconds."""
     messengers: Mapping[str, float]
     waits: float
     waited: float

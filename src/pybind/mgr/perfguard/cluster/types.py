@@ -522,7 +522,8 @@ class Pressure(NamedTuple):
     """How busy the threads of an OSD are."""
     #: Share of the time for which its busiest messenger thread works, 0 to 1.
     messenger_share: float
-    #: Mean time that client operations wait for a thread of the OSD, in ms; None: there were none.
+    #: Mean time from the arrival of client operations until they begin, in ms, which counts again
+    #: once they have waited for a read lease; None: there were none.
     queue_ms: Optional[float] = None
 
 

@@ -121,11 +121,10 @@ def test_laggy() -> None:
     data.update(laggy_pgs=2, wait_pgs=1)
     assert tables.laggy(data) == 'laggy PGs: 2, waiting for read leases to expire: 1'
     data['suspects'] = [{'osd': 4, 'score': 0.85, 'why': 'leads none', 'advice': 'look at it',
-                         'mechanism': 'lost_renewal'}]
+                         'mechanism': 'load'}]
     data['pgs'] = [{'pgid': '1.a', 'acting': [1, 4], 'since': 1e9, 'primary': 1}]
     lines = tables.laggy(data).splitlines()
-    assert lines[3].split() == ['osd.4', '0.85', 'lost', 'renewal', 'leads', 'none', 'look', 'at',
-                                'it']
+    assert lines[3].split() == ['osd.4', '0.85', 'load', 'leads', 'none', 'look', 'at', 'it']
     assert lines[-1].split()[:2] == ['1.a', '1,4']
 
 
