@@ -260,7 +260,10 @@ class Watching:
         """Note events, and publish what other parts of perfguard read: `watched`, `clients`."""
         for event in self._announcer.events(self._watch, context):
             self._note(event)
-        for event in self._step_events(self._watch.pools.steps, view):
+        pool_names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
+        # Before the steps of this turn are known ones.
+        for event in (*self._late_events(pool_names),
+                      *self._step_events(self._watch.pools.steps, pool_names)):
             self._note(event)
         if self._watch.rounds.ended != self._rows_round:
             self._rows = report.osds(self._watch, context)
@@ -278,7 +281,7 @@ class Watching:
             counted=self._without_probes(context.now, readings.counted),
             quiet=self._watch.quiet_ops.summed_counts)
 
-    def _step_events(self, steps: Sequence[Step], view: View) -> List[Event]:
+    def _step_events(self, steps: Sequence[Step], names: Mapping[int, str]) -> List[Event]:
         """At most one event: the pools that have become slower, with what changed at that time. If
         nothing did, steps that recur are left out."""
         if not steps:
@@ -291,9 +294,16 @@ class Watching:
         reported = steps if changes else new_steps
         if not reported:
             return []
-        names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
         return [Event('latency-step', what_text(reported, names),
                       why_text(reported, list(changes), with_options=options is not None))]
+
+    def _late_events(self, names: Mapping[int, str]) -> List[Event]:
+        """Earlier steps, with the changes that were noticed only now."""
+        noticed = self._watch.changes.noticed
+        return [Event('latency-step', what_text(steps, names),
+                      why_text(steps, changes_around(noticed, steps[0]), with_options=True))
+                for same_begin in self._known_steps.around(noticed).values()
+                for steps in [[step for step in same_begin if step.pool in names]] if steps]
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:

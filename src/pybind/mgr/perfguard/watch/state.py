@@ -29,7 +29,7 @@ from .rounds import Rounds, Work, chunks, latest
 from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, newer
 from .slow_osds import SlowOsds, StoredSlow
 from .slowness import SlowSettings
-from .steps import LATE, Changes, ClusterChange, OsdRelease, Step, changes_around, facts_of
+from .steps import Changes, ClusterChange, OsdRelease, Step, changes_around, facts_of
 from .stop_conditions import NOTHING, Touched
 from .types import Alarm, Flow, OsdReading, OsdSample, Sizes
 
@@ -221,7 +221,8 @@ class WatchState:
             with self._lock:
                 self._update_latencies(context, readings, ops, seconds, options)
         self.others_rates = self._rates_of_other_pools()
-        self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()), LATE)
+        self.changes.note(context.now, facts_of(context.osdmap, readings.software.values(),
+                                                context.drives))
         self.release = self.release.noted(
             context.now, {release for release, _ in readings.software.values()})
         self._judge_osds(context, readings, ops, options)

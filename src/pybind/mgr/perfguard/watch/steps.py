@@ -7,16 +7,17 @@ with what else changed at that time. Pure.
 """
 import math
 import re
-import time
 from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+                    Sequence, Set, Tuple)
 
+from ..cluster.drive_health import READ_SECONDS, DriveHealth
 from ..cluster.types import OptionChange, OsdMap
 from ..codec import Time
-from ..text import figure, listed, time_text
+from ..text import figure, listed, seconds_text, time_text
 from .peers import median
+from .rounds import latest
 from .series import HistoryPoint, mean_flow
 from .types import Flow
 
@@ -39,6 +40,12 @@ LOAD_RATIO = 1.2
 #: a minute or two, and what OSDs report of themselves is read every ten minutes.
 MARGIN_SECONDS = 120.0
 UNNOTICED_SECONDS = 660.0
+#: What the names of facts begin with that are read from time to time -> seconds for which a change
+#: may not have been noticed. OSDs run smartctl once a day.
+OSD_RELEASES, OSD_KERNELS = 'release of OSDs', 'kernel of OSDs'
+DRIVE_FIRMWARE = 'firmware of drive model '
+LATE = {OSD_RELEASES: UNNOTICED_SECONDS, OSD_KERNELS: UNNOTICED_SECONDS,
+        DRIVE_FIRMWARE: 86400.0 + READ_SECONDS}
 #: Changes that are kept.
 MOST_CHANGES = 200
 #: Pools and changes that an event names: events are stored, and a cluster may have 500 pools that
@@ -115,20 +122,25 @@ class Changes:
     def __init__(self) -> None:
         self._facts: Dict[str, str] = {}
         self._changes: Deque[ClusterChange] = deque(maxlen=MOST_CHANGES)
+        #: Those that the last call of `note` has noticed.
+        self.noticed: List[ClusterChange] = []
 
-    def note(self, now: float, facts: Mapping[str, str], late: Mapping[str, float]) -> None:
-        """Note the changes since the last call. `facts`: name -> value now. `late`: names of facts
-        that are read from time to time -> seconds for which a change may not have been noticed."""
-        for name, value in facts.items():
-            if self._facts.get(name, value) != value:
-                self._changes.append(ClusterChange(
-                    now, name, self._facts[name], value, late.get(name, 0.0)))
+    def note(self, now: float, facts: Mapping[str, str]) -> None:
+        """Note the changes since the last call. `facts`: name -> value now."""
+        self.noticed = [ClusterChange(now, name, self._facts[name], value, _late_seconds(name))
+                        for name, value in facts.items() if self._facts.get(name, value) != value]
+        self._changes += self.noticed
         # Pools are removed; what is read from time to time remains known.
-        late_facts = {name: value for name, value in self._facts.items() if name in late}
+        late_facts = {name: value for name, value in self._facts.items() if _late_seconds(name)}
         self._facts = {**late_facts, **facts}
 
     def around(self, step: Step) -> List[ClusterChange]:
         return changes_around(self._changes, step)
+
+
+def _late_seconds(fact: str) -> float:
+    """For how long a change of a fact may not have been noticed."""
+    return next((seconds for begin, seconds in LATE.items() if fact.startswith(begin)), 0.0)
 
 
 class KnownSteps:
@@ -137,10 +149,18 @@ class KnownSteps:
     def __init__(self) -> None:
         self._steps: List[Step] = []
 
+    def around(self, changes: Sequence[ClusterChange]) -> Dict[float, List[Step]]:
+        """The steps of which one of the changes may be the cause, by the time when they began."""
+        steps_by_begin: Dict[float, List[Step]] = {}
+        for step in self._steps:
+            if changes_around(changes, step):
+                steps_by_begin.setdefault(step.begin, []).append(step)
+        return steps_by_begin
+
     def new_of(self, steps: Sequence[Step]) -> List[Step]:
         """The steps that do not recur. They are known from now on."""
-        latest = max(step.begin for step in steps)
-        self._steps = [step for step in self._steps if latest - step.begin < RECURRING_SECONDS]
+        last_begin = max(step.begin for step in steps)
+        self._steps = [step for step in self._steps if last_begin - step.begin < RECURRING_SECONDS]
         known: Dict[Tuple[int, str], List[float]] = {}
         for step in self._steps:
             known.setdefault((step.pool, step.kind), []).append(step.after.ms)
@@ -160,8 +180,6 @@ def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[Cluster
 
 #: Time for which a baseline may be from before an upgrade: it covers a week of quiet time.
 BASELINE_SECONDS = 14 * 86400.0
-#: Facts that are read from time to time.
-LATE = {'release of OSDs': UNNOTICED_SECONDS, 'kernel of OSDs': UNNOTICED_SECONDS}
 #: Flags of a pool that change what its OSDs do for an operation. With ec_optimizations (Tentacle),
 #: they read and write less than a stripe. With split_reads (after Tentacle), clients may read from
 #: the OSDs that have the data; the mons set it (src/osd/osd_types.h).
@@ -169,20 +187,32 @@ SPLIT_READS = 'split_reads'
 IO_FLAGS = ('ec_optimizations', SPLIT_READS)
 
 
-def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:
+def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]],
+             drives: Optional[Mapping[str, DriveHealth]]) -> Dict[str, str]:
     """What may change the latency of pools, such as pg_num and the release of OSDs: what it is ->
-    its value. `software`: of each OSD, its release and its kernel; '' if unknown."""
+    its value. `software`: of each OSD, its release and its kernel; '' if unknown. `drives`: device
+    -> its SMART data; None: not read yet."""
     facts = {'pg_num of pool %s' % pool.name: str(pool.pg_num) for pool in osdmap.pools.values()}
     # Not by pool: an upgrade sets a flag of all of them.
     flags = Counter(flag for pool in osdmap.pools.values() for flag in pool.flags)
     facts.update({'pools with %s' % flag: str(flags[flag]) for flag in IO_FLAGS})
     facts['OSDs that are up and in'] = str(sum(osd.is_up_and_in for osd in osdmap.osds.values()))
-    # The names in LATE are in the order of `software`.
-    for name, values in zip(LATE, zip(*software)):
+    for name, values in zip((OSD_RELEASES, OSD_KERNELS), zip(*software)):
         known_values = sorted({value for value in values if value})
         if known_values:
             facts[name] = ' and '.join(known_values)
-    return facts
+    return {**facts, **_firmware_facts(drives)}
+
+
+@latest
+def _firmware_facts(drives: Optional[Mapping[str, DriveHealth]]) -> Dict[str, str]:
+    """The firmware of each model: a drive of another model is no change."""
+    by_model: Dict[str, Set[str]] = {}
+    for drive in (drives or {}).values():
+        if drive.model:
+            by_model.setdefault(drive.model, set()).add(drive.firmware)
+    return {DRIVE_FIRMWARE + model: ' and '.join(sorted(firmware))
+            for model, firmware in by_model.items()}
 
 
 class ReleaseChange(NamedTuple):
@@ -246,7 +276,7 @@ def _shown(name: str, value: str) -> str:
 
 def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
     """A sentence on steps of latency at about the same time, as in "reads and writes of pool p take
-    1.4 times as long since 14:02 CET"."""
+    1.4 times as long since 2026-11-30 14:02:00 CET"."""
     kinds: Dict[str, List[str]] = {}
     for step in steps:
         kinds.setdefault(names[step.pool], []).append(step.kind)
@@ -255,7 +285,7 @@ def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
     return '%s take %s times as long since %s' % (
         listed(['%s of pool %s' % (' and '.join(sorted(kinds[name])), name)
                 for name in sorted(kinds)], SLOWER_POOLS, ' and '), figure(median(ratios)),
-        _clock(first.begin))
+        time_text(first.begin))
 
 
 def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_options: bool) -> str:
@@ -264,9 +294,9 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
     parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
                                                  figure(step.before.ms)) for step in steps]
     # First what is noticed late, such as an upgrade: only NAMED_CHANGES are named.
-    causes = ['%s: %s instead of %s, %s %s' % (
-        change.what, change.after, change.before, 'noticed at' if change.late else 'at',
-        _clock(change.at)) for change in sorted(changes, key=lambda change: not change.late)]
+    causes = ['%s: %s instead of %s, %s' % (
+        change.what, change.after, change.before, _when_text(change))
+        for change in sorted(changes, key=lambda change: not change.late)]
     for step in steps:
         ratio = step.after.rate / step.before.rate
         if not 1 / LOAD_RATIO < ratio < LOAD_RATIO:
@@ -280,6 +310,6 @@ def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_optio
                        else 'no change at that time is known that may be the cause')
 
 
-def _clock(stamp: float) -> str:
-    """Local time of the mgr, with its zone, as in all texts."""
-    return time.strftime('%H:%M %Z', time.localtime(stamp))
+def _when_text(change: ClusterChange) -> str:
+    return 'noticed at %s, up to %s late' % (time_text(change.at), seconds_text(change.late)) \
+        if change.late else 'at ' + time_text(change.at)

@@ -2,10 +2,11 @@
 """A pool that is slower from one minute to the next is one event, with what changed then."""
 import random
 from dataclasses import replace
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 import pytest
 
+from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.dumps import option_changes
 from perfguard.cluster.types import OptionChange, OsdMap, Pool
 from perfguard.tests.watch.test_controller import Watched
@@ -126,12 +127,11 @@ def step(last_before: float = START, begin: float = START) -> Step:
 
 def test_changes_at_that_time() -> None:
     changes = Changes()
-    late = {'release of OSDs': 660.0}
-    changes.note(START - 500.0, {'pg_num of pool p': '32', 'release of OSDs': '16'}, late)
-    changes.note(START - 400.0, {'pg_num of pool p': '64'}, late)
+    changes.note(START - 500.0, {'pg_num of pool p': '32', 'release of OSDs': '16'})
+    changes.note(START - 400.0, {'pg_num of pool p': '64'})
     assert changes.around(step()) == [], 'too early'
-    changes.note(START + 60.0, {'pg_num of pool p': '128', 'release of OSDs': '16'}, late)
-    changes.note(START + 600.0, {'pg_num of pool p': '256', 'release of OSDs': '18'}, late)
+    changes.note(START + 60.0, {'pg_num of pool p': '128', 'release of OSDs': '16'})
+    changes.note(START + 600.0, {'pg_num of pool p': '256', 'release of OSDs': '18'})
     assert [(change.what, change.before, change.after) for change in changes.around(step())] == [
         ('pg_num of pool p', '64', '128'), ('release of OSDs', '16', '18')]
     # While PGs moved in between, nothing is known of the time.
@@ -152,11 +152,11 @@ def test_what_may_change_the_latency() -> None:
                           flags=frozenset({'split_reads'} if number == 1 else ()))
              for number in (1, 2)}
     osdmap = OsdMap(9, frozenset(), pools, {}, {}, {}, {})
-    assert facts_of(osdmap, [('20.2.4', '6.8'), ('18.2.7', ''), ('20.2.4', '6.1')]) == {
+    assert facts_of(osdmap, [('20.2.4', '6.8'), ('18.2.7', ''), ('20.2.4', '6.1')], None) == {
         'pg_num of pool p1': '8', 'pg_num of pool p2': '16', 'pools with ec_optimizations': '0',
         'pools with split_reads': '1', 'OSDs that are up and in': '0',
         'release of OSDs': '18.2.7 and 20.2.4', 'kernel of OSDs': '6.1 and 6.8'}
-    assert 'kernel of OSDs' not in facts_of(osdmap, [('20.2.4', '')])
+    assert 'kernel of OSDs' not in facts_of(osdmap, [('20.2.4', '')], None)
 
 
 def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
@@ -167,18 +167,47 @@ def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
         number: replace(pool, flags=frozenset({'ec_optimizations', 'split_reads', 'bulk'}))
         for number, pool in pools.items()})
     changes = Changes()
-    changes.note(START - 10.0, facts_of(osdmap, [('20.2.4', '6.1')]), {})
-    changes.note(START + 10.0, facts_of(flagged, [('21.2.0', '6.1')]), {})
+    changes.note(START - 10.0, facts_of(osdmap, [('20.2.4', '6.1')], None))
+    changes.note(START + 10.0, facts_of(flagged, [('21.2.0', '6.1')], None))
     assert [change[1:4] for change in changes.around(step())] == [
         ('pools with ec_optimizations', '0', '300'), ('pools with split_reads', '0', '300'),
         ('release of OSDs', '20.2.4', '21.2.0')]
 
 
+def drives(*rows: Tuple[str, str]) -> Dict[str, DriveHealth]:
+    """Drives with these ids and firmwares."""
+    return {'h%d:sda' % number: DriveHealth(*row) for number, row in enumerate(rows)}
+
+
+def test_the_firmware_of_drives_is_known_a_day_later() -> None:
+    """A sample of smartctl is up to a day old when it is read, and read every six hours."""
+    osdmap = OsdMap(9, frozenset(), {}, {}, {}, {}, {})
+    assert 'firmware' not in ' '.join(facts_of(osdmap, [], None))
+    before = facts_of(osdmap, [], drives(('M_S1', 'A'), ('M_S2', 'A'), ('N_S3', 'X'), ('', 'Y')))
+    after = facts_of(osdmap, [], drives(('M_S1', 'A'), ('M_S2', 'B'), ('N_S3', 'X'), ('O_S4', 'Z')))
+    assert {name: value for name, value in before.items() if 'firmware' in name} == {
+        'firmware of drive model M': 'A', 'firmware of drive model N': 'X'}
+    changes = Changes()
+    for now, facts in ((START - 10.0, before), (START, facts_of(osdmap, [], None)),
+                       (START + 30 * 3600.0, after)):
+        changes.note(now, facts)
+    change, = changes.around(step())
+    assert change[1:] == ('firmware of drive model M', 'A', 'A and B', 30 * 3600.0)
+    assert changes.noticed == [change]
+    changes.note(START + 30 * 3600.0 + 5.0, after)
+    assert changes.noticed == [] and changes.around(step()) == [change]
+    assert changes.around(step(START - 121.0, START - 121.0)) == []
+    with in_zone('CET-1'):
+        assert why_text([step()], [change], True).endswith(
+            'changed at that time: firmware of drive model M: A and B instead of A, noticed at '
+            '2001-09-10 08:00:00 CET, up to 30.0 h late')
+
+
 def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
     changes = Changes()
-    changes.note(START - 20.0, {'pg_num of pool p': '128'}, {})
-    changes.note(START - 10.0, {}, {})
-    changes.note(START, {'pg_num of pool p': '32'}, {})
+    changes.note(START - 20.0, {'pg_num of pool p': '128'})
+    changes.note(START - 10.0, {})
+    changes.note(START, {'pg_num of pool p': '32'})
     assert changes.around(step()) == []
 
 
@@ -267,12 +296,15 @@ def test_how_many_pools_and_changes_an_event_names() -> None:
         why = why_text(steps, changes, True)
     assert what == (
         'reads of pool p00 and reads of pool p01 and reads of pool p02 and reads of pool p03 and '
-        'reads of pool p04 and 6 more take 4 times as long since 02:00 CET')
+        'reads of pool p04 and 6 more take 4 times as long since '
+        '2001-09-09 02:00:00 CET')
     latencies, _, causes = why.partition('; changed at that time: ')
     assert latencies.count('instead of 2 ms') == 10 and latencies.endswith(' and 1 more')
     # What was noticed late comes first.
-    assert causes.startswith('x12: 2 instead of 1, noticed at 02:00 CET; x0: 2 instead of 1, at ')
-    assert causes.endswith('x10: 2 instead of 1, at 02:00 CET and 1 more')
+    at = 'at 2001-09-09 02:00:00 CET'
+    assert causes.startswith(
+        'x12: 2 instead of 1, noticed %s, up to 1 s late; x0: 2 instead of 1, %s' % (at, at))
+    assert causes.endswith('x10: 2 instead of 1, %s and 1 more' % at)
 
 
 def test_the_texts() -> None:
@@ -280,11 +312,12 @@ def test_the_texts() -> None:
     change = ClusterChange(START + 60.0, 'x of osd', 'no value', '3')
     with in_zone('CET-1'):
         what, why = what_text(steps, {1: 'p'}), why_text(steps, [change], True)
-    assert what == 'reads and writes of pool p take 1.5 times as long since 02:00 CET'
+    assert what == 'reads and writes of pool p take 1.5 times as long since ' \
+        '2001-09-09 02:00:00 CET'
     assert why == (
         'reads take 2.8 ms instead of 2 ms, writes take 3.2 ms instead of 2 ms; changed at that '
-        'time: x of osd: 3 instead of no value, at 02:01 CET; client load: 300 writes per second '
-        'instead of 100')
+        'time: x of osd: 3 instead of no value, at 2001-09-09 02:01:00 CET; client load: 300 '
+        'writes per second instead of 100')
     assert why_text([step()], [], True).endswith(
         'no change at that time is known that may be the cause')
     assert 'the mons did not answer' in why_text([step()], [], False)
@@ -396,6 +429,25 @@ def test_without_an_answer_of_the_mons_the_event_says_so() -> None:
     driver.minutes(3)
     (_, why), = events(driver)
     assert 'the mons did not answer "config log"' in why
+
+
+def test_a_change_that_is_noticed_later_is_another_event() -> None:
+    """Once, and only if it may have been at the time of the step."""
+    driver, _ = slower()
+    smart = driver.loop.jobs.drives
+    smart.by_device = drives(('M_S1', 'A'), ('M_S2', 'A'))
+    driver.minutes(20)
+    assert len(events(driver)) == 1 and 'firmware' not in events(driver)[0][1]
+    smart.by_device = drives(('M_S1', 'B'), ('M_S2', 'B'))
+    driver.minutes(5)
+    (what, _), (later_what, why) = events(driver)
+    assert later_what == what
+    assert 'firmware of drive model M: B instead of A, noticed at ' in why
+    assert 'osd_slow' not in why and 'config log' not in why
+    driver.osds.now += 31 * 3600.0
+    smart.by_device = drives(('M_S1', 'C'), ('M_S2', 'C'))
+    driver.minutes(1)
+    assert len(events(driver)) == 2
 
 
 def test_a_longer_baseline_takes_longer() -> None:
