@@ -58,7 +58,10 @@ CAUSES = (
            'config rm global osd_deep_scrub_interval', 'osd unset nodeep-scrub')),
     option('SECURE_MODE', 'client.nonesuch', 'ms_client_mode', 'secure'),
     Cause('SHARED_OSDS', ('osd pool application enable ec cephfs --yes-i-really-mean-it',),
-          ('osd pool application disable ec cephfs --yes-i-really-mean-it',)))
+          ('osd pool application disable ec cephfs --yes-i-really-mean-it',)),
+    # One more than there are hosts.
+    Cause('TOO_FEW_DOMAINS', ('osd pool create wide 1', 'osd pool set wide size 5'),
+          ('osd pool delete wide wide --yes-i-really-really-mean-it',)))
 
 #: Small operations on an erasure-coded pool.
 SMALL_IO = {release: (Cause(code, ('osd pool application enable ec rbd --yes-i-really-mean-it',),

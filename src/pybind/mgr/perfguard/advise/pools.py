@@ -4,9 +4,9 @@ import re
 import shlex
 from collections import Counter
 from statistics import mean
-from typing import Dict, Iterable, List, Optional, Pattern, Tuple
+from typing import Dict, Iterable, List, Optional, Pattern, Sequence, Tuple
 
-from ..cluster.inventory import OsdFacts
+from ..cluster.inventory import OsdFacts, PoolFacts
 from ..cluster.types import MAX_SCRUBS, Question
 from ..text import bytes_text, listed, osds_text, plural
 from .report import Facts, Symptom
@@ -105,14 +105,30 @@ def single_parity(facts: Facts) -> Optional[Symptom]:
 
 def no_spare_domain(facts: Facts) -> Optional[Symptom]:
     """Pools with just enough failure domains: after the loss of one, their PGs stay degraded."""
-    tight = [(pool.name, domain, needed, number) for pool in facts.inventory.pools
-             for domain, needed, number in [pool.domains] if 0 < number <= needed]
-    if not tight:
-        return None
-    return Symptom('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
-        name, needed, domain, number) for name, domain, needed, number in tight[:TIGHT_POOLS])
-        + (', and %d more' % (len(tight) - TIGHT_POOLS) if len(tight) > TIGHT_POOLS else ''),
-        'add a %s with OSDs (ceph perfguard expand)' % tight[0][1])
+    tight = [pool for pool in facts.inventory.pools
+             for _, needed, number in [pool.domains] if 0 < number == needed]
+    return Symptom(_domains_text(tight), _add_domain(tight[0])) if tight else None
+
+
+def too_few_domains(facts: Facts) -> Optional[Symptom]:
+    """Pools with fewer failure domains than their PGs need: copies or shards have no place."""
+    short = [pool for pool in facts.inventory.pools
+             for _, needed, number in [pool.domains] if number < needed]
+    return Symptom(_domains_text(short), '%s, or let the pool use a rule with another failure '
+                   'domain (ceph perfguard rule %s <rule>)' % (
+                       _add_domain(short[0]), shlex.quote(short[0].name))) if short else None
+
+
+def _domains_text(pools: Sequence[PoolFacts]) -> str:
+    texts = ['pool %s needs %d failure domains of type %s and has %d' % (
+        pool.name, needed, domain, number) for pool in pools[:TIGHT_POOLS]
+        for domain, needed, number in [pool.domains]]
+    more = ', and %d more' % (len(pools) - TIGHT_POOLS) if len(pools) > TIGHT_POOLS else ''
+    return '; '.join(texts) + more
+
+
+def _add_domain(pool: PoolFacts) -> str:
+    return 'add a %s with OSDs (ceph perfguard expand)' % pool.domains[0]
 
 
 def uneven_reads(facts: Facts) -> Optional[Symptom]:

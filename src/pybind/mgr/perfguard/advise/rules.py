@@ -185,6 +185,10 @@ RULES: Tuple[Rule, ...] = (
     Rule('SPILLOVER', WARNING,
          'Metadata that does not fit on the fast device is read from the slow one.',
          'Ceph documentation, Health checks (BLUEFS_SPILLOVER)', pools.spillover),
+    Rule('TOO_FEW_DOMAINS', WARNING,
+         'CRUSH finds no place for some copies or shards, so that PGs are undersized and tolerate '
+         'fewer failures, or stop serving below min_size.',
+         'Ceph documentation, Troubleshooting PGs', pools.too_few_domains),
     Rule('UNTRIMMED_MAPS', WARNING,
          'The mons and each OSD store every OSDMap that is not trimmed, and a daemon that was down '
          'has to read them all. Maps are trimmed only while all PGs are clean.',

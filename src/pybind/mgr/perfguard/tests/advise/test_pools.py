@@ -169,27 +169,42 @@ def test_pgs_are_averaged_over_the_osds_of_a_device_class_that_report_them() -> 
     assert rules.pgs_per_osd(facts(**osds(*range(12), pgs=None))) is None
 
 
-def tight(number: int) -> Facts:
+def tight(number: int, lacking: int) -> Facts:
     return facts(pools=tuple(PoolFacts(pool, 'p%d' % pool, domains=(
-        'rack' if pool else 'host', 3 + pool, 3)) for pool in range(number)))
+        'rack' if pool else 'host', 3 + pool, 3 + pool - lacking)) for pool in range(number)))
 
 
-@pytest.mark.parametrize('number, end', [(5, 'type rack and has 3'), (7, 'has 3, and 2 more')])
+@pytest.mark.parametrize('number, end', [(5, 'type rack and has 7'), (7, 'has 7, and 2 more')])
 def test_five_pools_without_a_spare_failure_domain_are_named(number: int, end: str) -> None:
-    found = rules.no_spare_domain(tight(number))
+    found = rules.no_spare_domain(tight(number, 0))
     assert found is not None
     assert found.text.startswith(
         'pool p0 needs 3 failure domains of type host and has 3; '
-        'pool p1 needs 4 failure domains of type rack and has 3; ') and found.text.endswith(end)
+        'pool p1 needs 4 failure domains of type rack and has 4; ') and found.text.endswith(end)
     assert found.text.count('needs') == 5
     assert found.fix == 'add a host with OSDs (ceph perfguard expand)'
 
 
-@pytest.mark.parametrize('domains, is_reported', [
-    (('host', 3, 4), False), (('host', 3, 1), True), (('', 0, 0), False), (('host', 1, 1), True)])
+def test_pools_with_too_few_failure_domains_are_named() -> None:
+    """Their PGs lack copies already."""
+    found = rules.too_few_domains(tight(7, 1))
+    assert found is not None
+    assert found.text.startswith(
+        'pool p0 needs 3 failure domains of type host and has 2; '
+        'pool p1 needs 4 failure domains of type rack and has 3; ')
+    assert found.text.endswith('and has 6, and 2 more')
+    assert found.fix == ('add a host with OSDs (ceph perfguard expand), or let the pool use a rule '
+                         'with another failure domain (ceph perfguard rule p0 <rule>)')
+
+
+@pytest.mark.parametrize('domains, has_no_spare, has_too_few', [
+    (('host', 3, 4), False, False), (('host', 3, 3), True, False), (('host', 3, 1), False, True),
+    (('host', 3, 0), False, True), (('', 0, 0), False, False), (('host', 1, 1), True, False)])
 def test_which_pools_have_no_spare_failure_domain(
-        domains: Tuple[str, int, int], is_reported: bool) -> None:
-    assert (rules.no_spare_domain(facts(**pools(1, domains=domains))) is not None) is is_reported
+        domains: Tuple[str, int, int], has_no_spare: bool, has_too_few: bool) -> None:
+    given = facts(**pools(1, domains=domains))
+    assert (rules.no_spare_domain(given) is not None) is has_no_spare
+    assert (rules.too_few_domains(given) is not None) is has_too_few
 
 
 def test_the_pool_that_limits_the_cluster_at_its_limit() -> None:

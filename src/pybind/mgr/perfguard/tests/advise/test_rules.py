@@ -175,6 +175,8 @@ PROVOKED = [
      'without nocephx_sign_messages first; ceph config rm global cephx_sign_messages'),
     ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
                                                             'spillover'}), 'compact'),
+    ('TOO_FEW_DOMAINS', facts(**pools(1, domains=('rack', 4, 3))), 'add a rack'),
+    ('TOO_FEW_DOMAINS', facts(**pools(1, domains=('host', 3, 0))), 'add a host'),
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
     # A pause keeps the PGs in flight unclean, and an aborted campaign cannot be paused.
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000, campaign=True), 'dump_stuck'),
