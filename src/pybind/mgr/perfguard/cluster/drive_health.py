@@ -50,6 +50,8 @@ class DriveHealth:
     hours: float = 0.0
     hot_minutes: Optional[int] = None
     new_errors: Optional[int] = None
+    #: Its temperature when the sample was taken.
+    celsius: Optional[int] = None
 
     @property
     def model(self) -> str:
@@ -67,7 +69,9 @@ def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[Driv
     return DriveHealth(
         device_id, _firmware(newest), cache if isinstance(cache, bool) else None, _wear(newest),
         _errors(newest), hours=(taken - first_taken) / 3600.0, hot_minutes=_growth(
-            _hot(first), _hot(newest)), new_errors=_growth(_errors(first), _errors(newest)))
+            _hot(first), _hot(newest)), new_errors=_growth(_errors(first), _errors(newest)),
+        celsius=_first(_number(newest, 'temperature', 'current'), _number(
+            newest, 'nvme_smart_health_information_log', 'temperature')))
 
 
 def _growth(before: Optional[int], after: Optional[int]) -> Optional[int]:

@@ -67,7 +67,8 @@ def with_drive(text: str, evidence: Dict[str, object],
     facts = [*firmware, *_conspicuous(health)]
     numbers = {'device_id': health.device_id, 'firmware': health.firmware,
                'write_cache': health.write_cache, 'wear_percent': health.wear_percent,
-               'media_errors': health.errors, 'hot_minutes': health.hot_minutes}
+               'media_errors': health.errors, 'hot_minutes': health.hot_minutes,
+               'celsius': health.celsius}
     return '%s; %s' % (text, '; '.join(facts or ['its SMART data shows no reason'])), {
         **evidence, 'drive': {key: value for key, value in numbers.items() if value is not None}}
 
@@ -92,8 +93,9 @@ def _conspicuous(health: DriveHealth) -> List[str]:
     """What is wrong with a drive, as texts."""
     facts = []
     if health.hot_minutes:
-        facts.append('it was too hot for %s of the last %.0f hours' % (
-            plural(health.hot_minutes, 'minute'), health.hours))
+        facts.append('it was too hot for %s of the last %.0f hours%s' % (
+            plural(health.hot_minutes, 'minute'), health.hours, '' if health.celsius is None
+            else ' (%d degrees Celsius when last read)' % health.celsius))
     if health.errors:
         facts.append('it has %s%s' % (
             plural(health.errors, 'media error'), ', %d of them in the last %.0f hours' % (

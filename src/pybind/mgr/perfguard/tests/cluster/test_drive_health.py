@@ -42,10 +42,11 @@ SAS = {'device': {'protocol': 'SCSI'}, 'scsi_vendor': 'SEAGATE', 'scsi_revision'
 
 
 @pytest.mark.parametrize('samples, health', [
-    ({0.0: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0)),
-    ({DAY: nvme(61, 5), 0.0: nvme(20, 2)}, DriveHealth('M_S', 'VDV10131', None, 3, 5, 24.0, 41, 3)),
+    ({0.0: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0, 41)),
+    ({DAY: nvme(61, 5), 0.0: nvme(20, 2)},
+     DriveHealth('M_S', 'VDV10131', None, 3, 5, 24.0, 41, 3, 41)),
     ({DAY: nvme(20, critical=4), 0.0: nvme(20)},
-     DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 3, 0)),
+     DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 3, 0, 41)),
     ({0.0: ata(), DAY: ata(3, 9)}, DriveHealth('M_S', 'HXT7904Q', True, 91, 11, 24.0, 2, 3)),
     # Two more numbers are in the upper words of the value.
     ({0.0: ata(raw=131072000, text='0 (2000 0)')},
@@ -53,12 +54,18 @@ SAS = {'device': {'protocol': 'SCSI'}, 'scsi_vendor': 'SEAGATE', 'scsi_revision'
     ({0.0: ata(raw=8, text='-')}, DriveHealth('M_S', 'HXT7904Q', True, 91, 8, 0.0, 0, 0)),
     ({0.0: SAS}, DriveHealth('M_S', 'E004', None, 11, 2, 0.0, None, 0)),
     # The drive was replaced by one whose counts are smaller.
-    ({0.0: nvme(61, 5), DAY: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 0, 0)),
+    ({0.0: nvme(61, 5), DAY: nvme()}, DriveHealth('M_S', 'VDV10131', None, 3, 0, 24.0, 0, 0, 41)),
+    # smartctl has a temperature of its own for any kind of drive.
+    ({0.0: {**SAS, 'temperature': {'current': 38, 'drive_trip': 60}}},
+     DriveHealth('M_S', 'E004', None, 11, 2, 0.0, None, 0, 38)),
+    ({0.0: {**nvme(), 'temperature': {'current': 43}}},
+     DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0, 43)),
     # smartctl failed today.
     ({0.0: nvme(), DAY: {'error': 'smartctl failed', 'dev': '/dev/nvme0'}},
-     DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0)),
+     DriveHealth('M_S', 'VDV10131', None, 3, 0, 0.0, 0, 0, 41)),
     ({0.0: {'error': 'smartctl failed'}}, None), ({}, None),
     ({0.0: {'firmware_version': 'X', 'write_cache': 'yes', 'ata_smart_attributes': [],
+            'temperature': {'current': None},
             'ata_device_statistics': {'pages': {}}, 'nvme_smart_health_information_log': {
                 'percentage_used': '3', 'media_errors': -1}}}, DriveHealth('M_S', 'X')),
     ({0.0: []}, None)])

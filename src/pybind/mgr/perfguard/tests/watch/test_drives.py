@@ -76,6 +76,9 @@ def test_firmware_is_counted_by_model_of_the_main_drives() -> None:
     ({'wear_percent': None}, 'its SMART data shows no reason'),
     ({'hot_minutes': 1, 'hours': 23.6}, 'it was too hot for 1 minute of the last 24 hours'),
     ({'hot_minutes': 41}, 'it was too hot for 41 minutes of the last 24 hours'),
+    ({'hot_minutes': 41, 'celsius': 76},
+     'it was too hot for 41 minutes of the last 24 hours (76 degrees Celsius when last read)'),
+    ({'celsius': 76}, 'its SMART data shows no reason'),
     ({'errors': 12}, 'it has 12 media errors'),
     ({'errors': 12, 'new_errors': 3}, 'it has 12 media errors, 3 of them in the last 24 hours'),
     ({'wear_percent': 96}, '96 % of its life is used'),
@@ -97,7 +100,7 @@ def test_absent_data_is_said_to_be_absent_once_it_was_read() -> None:
 
 def test_a_shared_device_has_its_own_data() -> None:
     shared = SlowShared(('device', 'h1:nvme0'), (3, 4), 2, (), 6.0, 1e9, '')
-    worn = replace(HEALTHY, wear_percent=97)
+    worn = replace(HEALTHY, wear_percent=97, celsius=44)
     evidence = drive_evidence(PLACES[3], shared, {**drives({3}), 'h1:nvme0': worn},
                               {'M': Firmwares({'OLD': 1}, {'NEW': 47})})
     assert evidence == DriveEvidence(worn)
@@ -105,4 +108,4 @@ def test_a_shared_device_has_its_own_data() -> None:
     assert cause.text.endswith('check this device (SMART, kernel log); 97 % of its life is used')
     assert cause.evidence['drive'] == {
         'device_id': 'M_S0', 'firmware': 'NEW', 'write_cache': False, 'wear_percent': 97,
-        'media_errors': 0, 'hot_minutes': 0}
+        'media_errors': 0, 'hot_minutes': 0, 'celsius': 44}
