@@ -11,7 +11,7 @@ now       client reads of one report, with    two reports (10 s);       releases
 minutes   all operations of a minute, with    35 s to 4 minutes, by     ``PERFGUARD_SLOW_OSD``,
           those of peers at the same load     how slow; 1 minute        mitigation, probes
 half a    each report, with peers at the      4 minutes of slow time    ``PERFGUARD_OSD_CHRONIC``,
-day       same load; slow seconds as a share  in three episodes, or 22  mitigation, probes
+day       same load; slow seconds as a share  in three episodes, or 21  mitigation, probes
                                               minutes in all; a day
 ========  ==================================  ========================  ============================
 
