@@ -192,12 +192,13 @@ def _mclock_osds(facts: Facts) -> List[OsdFacts]:
 
 
 def power_saving(facts: Facts) -> Optional[Symptom]:
-    """The newest probe of queue depths was slower with one operation at a time than with several:
-    the mgr cannot read the CPU settings of other hosts."""
+    """The newest probe of queue depths was slower with one operation at a time than with several.
+    Whether CPUs save power is not known: the mgr cannot read the settings of other hosts."""
     slow = facts.measured.slow_alone
     return None if slow is None else Symptom(
-        'one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all repetitions of '
-        'probe %d' % (slow.alone_ms, slow.depth, slow.together_ms, slow.probe),
+        'in all repetitions of probe %d, one operation at a time was slower than several: it took '
+        '%.2f ms, each of %d at a time %.2f ms; power saving of CPUs may be the reason' % (
+            slow.probe, slow.alone_ms, slow.depth, slow.together_ms),
         'on the hosts of OSDs and on that of the probe, look at "cpupower idle-info" and "cpupower '
         'frequency-info"; compare a probe after "cpupower frequency-set -g performance; cpupower '
         'idle-set -D 10"')

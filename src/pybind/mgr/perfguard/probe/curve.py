@@ -159,7 +159,7 @@ def _notes(points: Sequence[CurvePoint]) -> List[str]:
     if alone_and_shallow is not None:
         alone, fastest_shallow = alone_and_shallow
         notes.append('one operation at a time takes %.2f ms, %d at a time take %.2f ms, in all '
-                     'repetitions: CPUs of the OSDs or of the client save power in the pauses '
+                     'repetitions: CPUs of the OSDs or of the client may save power in the pauses '
                      '("cpupower idle-info" on these hosts)'
                      % (alone.latency_ns.median / 1e6, fastest_shallow.depth,
                         fastest_shallow.latency_ns.median / 1e6))

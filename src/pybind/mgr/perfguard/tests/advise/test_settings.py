@@ -68,8 +68,8 @@ def capacities(*rows: float, rotational: Optional[bool] = False, **probed: Tuple
      'more, which schedule with wpq', 'ceph config set osd osd_op_queue_cut_off high'),
     (rules.power_saving, replace(GOOD, measured=Measurements(slow_alone=SlowAlone(
         7, 0.914, 0.526, 3))),
-     'one operation at a time takes 0.91 ms, 3 at a time take 0.53 ms, in all repetitions of probe '
-     '7',
+     'in all repetitions of probe 7, one operation at a time was slower than several: it took 0.91 '
+     'ms, each of 3 at a time 0.53 ms; power saving of CPUs may be the reason',
      'on the hosts of OSDs and on that of the probe, look at "cpupower idle-info" and "cpupower '
      'frequency-info"; compare a probe after "cpupower frequency-set -g performance; cpupower '
      'idle-set -D 10"'),
