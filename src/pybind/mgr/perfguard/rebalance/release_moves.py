@@ -3,7 +3,6 @@
 
 They are kept from turn to turn, since each pin costs time.
 """
-from dataclasses import replace
 from typing import AbstractSet, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
@@ -96,7 +95,7 @@ class ReleaseMoves:
                 if move is None:
                     continue  # tried again in the next turn
                 displaced = self._displaced_since(move, observation.now)
-                self.moves.put(pgid, replace(move, since=observation.now, displaced=displaced))
+                self.moves.put(pgid, move._replace(since=observation.now, displaced=displaced))
             elif pin is None:
                 self._up_before.pop(pgid, None)
                 self._displaced.pop(pgid, None)

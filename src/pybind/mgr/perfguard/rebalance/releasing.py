@@ -456,7 +456,7 @@ def _candidates(draft: Draft) -> _Remaining:
     """Moves that no condition prevents, out of some that change from turn to turn."""
     full = full_osds(draft)
     nearly_full = {osd.id for osd in draft.observed.osdmap.osds.values() if osd.fullness}
-    moves = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
+    moves = [move if nearly_full.isdisjoint(move.sources) else move._replace(relieves=True)
              for move in window(list(draft.moves.values()), start=int(draft.now) * MAX_SCANNED)
              if _releasable(draft, move, full.osds)]
     if draft.relieved:

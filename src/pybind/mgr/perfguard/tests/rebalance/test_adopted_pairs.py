@@ -246,7 +246,7 @@ def test_nothing_to_adopt(adoption: Adoption, text: str) -> None:
 
 
 def test_upmaps_that_change_during_the_computation() -> None:
-    adoption = Adoption({'1.0': PIN, '1.5': PIN}, moves=(MOVE, replace(MOVE, pgid='1.5')))
+    adoption = Adoption({'1.0': PIN, '1.5': PIN}, moves=(MOVE, MOVE._replace(pgid='1.5')))
     found = adoption.still_there(a_map())
     assert found.pins == {'1.0': PIN} and found.moves == (MOVE,)
     with pytest.raises(Refused) as refused:
@@ -397,7 +397,7 @@ def test_the_risks_of_an_import() -> None:
     ({3: Space(1000, 651)}, 2, True), ({3: Space(0, 751)}, 1, False), ({}, 1, False),
     ({0: Space(1000, 999)}, 1, False)])
 def test_osds_that_an_import_fills(space: Mapping[int, Space], moves: int, full: bool) -> None:
-    found = _overfull([replace(MOVE, pgid='1.%d' % number) for number in range(moves)], space, 0.85)
+    found = _overfull([MOVE._replace(pgid='1.%d' % number) for number in range(moves)], space, 0.85)
     assert [(risk.code, risk.errno) for risk in found] == (
         [('TARGET_FULL', errno.ENOSPC)] if full else [])
     if full and moves == 1:

@@ -80,7 +80,7 @@ def test_pgs_that_an_osd_deletes_count_like_those_that_leave_it(deleted: int, mo
     load.add_deletions({1: deleted}, most)
     caps = Caps(pgs=99, bytes=1 << 40, source=most, primary=9, target=9, host=99)
     assert len(choose(candidates, load, caps)) == fitting
-    assert len(choose([replace(move, sources=(0,)) for move in candidates], load, caps)) == most
+    assert len(choose([move._replace(sources=(0,)) for move in candidates], load, caps)) == most
 
 
 @settings(max_examples=200, deadline=None)
@@ -213,8 +213,8 @@ def test_no_pg_takes_the_last_place_that_one_which_has_waited_too_long_needs(
         return 'shared' if osd in (0, 1) else 'of osd.%d' % osd
 
     busy, far = Move('2.0', (8,), (4,), 8, 1, False), 1e6
-    waiting = replace(Move('1.0', (0,), (4,), 5, 1, False), since=0.0)
-    other = replace(Move('1.1', (1,), (6,), 7, 1, False), since=far)
+    waiting = Move('1.0', (0,), (4,), 5, 1, False)._replace(since=0.0)
+    other = Move('1.1', (1,), (6,), 7, 1, False)._replace(since=far)
     load = load_of(flights_of([busy]), lambda osd: place(osd) if shared == 'host' else None,
                    lambda pgid, osd: place(osd) if shared == 'domain' else None,
                    {osd: [place(osd)] for osd in range(9) if shared == 'device'})

@@ -111,7 +111,8 @@ def test_the_entry_from_before_the_campaign_is_restored(
 
 def test_the_move_of_a_release() -> None:
     sizes = {'pool_bytes': {1: 8 << 20}}
-    assert planned(LEFT, plan=sizes).moves == {PG: Move(PG, (0,), (3,), 0, 1 << 20, True)}
+    assert planned(LEFT, plan=sizes).moves == {PG: Move(
+        PG, (0,), (3,), 0, 1 << 20, True, staying=(1, 2), here=(0, 1, 2), leaders=(0, 0, 3))}
     assert planned(LEFT).moves[PG].bytes == 0
     assert planned(LEFT, pools={1: replace(POOLS[1], pg_num=1)}).moves[PG].bytes == 0
     assert planned(LEFT, OTHER, plan=sizes).moves[PG].targets == (5,)

@@ -27,7 +27,8 @@ SETS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True).map(
 
 def test_replicated_move() -> None:
     move = move_between('1.0', REP, (1, 2, 3), (1, 5, 4), SIZE)
-    assert move == Move('1.0', (2, 3), (5, 4), 1, 2 * 100, False)
+    assert move == Move('1.0', (2, 3), (5, 4), 1, 2 * 100, False, staying=(1,), here=(1, 2, 3),
+                        leaders=(1, 1, 1))
 
 
 @pytest.mark.parametrize('pg_num', [1, 2, 3, 8, 11, 96])
@@ -43,7 +44,8 @@ def test_some_pgs_hold_twice_as_much_where_pg_num_is_no_power_of_two(
 
 
 def test_order_is_no_move_in_a_replicated_pool_but_in_an_erasure_coded_one() -> None:
-    assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move('1.0', (), (), 2, 0, True)
+    assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move(
+        '1.0', (), (), 2, 0, True, staying=(1, 2, 3), here=(1, 2, 3), leaders=(1, 2, 2))
     move = move_between('2.0', EC, (1, 2, 3), (2, 1, 3), SIZE)
     assert (move.sources, move.targets, move.bytes) == ((1, 2), (2, 1), 2 * 50)
 
@@ -85,7 +87,8 @@ def test_a_shard_that_is_nowhere_is_read_from_all_others() -> None:
 
 
 def test_unknown_target() -> None:
-    assert move_between('1.0', REP, (1, 2, 3), None, SIZE) == Move('1.0', (), (), 1, 0)
+    assert move_between('1.0', REP, (1, 2, 3), None, SIZE) == Move(
+        '1.0', (), (), 1, 0, targets_known=False, here=(1, 2, 3))
 
 
 @given(SETS, SETS)
@@ -219,7 +222,7 @@ def loaded(number: int, **changes: Any) -> Load:
     load = Load(lambda osd: 'h0' if osd < 5 else 'h%d' % osd,
                 lambda pgid, osd: 'rack r0' if osd < 5 else None, {2: ('nvme0',), 7: ('nvme0',)})
     for seed in range(number):
-        load.add('1.%d' % seed, replace(Move('', (10,), (11,), 12, 10), **changes))
+        load.add('1.%d' % seed, Move('', (10,), (11,), 12, 10)._replace(**changes))
     return load
 
 
@@ -252,10 +255,10 @@ def test_a_move_fits_until_a_cap_is_reached(changes: Any, caps: Any, at: int,
 
 
 def test_the_first_pg_may_have_any_size() -> None:
-    large = replace(ROUTE, bytes=5000)
+    large = ROUTE._replace(bytes=5000)
     assert loaded(0).fits(large, CAPS) and not loaded(0).obstacles(large, CAPS)
     assert not loaded(1).fits(large, CAPS)
-    assert loaded(1).fits(replace(ROUTE, bytes=990), CAPS)
+    assert loaded(1).fits(ROUTE._replace(bytes=990), CAPS)
 
 
 @pytest.mark.parametrize('number, counted', [(1, 1), (2, 2), (9, 2)])
@@ -308,7 +311,7 @@ def test_a_move_that_has_waited_for_too_long_comes_first(waited: float, first: s
 def test_the_route_of_a_move_that_never_fits_is_kept_free(
         changes: Any, receives: Dict[int, int], released: List[str]) -> None:
     load = loaded(3, primary=3)
-    moves = [replace(ROUTE, **changes), Move('1.a', (1,), (8,), 9, 1, since=100.0)]
+    moves = [ROUTE._replace(**changes), Move('1.a', (1,), (8,), 9, 1, since=100.0)]
     found = choose(moves, load, replace(CAPS, receives=receives), now=601.0)
     assert [move.pgid for move in found] == released
 

@@ -451,7 +451,7 @@ def test_a_queued_order_names_its_own_command() -> None:
 
 # ---- adoptions and imports
 
-ADOPTED = Adoption({'1.1': PIN, '1.2': PIN}, moves=(MOVE, replace(MOVE, pgid='1.2')))
+ADOPTED = Adoption({'1.1': PIN, '1.2': PIN}, moves=(MOVE, MOVE._replace(pgid='1.2')))
 IMPORTED = Imported({'1.1': PinRecord(PINNED, PINNED, goal=NO_ENTRY)}, moves=(MOVE,))
 BOTH = observed(entries={'1.1': PINNED, '1.2': PINNED})
 MAPPINGS = b'[{"pgid": "1.1", "mapping": {"from": 0, "to": 3}}]'

@@ -410,7 +410,7 @@ def preview(pgs: Mapping[str, FuturePg], plan: Planned, space: Mapping[int, Spac
 
 def test_the_preview_of_pools_that_crush_places(balancer: Balancer) -> None:
     plan = Planned({PG: PIN, '1.1': PIN, '2.0': PIN, '9.0': PIN}, moves={
-        PG: MOVE, '1.1': replace(MOVE, targets=(3, 4)), '2.0': MOVE, '9.0': MOVE})
+        PG: MOVE, '1.1': MOVE._replace(targets=(3, 4)), '2.0': MOVE, '9.0': MOVE})
     off = Balancing(upmap=False)
     found = preview({PG: LEFT}, plan, balancing=off)
     assert (found.moves, found.limit, found.bounds) == (

@@ -181,7 +181,7 @@ def test_since_when_a_pg_is_displaced() -> None:
 def test_moves_that_were_known_in_part(known: bool, here: OsdSet, again: bool) -> None:
     moves = Moves(TWO)
     moves.since(seen())
-    moves.moves.put('7.1', replace(moves.moves['7.1'], targets_known=known, here=here))
+    moves.moves.put('7.1', moves.moves['7.1']._replace(targets_known=known, here=here))
     assert moves.since(seen(1060.0, epoch=6, down=[4])) == {
         '7.1': 1060.0 if again else 1000.0, '7.2': 1000.0}
 
@@ -202,14 +202,14 @@ MOVE = Move('7.1', (3,), (0,), 3, 100)
 
 
 def test_the_movement_of_what_is_pinned_and_of_what_is_remapped() -> None:
-    index = MoveIndex({'7.1': MOVE, '7.2': replace(MOVE, pgid='7.2', bytes=10)})
-    unpinned = {'7.3': replace(MOVE, pgid='7.3', bytes=1)}
+    index = MoveIndex({'7.1': MOVE, '7.2': MOVE._replace(pgid='7.2', bytes=10)})
+    unpinned = {'7.3': MOVE._replace(pgid='7.3', bytes=1)}
     assert preview(ACTIVE, index, unpinned, OPTIONS).bytes == 111
     flying = campaign_of(1, Phase.RELEASING, 900.0, in_flight={
         '7.1': Flight(0.0, ENTRY), '7.3': Flight(0.0, ENTRY)})
     assert preview(flying, index, unpinned, OPTIONS).bytes == 10
     # One that is remapped is counted as it moves now.
-    assert preview(ACTIVE, index, {'7.1': replace(MOVE, bytes=5)}, OPTIONS).bytes == 15
+    assert preview(ACTIVE, index, {'7.1': MOVE._replace(bytes=5)}, OPTIONS).bytes == 15
 
 
 def updated(moves: Moves, observation: Observation, campaign: Any = ACTIVE) -> int:
