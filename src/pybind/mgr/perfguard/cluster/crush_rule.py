@@ -93,12 +93,11 @@ class Level:
         buckets = list(map(self.bucket_of.get, osds))
         if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
             return False
-        if self.retries:
+        allowed = chosen_number(self.num, pool_size)
+        if self.retries or len(osds) <= allowed:
             return True
         parents = [self.parent_of[osd] for osd in osds if osd in self.parent_of]
-        allowed = chosen_number(self.num, pool_size)
-        return len(parents) <= allowed or all(
-            parents.count(parent) <= allowed for parent in parents)
+        return all(parents.count(parent) <= allowed for parent in parents)
 
     def items_by_place(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
         """Number of items of a set below the buckets of both levels."""

@@ -632,6 +632,8 @@ def pg_shard_bytes(pool: Pool, pool_bytes: int, pgid: str) -> int:
     as the others (ceph_stable_mod in include/rados.h).
     """
     hashes = 1 << (max(1, pool.pg_num) - 1).bit_length()
-    seed, half = seed_of(pgid), hashes // 2
-    share = 2 if seed < half and seed + half >= pool.pg_num else 1
+    share = 1
+    if pool.pg_num < hashes:
+        seed, half = seed_of(pgid), hashes // 2
+        share = 2 if seed < half and seed + half >= pool.pg_num else 1
     return share * pool_bytes // hashes // max(1, pool.data_shards)

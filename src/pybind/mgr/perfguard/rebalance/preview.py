@@ -7,6 +7,7 @@ borrows. Pure, for any thread.
 import errno
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import (Callable, Collection, DefaultDict, Dict, List, Mapping, Optional, Sequence,
                     Tuple)
 
@@ -340,7 +341,7 @@ class Preview:
         # A balanced end state may need less than what CRUSH moves, or more for the balance alone.
         return round(min(by_crush, sum(move.bytes for move in self.moves)))
 
-    @property
+    @cached_property
     def touched(self) -> Optional[Touched]:
         """The OSDs and pools that the change affects; None: unknown."""
         if self.no_outlook:

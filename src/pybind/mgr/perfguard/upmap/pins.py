@@ -8,7 +8,7 @@ import enum
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import (AbstractSet, Callable, ClassVar, Collection, Container, Dict, FrozenSet,
-                    Iterator, List, Mapping, Optional, Sequence, Tuple, Union)
+                    Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import (NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry,
@@ -16,8 +16,7 @@ from ..cluster.types import (NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, P
 from .semantics import apply_entry, raw_from_up, vector_applies
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     #: The complete new entry of the PG; an empty one: remove the present one.
     entry: UpmapEntry
     #: False: the present entry already does this.
@@ -245,8 +244,9 @@ def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
     for name, osds in (('up', up), ('acting', acting)):
         if len(osds) > pool.size or name == 'acting' and len(osds) < pool.size:
             return 'the %s set has %d OSDs, the pool\'s size is %d' % (name, len(osds), pool.size)
-        present = [osd for osd in osds if osd != NO_OSD]
-        if len(set(present)) != len(present):
+        # Only a hole may be in a set more than once.
+        if len(set(osds)) < len(osds) and any(
+                osds.count(osd) > 1 for osd in osds if osd != NO_OSD):
             return 'the %s set contains an OSD twice: %s' % (name, list(osds))
     return None
 
