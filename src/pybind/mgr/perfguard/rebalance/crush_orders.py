@@ -144,7 +144,7 @@ class CrushOrders:
             'crushmap': partial(self._preview_map, bounds),
             'rule': partial(self._preview_rule, bounds),
             'pg_num': self._preview_pg_num, 'balance': self._preview_balance}
-        preview = verbs.get(order.verb, self._preview_weights)
+        preview = verbs.get(order.verb, partial(self._preview_weights, bounds))
 
         def work() -> Preview:
             return preview(order, observation, facts).with_balance_and_effects(
@@ -183,11 +183,13 @@ class CrushOrders:
 
         return lose if order.verb == LOSE else grow
 
-    def _preview_weights(self, order: Order, observation: Observation,
+    def _preview_weights(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:
-        """The preview of other CRUSH weights. Raises Refused."""
+        """The preview of other CRUSH weights. `bounds`: of the balance, which depends on all PGs;
+        None: the end state is that of CRUSH. Raises Refused."""
         return weighed(
-            order, facts, observation, lambda change: self._outlook(observation, change.weights),
+            order, facts, observation, lambda change: self._outlook(
+                observation, change.weights, whole=bounds is not None),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
