@@ -560,6 +560,8 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Remaining:
     yet. If it is waived or muted, other PGs are released.
     """
     waived = ignores_degraded(draft)
+    if not (waived or draft.lost):
+        return _Remaining(moves)
     whole = [move for move in moves if not waits_for_recovery(draft, move.pgid, waived)]
     return _Remaining(whole, (_DEGRADED,) if len(whole) < len(moves) else ())
 
