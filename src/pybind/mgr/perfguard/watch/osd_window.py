@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of one OSD in the last minute, in a fixed number of slots."""
 import math
+from array import array
 from operator import truediv
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Tuple
 
 from .types import Flow, OsdSample
 
@@ -46,12 +47,22 @@ class WindowLatency(NamedTuple):
     ops: float
 
 
+class WindowTotals(NamedTuple):
+    """Sums over a window."""
+    seconds: float
+    #: Client writes.
+    writes: float
+    #: Operations by channel.
+    ops: Tuple[float, ...]
+
+
 class OsdWindow:
-    """The operations of one OSD in the last `seconds`, stored by columns."""
+    """The operations of one OSD in the last `seconds`, stored by columns. In arrays: there may be
+    10,000 OSDs, and Python's garbage collector examines each list and what is in it."""
     __slots__ = ('_columns',)
 
     def __init__(self) -> None:
-        self._columns: List[List[float]] = [[] for _ in range(_FIRST + 2 * len(CHANNELS))]
+        self._columns = [array('d') for _ in range(_FIRST + 2 * len(CHANNELS))]
 
     def add(self, now: float, sample: OsdSample, seconds: float) -> None:
         """Add a sample to the last slot, or to a new one if that is full. Invalid flows count as no
@@ -116,15 +127,17 @@ class OsdWindow:
                 return lowest_ms
         return None
 
-    def totals(self) -> List[float]:
-        """The sums of the columns, for rates() and reading()."""
-        return [sum(column) for column in self._columns]
+    def totals(self) -> WindowTotals:
+        """For rates() and reading()."""
+        columns = self._columns
+        return WindowTotals(sum(columns[_SECONDS]), sum(columns[_WRITES]),
+                            tuple(map(sum, columns[_FIRST::2])))
 
-    def reading(self, channel: int, totals: List[float]) -> Optional[WindowLatency]:
-        """The median of means of a kind of operation; None without evidence. `totals`: as totals()
-        returns them."""
+    def reading(self, channel: int, all_ops: float) -> Optional[WindowLatency]:
+        """The median of means of a kind of operation; None without evidence. `all_ops`: as in
+        totals()."""
         first = _FIRST + 2 * channel
-        if totals[first] < MIN_BLOCKS * BLOCK_OPS:
+        if all_ops < MIN_BLOCKS * BLOCK_OPS:
             return None
         ops, ops_ms = self._columns[first], self._columns[first + 1]
         means = list(map(truediv, ops_ms, ops)) if min(ops) >= BLOCK_OPS else _merged(ops, ops_ms)
@@ -136,7 +149,7 @@ class OsdWindow:
         middle = means[count // 2]
         if count % 2 == 0:
             middle = 0.5 * (middle + means[count // 2 - 1])
-        return WindowLatency(middle, recent, math.log(middle), totals[first])
+        return WindowLatency(middle, recent, math.log(middle), all_ops)
 
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
@@ -148,7 +161,7 @@ def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
     return sample.read, own_write, sample.commit, sample.store_read, sample.replica
 
 
-def _merged(ops: List[float], ops_ms: List[float]) -> List[float]:
+def _merged(ops: Iterable[float], ops_ms: Iterable[float]) -> List[float]:
     """Means of latency in ms of consecutive slots with enough operations each. `ops`, `ops_ms`:
     operations of each slot, and their milliseconds in total."""
     means: List[float] = []
@@ -162,15 +175,13 @@ def _merged(ops: List[float], ops_ms: List[float]) -> List[float]:
     return means
 
 
-def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
+def rates(totals: WindowTotals, busy: bool) -> Tuple[float, float]:
     """Reads and writes per second: the higher of the counts of clients and store. Of a `busy` OSD,
-    which deep scrubs or backfills, client reads count, because its store reads for that as well.
-    `totals`: as OsdWindow.totals() returns them."""
-    read, own_writes, commit, store, _ = totals[_FIRST::2]
+    which deep scrubs or backfills, client reads count, because its store reads for that as well."""
+    read, own_writes, commit, store, _ = totals.ops
     if not (busy and read):
         read = max(read, store)
-    seconds = totals[_SECONDS]
-    return read / seconds, max(totals[_WRITES], own_writes, commit) / seconds
+    return read / totals.seconds, max(totals.writes, own_writes, commit) / totals.seconds
 
 
 def _valid_rate(flow: Flow) -> float:

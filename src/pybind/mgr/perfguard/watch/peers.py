@@ -534,19 +534,21 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     it has made a pass (rounds.py)."""
     group_of, minorities = groups_of(places)
     keys_of, member_counts = _keys(group_of)
-    totals: Dict[int, List[float]] = {}
+    #: By channel.
+    ops: Dict[int, Sequence[float]] = {}
     loads: Dict[int, Loads] = {}
     for chunk in chunks(windows.items()):
         of_chunk = {osd: window.totals() for osd, window in chunk if osd in places}
-        totals.update(of_chunk)
-        loads.update({osd: loads_of(*rates(sums, osd in busy)) for osd, sums in of_chunk.items()})
+        ops.update({osd: totals.ops for osd, totals in of_chunk.items()})
+        loads.update({osd: loads_of(*rates(totals, osd in busy))
+                      for osd, totals in of_chunk.items()})
         yield 2 * len(chunk)
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
         for osds in chunks(loads):
             for osd in osds:
-                reading = windows[osd].reading(channel, totals[osd])
+                reading = windows[osd].reading(channel, ops[osd][channel])
                 if reading is not None:
                     point = LoadPoint(osd, reading, loads[osd])
                     for key in keys_of[group_of[osd]]:

@@ -8,6 +8,7 @@ cannot be added up: percentiles, from samples of a few OSDs at a time, and PGs i
 import functools
 import math
 from array import array
+from operator import add
 from typing import (AbstractSet, Annotated, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple, TypedDict)
 
@@ -58,13 +59,11 @@ class Series:
         self._rows = array('d')
         self._oldest = 0
         #: Seconds and sums of the point that is not complete yet.
-        self._open = [0.0] * (width + 1)
+        self._open = array('d', [0.0]) * (width + 1)
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a reading to the open point. Returns whether this completed a point."""
-        self._open[0] += seconds
-        for column, value in enumerate(sums, 1):
-            self._open[column] += value
+        self._open = array('d', map(add, self._open, (seconds, *sums)))
         if self._open[0] < self.point_seconds:
             return False
         self._close(now)
@@ -79,7 +78,7 @@ class Series:
         else:
             self._rows[self._oldest * size:(self._oldest + 1) * size] = row
             self._oldest = (self._oldest + 1) % self._length
-        self._open = [0.0] * (self._width + 1)
+        self._open = array('d', [0.0]) * (self._width + 1)
 
     @property
     def row_size(self) -> int:
@@ -113,7 +112,7 @@ class Series:
         """Add points, as `rows` returns them; those of another width are skipped."""
         for row in rows:
             if len(row) == self._width + 2:
-                self._open = list(row[1:])
+                self._open = array('d', row[1:])
                 self._close(row[0])
 
 
@@ -143,7 +142,7 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
     """The last minute as one point; [] if there is none. `seconds`: as for recent(). Fast, as there
     may be 10,000 OSDs with such a series."""
-    rows, size = series.flat(_number(seconds)), series.row_size
+    rows, size = series.flat(_number(seconds)).tolist(), series.row_size
     ends = rows[::size]
     while ends and now - ends[0] >= WINDOW_SECONDS:
         del ends[0], rows[:size]

@@ -431,9 +431,11 @@ def _with_work(state: _State, kind: str, now: float, busy_read: float,
 def _raise(state: _State, interval: _Interval) -> _State:
     """The state, slow if the OSD has been over the ratio long enough. It is not slow yet while work
     that began at the same time may still be unknown, for at most WORK_SECONDS."""
+    if state.slow or state.over_seconds < _hold(state, interval.settings):
+        return state
     work_known = state.kind or interval.now - state.since >= WORK_SECONDS \
         or not _began_after(state, interval.busy_read, interval.settings)
-    if state.slow or not work_known or state.over_seconds < _hold(state, interval.settings):
+    if not work_known:
         return state
     expected = _expected_above(state, state.findings, interval.settings)
     return state._replace(
@@ -574,6 +576,8 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
 def _add(state: _State, seconds: float, interval: _Interval) -> _State:
     """The state with more seconds over the ratio; negative `seconds` were below it. At 0, a slow
     OSD is healthy again."""
+    if seconds <= 0.0 and not (state.over_seconds or state.slow):
+        return state  # healthy as before, as nearly all are
     since, settings = state.since, interval.settings
     if seconds > 0.0 and state.over_seconds <= 0.0:
         # The median has risen when half of the window is slow.
