@@ -212,6 +212,9 @@ def test_the_sums_of_a_preview() -> None:
     assert preview.required_bytes == 350 and preview.most_pins == 2
     touched = preview.touched
     assert touched is not None and touched.osds == {0, 1, 2, 3, 4, 5, 7} and touched.pools == {1}
+    # It is computed once for each preview, so one that was changed computes it again.
+    unpinned = replace(preview, planned=Planned(), first=()).touched
+    assert unpinned is not None and (unpinned.osds, unpinned.pools) == ({7}, set())
     half = replace(preview, details=Details(required_share=0.5, upmaps=3))
     assert half.required_bytes == 175 and half.most_pins == 3
 
