@@ -13,11 +13,14 @@ and these are used: kind (reads, writes, commits, store reads; without it all is
 (node), class, model, slow (1 in the rows of a drive that is known to be slow, from then on).
 `perfguard history --export` prints such files. Readings are put on a grid of the usual interval; of
 two in the same place the later one counts.
+
+A directory with cluster_*/host_*/DAY.csv and slow_drive_info.csv is read as well: the recordings
+that Lu et al. published with Perseus (FAST 2023), each cluster as one trace.
 """
 import csv
 import gzip
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, TextIO, Tuple
+from typing import AbstractSet, Dict, Iterator, List, NamedTuple, Optional, TextIO, Tuple
 
 import numpy as np
 
@@ -30,6 +33,8 @@ NAMES = {'time': ('timestamp', 'ts'), 'drive': ('osd', 'disk', 'device', 'dev'),
          'kind': (), 'class': ('device_class',), 'model': (), 'slow': ('label',)}
 NEEDED = ('time', 'drive', 'throughput', 'latency')
 KINDS = {'reads': 'read', 'writes': 'write', 'commits': 'commit', 'store reads': 'store_read'}
+#: The published recordings have bytes instead of operations; an assumption.
+BYTES_PER_OP = 16384
 #: The flows of a Trace.
 FLOWS = ('read', 'write', 'own_write', 'commit', 'store_read')
 
@@ -47,13 +52,41 @@ class Row(NamedTuple):
 
 
 def load(directory: Path) -> Iterator[Trace]:
-    """A trace for each file, in order of their names."""
+    """A trace for each file or published cluster, in order of their names."""
+    clusters = sorted(directory.glob('cluster_*'))
+    if clusters:
+        slow_drives = _published_labels(directory / 'slow_drive_info.csv')
+        for cluster in clusters:
+            yield trace_of(cluster.name, list(_published_rows(cluster, slow_drives)))
+        return
     files = sorted([*directory.glob('*.csv'), *directory.glob('*.csv.gz')])
     if not files:
         raise ValueError('no *.csv or *.csv.gz in %s' % directory)
     for path in files:
         with gzip.open(path, 'rt') if path.suffix == '.gz' else path.open() as file:
             yield trace_of(path.name, list(rows(file, path.name)))
+
+
+def _published_labels(path: Path) -> AbstractSet[Tuple[str, str, str]]:
+    """The cluster, host and drive of each drive that is labelled as slow."""
+    with path.open() as file:
+        return {(row['cluster'], row['host_name'], row['disk_id'])
+                for row in csv.DictReader(file)}
+
+
+def _published_rows(cluster: Path,
+                    slow_drives: AbstractSet[Tuple[str, str, str]]) -> Iterator[Row]:
+    """The readings of a published cluster: throughput in bytes per second, latency in microseconds;
+    NA: there is none."""
+    for path in sorted(cluster.glob('host_*/[0-9]*.csv')):
+        host = path.parent.name
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                throughput, latency, drive = row['throughput'], row['latency'], row['disk_id']
+                if 'NA' not in (throughput, latency):
+                    yield Row(float(row['ts']), '%s/%s' % (host, drive),
+                              float(throughput) / BYTES_PER_OP, float(latency) / 1000, 'commit',
+                              host, '', '', (cluster.name, host, drive) in slow_drives)
 
 
 def rows(file: TextIO, name: str) -> Iterator[Row]:

@@ -61,6 +61,25 @@ def test_recordings_of_others(tmp_path: Path) -> None:
     assert trace.device()[1][0].tolist() == [1.0, 9.0, 1.0]
 
 
+def test_the_published_recordings(tmp_path: Path) -> None:
+    (tmp_path / 'slow_drive_info.csv').write_text(
+        'cluster,host_name,workload,disk_id,\ncluster_A,h2,block,disk1,\ncluster_A,host_2,block,'
+        'disk1,\n')
+    for host in ('host_1', 'host_2'):
+        (tmp_path / 'cluster_A' / host).mkdir(parents=True)
+        (tmp_path / 'cluster_A' / host / '2022-07-30.csv').write_text(
+            '"ts","disk_id","throughput","latency"\n' + ''.join(
+                '%d,"disk1",32768.0,%s\n' % (time, latency)
+                for time, latency in ((30, 80.0), (45, 'NA'), (60, 90.0))))
+        (tmp_path / 'cluster_A' / host / '._2022-07-30.csv').write_bytes(b'\0')
+    (trace,) = recorded.load(tmp_path)
+    assert (trace.case.name, trace.names, trace.slow) == (
+        'cluster_A', ['host_1/disk1', 'host_2/disk1'], {1})
+    assert [trace.clock(beat) for beat in range(trace.beats)] == [0.0, 30.0]
+    assert [flow.tolist() for flow in trace.flows['commit']] == [
+        [[2.0, 2.0], [2.0, 2.0]], [[0.08, 0.08], [0.09, 0.09]]]
+
+
 @pytest.mark.parametrize('text, problem', [
     ('time,drive,latency\n', 'has no column throughput'), (HEADER + '1,a,n,x,1,0\n', 'line 2'),
     (HEADER, 'without rows'), ('', 'has no column')])
