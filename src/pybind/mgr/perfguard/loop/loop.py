@@ -180,6 +180,7 @@ class Loop:
         """Wait until the next turn is due, an operator has given an order, or `wake` is called, but
         at least for a rest."""
         options = self._options()
+        # `waiting`: an earlier turn has deferred an order. A new order sets `_ordered`.
         busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
         rest_seconds, shortest_rest = self._pause_seconds(), self._pause_seconds(ORDERED_SHARE)

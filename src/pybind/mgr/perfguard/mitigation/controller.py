@@ -223,8 +223,9 @@ class Mitigating:
 
     def _ladder_view(self, observed: Observation, watched: Watched, campaign: Campaign,
                      policy: Policy) -> LadderView:
-        """What the ladder judges by, besides the evidence. The configuration is read at intervals
-        while options of it are borrowed."""
+        """What the ladder judges by, besides the evidence. Flags and affinities that are "ordered"
+        were ordered outside perfguard. The configuration is read at intervals while options of it
+        are borrowed; otherwise it is None."""
         now, osdmap = observed.now, observed.osdmap
         in_flight: FrozenSet[str] = frozenset()
         if campaign.phase in RELEASING_PHASES:

@@ -110,7 +110,7 @@ class Trouble(NamedTuple):
 
 
 class ClientRoom(NamedTuple):
-    """How clients feel."""
+    """How clients feel, which decides whether recovery may be faster."""
     #: Since when latency has been well within its limit, or clients idle; 0.0: it is not.
     since: float = 0.0
     #: It is above its limit.

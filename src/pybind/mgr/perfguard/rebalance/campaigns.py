@@ -297,10 +297,10 @@ class Campaigns:
         return self.current.crush.emptied if self.current.held else ()
 
     def _pinning_left(self) -> Pinning:
-        """The Pinning that the next campaign begins with: after an aborted campaign, with its
-        Pinning.incomplete, which it has kept up to date, and what is known of rules. After another
-        campaign, only with the rules under which the mons keep upmaps: the mons may be newer by
-        now, and keep more."""
+        """The Pinning that the next campaign begins with. After an aborted campaign: the PGs for
+        which CRUSH finds too few OSDs (Pinning.incomplete, which it has kept up to date), and what
+        is known of rules. After another one: only the rules, by their checksums, under which the
+        mons have kept a pin, since the mons may be newer by now, and keep more."""
         last = self.current.pinning
         if self.current.held:
             return Pinning(unpinnable=last.incomplete, trials=last.trials)

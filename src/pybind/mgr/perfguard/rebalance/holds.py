@@ -59,7 +59,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
     empty when that is complete.
     """
-    holds, ordered_notices = _without_ordered(holds, settings)
+    holds, ordered_notices = _without_ordered_by_others(holds, settings)
     flag = _flag(holds, settings, norebalance)
     balancer = _balancer(flag.holds, settings, quiet, begin)
     quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
@@ -72,7 +72,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
                       + tuple(notices))
 
 
-def _without_ordered(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
+def _without_ordered_by_others(holds: Holds,
+                               settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
     """The holds without what others have ordered to be as perfguard has put it: the command changes
     nothing then, but it holds at the end. Also returns texts on these settings."""
     if not settings.ordered_values:

@@ -284,7 +284,8 @@ def release_preview_json(shown: ReleasePreview) -> Json:
 
 
 def summary(campaign: Campaign) -> Json:
-    """One line of `campaign ls`, kept after the campaign has ended."""
+    """One line of `campaign ls`, which the history stores once the campaign has ended, and again
+    whenever it differs: so it must not depend on the time."""
     progress = campaign.progress
     return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.origin.trigger,
             'target': campaign.target, 'started': campaign.origin.started, 'ended': campaign.ended,

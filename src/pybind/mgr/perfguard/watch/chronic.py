@@ -146,7 +146,8 @@ class _Count:
 
     def is_chronic(self, scale: float, recent: bool) -> bool:
         """Whether the OSD was slow for enough of the time; `recent`: of the recent past alone.
-        Whether its peers were slow for less is judged later."""
+        `scale`: the memory as a multiple of MEMORY_SECONDS. Whether its peers were slow for less is
+        judged later."""
         if recent:
             return (self.all_episodes >= LEAST_EPISODES
                     and self.recent_slow >= scale * RECENT_SLOW_SECONDS)
@@ -157,7 +158,7 @@ class _Count:
                 and self.slow >= scale * LEAST_SLOW_SECONDS and self.share() >= LEAST_SHARE)
 
     def may_be_chronic(self, scale: float) -> bool:
-        """Whether it is raised, or may soon be."""
+        """Whether it is raised, or may soon be. `scale`: as for `is_chronic`."""
         return bool(self.raised) or self.slow >= scale * LEAST_SLOW_SECONDS / 4 \
             or self.recent_slow >= scale * RECENT_SLOW_SECONDS / 4
 

@@ -231,12 +231,13 @@ class _Pool:
                                       if any(point.sums[ops_column] for ops_column in missing)),
                                      PROVISIONAL_READINGS)
 
-    def set_alarm_limit(self, now: float, kind: str, usual_ms: float,
+    def set_alarm_limit(self, now: float, kind: str, baseline_ms: float,
                         settings: PoolSettings) -> float:
-        """Set the limit of the alarm at this hour. Returns the limit at hours without an accepted
-        level. Both in ms."""
+        """Set the limit of the alarm at this hour: for the lowest baseline of the last half year,
+        or for the latency that recurs at this hour, if that is higher. `baseline_ms`: the present
+        baseline. Returns the limit at hours without an accepted level, in ms."""
         level = self.levels[kind]
-        base_limit_ms = settings.alarm_ms(level.base_ms(usual_ms))
+        base_limit_ms = settings.alarm_ms(level.base_ms(baseline_ms))
         self.alarm_ms[kind] = max(base_limit_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
         return base_limit_ms
 

@@ -70,7 +70,8 @@ class Series:
         return True
 
     def _close(self, now: float) -> None:
-        """End the open row, which replaces the oldest one if there are as many as kept."""
+        """Keep the open point as a row: its end, its seconds and its sums. It replaces the oldest
+        row if there are as many as kept."""
         row = array('d', [now, *self._open])
         size = self._width + 2
         if len(self._rows) < self._length * size:
