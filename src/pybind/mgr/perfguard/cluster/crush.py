@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple, Union)
 
-from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Spread, compiled,
+from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Level, Spread, compiled,
                          emit_order, emit_violation, emitted, product, spread_of, steps_of,
                          chosen_number, weight_reason, weights_below)
 from .types import OsdSet
@@ -182,8 +182,7 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None or not rule.levels:
             return pool_size
-        inner = product(rule.levels[-1].inner, pool_size) or 1
-        return -(-pool_size // inner)
+        return _buckets_for(pool_size, rule.levels[-1])
 
     def places(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
         """The least number of OSDs that the rule finds for a PG if it may only use these: of more
@@ -411,13 +410,16 @@ class CrushRules:
         return [rule_id for rule_id, rule in self._dumped_rules.items() if rule.get('type') in types
                 and rule.get('min_size', 0) <= size <= rule.get('max_size', size)]
 
-    def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
-        """(type, number) of the choose steps of a rule above its failure domain. Numbers that are
-        not positive are relative to the size of the pool."""
+    def fences(self, rule_id: int, pool_size: int) -> Sequence[Tuple[str, int]]:
+        """For the choose steps of a rule that choose several OSDs in each bucket: (type, number of
+        these buckets that a PG needs). A step may choose more: CRUSH passes over those that it does
+        not find."""
         rule = self._rule(rule_id)
         if rule is None:
             return ()
-        return [(level.type_name, level.num) for level in rule.levels if level.inner]
+        return [(level.type_name, min(chosen_number(level.num, pool_size),
+                                      _buckets_for(pool_size, level)))
+                for level in rule.levels if level.inner]
 
     def failure_domain(self, rule_id: int) -> Optional[str]:
         """The bucket type of the failure domain: that of the last choose step above the OSD level.
@@ -496,6 +498,11 @@ class CrushRules:
 
     def _name(self, item: int) -> str:
         return self._buckets[item].name if item in self._buckets else 'osd.%d' % item
+
+
+def _buckets_for(pool_size: int, level: Level) -> int:
+    """How many buckets of a level hold the OSDs of a PG."""
+    return -(-pool_size // (product(level.inner, pool_size) or 1))
 
 
 def _reached(direct: Mapping[int, AbstractSet[int]], start: int) -> Set[int]:

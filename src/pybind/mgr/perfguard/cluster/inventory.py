@@ -14,7 +14,6 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Nam
                     Sequence, Tuple)
 
 from .crush import CrushRules
-from .crush_rule import chosen_number
 from .types import (MAX_SCRUBS, MCLOCK_OVERRIDE, QUEUE, ConfigEntry, Json, OsdMap,
                     Pool)
 
@@ -285,7 +284,7 @@ def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
     if len(crush.spread(rule, size).takes) != 1:
         return '', 0, 0
     osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]
-    choices = [*((kind, chosen_number(number, size)) for kind, number in crush.fences(rule)),
+    choices = [*crush.fences(rule, size),
                (crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, size))]
     # The last number less the one before: how many there are to spare.
     return min(((kind, needed, len(crush.domains_of(osds, kind))) for kind, needed in choices),

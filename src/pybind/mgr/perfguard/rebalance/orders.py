@@ -11,7 +11,6 @@ from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapp
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.crush_rule import chosen_number
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
@@ -527,11 +526,10 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
                           'but only %d would be left%s' % (
                               pool.name, needed, domain, domains, _LESS))
         # Buckets that the rule chooses above its failure domain.
-        for kind, number in crush.fences(rule):
-            needed = chosen_number(number, pool.size)
+        for kind, needed in crush.fences(rule, pool.size):
             buckets = len(crush.domains_of(remaining_osds, kind))
             if buckets < needed and len(crush.domains_of(before, kind)) > buckets:
-                raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
+                raise Refused(errno.ENOSPC, 'the rule of pool %s needs %d buckets of type %s, '
                               'but only %d would be left%s' % (
                                   pool.name, needed, kind, buckets, _LESS))
         # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.

@@ -424,10 +424,11 @@ def test_buckets_that_separate_the_osds_of_a_pg(crush):
 def test_failure_domains_are_those_of_the_last_choice(crush):
     several = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 2, 'osd'),
                         EMIT)
-    assert several.failure_domain(0) == 'rack' and several.fences(0) == [('rack', 2)]
+    assert several.failure_domain(0) == 'rack' and several.fences(0, 4) == [('rack', 2)]
     assert [several.domains_needed(0, size) for size in (2, 3, 4)] == [1, 2, 2]
-    assert crush.fences(1) == [('rack', 2)] and crush.domains_needed(1, 4) == 4
-    assert (crush.fences(99), crush.domains_needed(99, 3), crush.domains_needed(3, 3)) == ((), 3, 3)
+    assert crush.fences(1, 4) == [('rack', 2)] and crush.domains_needed(1, 4) == 4
+    assert not crush.fences(99, 3)
+    assert crush.domains_needed(99, 3) == crush.domains_needed(3, 3) == 3
     mixed = with_rule(take(-1), step('chooseleaf_firstn', 1, 'rack'), EMIT,
                       take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT)
     assert mixed.failure_domain(0) == 'host'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the inventory reads from the statistics of pools, metadata of OSDs and the configuration."""
-from typing import Dict, FrozenSet, List, Optional, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -11,7 +11,7 @@ from perfguard.cluster.inventory import (ConfigTarget, client_releases, db_drive
                                          store_layout)
 from perfguard.cluster.types import ConfigEntry, Pool
 
-from .test_crush import DUMP
+from .test_crush import DUMP, EMIT, step, take, with_rule
 
 
 class Mgr:
@@ -69,6 +69,18 @@ def test_space_of_one_copy(space: Dict[str, int], found: int) -> None:
 def test_failure_domains_that_a_pool_needs_and_has(rule: int, size: int,
                                                    domains: Tuple[str, int, int]) -> None:
     assert failure_domains(rule, size, CrushRules.from_dump(DUMP)) == domains
+
+
+@pytest.mark.parametrize('steps, size, domains', [
+    # As many racks, or hosts, as there are: CRUSH passes over those that it does not find.
+    ((step('choose_firstn', 0, 'rack'), step('chooseleaf_firstn', 2, 'host')), 4, ('rack', 2, 2)),
+    ((step('choose_indep', 3, 'rack'), step('chooseleaf_indep', 2, 'host')), 4, ('rack', 2, 2)),
+    ((step('choose_indep', 0, 'host'), step('choose_indep', 2, 'osd')), 8, ('host', 4, 4)),
+    ((step('choose_firstn', 0, 'rack'), step('chooseleaf_firstn', 1, 'host')), 3,
+     ('rack', 3, 2))])
+def test_a_step_may_choose_more_buckets_than_a_pg_needs(
+        steps: Sequence[Dict[str, object]], size: int, domains: Tuple[str, int, int]) -> None:
+    assert failure_domains(0, size, with_rule(take(-1), *steps, EMIT)) == domains
 
 
 # ---- the configuration database

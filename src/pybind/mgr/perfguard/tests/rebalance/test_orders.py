@@ -258,7 +258,7 @@ def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
     there = racks(take(-1, 'default'), {'op': 'choose_firstn', 'num': 2, 'type': 'rack'},
                   TWO_HOSTS, EMIT)
     assert refusal(Order('drain', ('rack1',)), there) == (
-        'the rule of pool p chooses 2 buckets of type rack, but only 1 would be left' + LESS)
+        'the rule of pool p needs 2 buckets of type rack, but only 1 would be left' + LESS)
     assert change_of(Order('drain', ('h7',)), there)
 
 
