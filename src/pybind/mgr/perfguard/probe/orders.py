@@ -4,10 +4,11 @@
 Nothing is created yet.
 """
 import errno
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Reader, View
 from ..cluster.types import RJENKINS, Document, Pool, Signals
@@ -233,12 +234,13 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool %s uses object_hash '
                       '%d (%s)' % (pool.name, pool.object_hash, OWN_POOL))
     rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
-    rule_osds = _osds_under(rule, observation)
+    weights = _weights_under(rule, observation)
+    rule_osds = tuple(sorted(weights))
     usable_osds = [osd for osd in rule_osds if observation.osdmap.osds[osd].is_up_and_in]
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(usable_osds))
     if not order.store:
         if pool is None:
-            refuse_too_few_pgs(len(target.osds), len(usable_osds), pg_num)
+            refuse_too_few_pgs(target.osds, {osd: weights[osd] for osd in usable_osds}, pg_num)
         check_target(jobs, target)
         if pool is not None and jobs[0].ioengine == RBD:
             # The user of a probe cannot create the namespace that images require.
@@ -301,13 +303,17 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
     return Target(order.kind, pool.name if pool is not None else '', osds, replicas, hosts)
 
 
-def refuse_too_few_pgs(chosen: int, osds: int, pg_num: int) -> None:
+def refuse_too_few_pgs(chosen: Iterable[int], weights: Mapping[int, float], pg_num: int) -> None:
     """Raise Refused if one of the chosen OSDs would probably lead no PG of the probe's own pool:
-    the run would fail after it has created the pool. `osds`: number of all that the pool may use.
-    """
-    if osds and (1.0 - (1.0 - 1.0 / osds) ** pg_num) ** chosen < LEAST_CHANCE:
+    the run would fail after it has created the pool. `weights`: CRUSH weights of all OSDs that the
+    pool may use; an OSD leads PGs in proportion to its weight."""
+    whole = sum(weights.values())
+    chance = math.prod(1.0 - (1.0 - weights[osd] / whole) ** pg_num
+                       for osd in chosen if osd in weights)
+    if chance < LEAST_CHANCE:
         raise Refused(errno.EINVAL, "the probe's own pool would have %d PGs for %d OSDs, so a "
-                      'chosen OSD would probably be primary of none%s' % (pg_num, osds, MORE_PGS))
+                      'chosen OSD would probably be primary of none%s' % (
+                          pg_num, len(weights), MORE_PGS))
 
 
 def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optional[int]:
@@ -319,11 +325,12 @@ def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optio
     return default if default in rules else None
 
 
-def _osds_under(rule: Optional[int], observation: Observation) -> Tuple[int, ...]:
-    """The OSDs that a pool with this rule may use; for an unknown rule, all that have a weight."""
-    crush, osds = observation.crush, sorted(observation.osdmap.osds)
+def _weights_under(rule: Optional[int], observation: Observation) -> Dict[int, float]:
+    """The CRUSH weights of the OSDs that a pool with this rule may use; for an unknown rule, of all
+    that have a weight."""
+    crush, osds = observation.crush, observation.osdmap.osds
     weights = crush.weights() if rule is None else {osd: crush.weight_of(rule, osd) for osd in osds}
-    return tuple(osd for osd in osds if weights.get(osd, 0.0) > 0.0)
+    return {osd: weight for osd, weight in weights.items() if osd in osds and weight > 0.0}
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:

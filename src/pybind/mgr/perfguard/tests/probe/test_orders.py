@@ -3,7 +3,7 @@
 import errno
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -13,8 +13,9 @@ from perfguard.cluster.types import ClientOps, Ops, PoolSpace, Space
 from perfguard.errors import PerfguardError
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.options import Options
-from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _osds_under, _own_rule,
-                                    check_run, refuse_too_few_pgs, words_of_order)
+from perfguard.probe.orders import (MOST_COUNTED, CheckedRun, RunOrder, _own_rule,
+                                    _weights_under, check_run, refuse_too_few_pgs,
+                                    words_of_order)
 from perfguard.probe.resources import pg_num_for
 
 from ..fakes.driver import OPTIONS
@@ -112,10 +113,21 @@ def test_osds_of_a_large_cluster_require_a_pool_with_more_pgs(chosen: int, osds:
     """Among thousands of OSDs, many lead no PG of a pool of 1,024."""
     pg_num = pg_num_for(osds)
     if not refused:
-        refuse_too_few_pgs(chosen, osds, pg_num)
+        refuse_too_few_pgs(range(chosen), dict.fromkeys(range(osds), 2.0), pg_num)
         return
     with pytest.raises(PerfguardError, match='1024 PGs for %d OSDs.*--pool' % osds):
-        refuse_too_few_pgs(chosen, osds, pg_num)
+        refuse_too_few_pgs(range(chosen), dict.fromkeys(range(osds), 2.0), pg_num)
+
+
+@pytest.mark.parametrize('chosen, refused', [(range(200, 300), False), ([0], True), ([999], False)])
+def test_an_osd_leads_pgs_in_proportion_to_its_weight(chosen: Sequence[int],
+                                                      refused: bool) -> None:
+    weights = {osd: 20.0 if osd >= 200 else 1.0 for osd in range(300)}
+    if not refused:
+        refuse_too_few_pgs(chosen, weights, 1024)
+        return
+    with pytest.raises(PerfguardError, match='1024 PGs for 300 OSDs'):
+        refuse_too_few_pgs(chosen, weights, 1024)
 
 
 @pytest.mark.parametrize('fields, refused', [
@@ -373,7 +385,8 @@ def test_osds_that_crush_does_not_know_serve_no_pool() -> None:
         osdmap=SimpleNamespace(osds={3: None, 1: None, 2: None}),
         crush=SimpleNamespace(weights=lambda: {1: 0.0, 2: 0.5},
                               weight_of=lambda rule, osd: float(osd == rule)))
-    assert (_osds_under(None, observation), _osds_under(3, observation)) == ((2,), (3,))
+    assert _weights_under(None, observation) == {2: 0.5}
+    assert _weights_under(3, observation) == {3: 1.0}
 
 
 @pytest.mark.parametrize('fields, muted, refused', [
