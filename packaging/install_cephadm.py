@@ -272,7 +272,7 @@ class Hosts:
     def attempt(self, host: str, script: str, *words: str, given: Optional[str] = None
                 ) -> 'subprocess.CompletedProcess[str]':
         """Run a shell script with arguments as root; `given`: a file for its input."""
-        address = next(row['addr'] for row in self.rows if row['hostname'] == host)
+        address = next((row['addr'] for row in self.rows if row['hostname'] == host), host)
         sudo = [] if self._user == 'root' else ['sudo', '-n']
         remote = ' '.join(shlex.quote(word) for word in (*sudo, 'sh', '-euc', script, 'sh', *words))
         with open(given or os.devnull, 'rb') as source:
@@ -375,7 +375,8 @@ class Installer:
         self.check_python()
         self.place_files()
         if installed == self.directory:
-            print('the mgrs already have %s, and are not restarted' % installed, flush=True)
+            self.step('nothing changes; wait until all mgrs have %s' % installed,
+                      lambda: self.wait_redeployed(self.mgr_count(), installed))
         else:
             self.apply(spec)
         self.enable()
@@ -470,14 +471,18 @@ class Installer:
         saved = os.path.join(os.getcwd(), 'mgr-spec-%s.json' % time.strftime('%Y%m%d-%H%M%S'))
         self.step('save the specification of the mgrs in %s' % saved,
                   lambda: write_json(saved, self.spec))
-        count = len(self.ceph.json('mgr dump')['standbys']) + 1
+        count = self.mgr_count()
         self.step('apply this specification: %s' % json.dumps(spec), lambda: self.ceph(
             'orch apply', json.dumps(spec)))
         self.step('wait until cephadm has redeployed the mgrs, one after the other',
                   lambda: self.wait_redeployed(count, directory_of(spec), saved))
 
-    def wait_redeployed(self, count: int, directory: Optional[str], saved: str) -> None:
-        """Wait until all mgrs have the files in `directory`; None: until no mgr has the module."""
+    def mgr_count(self) -> int:
+        return len(self.ceph.json('mgr dump')['standbys']) + 1
+
+    def wait_redeployed(self, count: int, directory: Optional[str], saved: str = '') -> None:
+        """Wait until all mgrs have the files in `directory`; None: until no mgr has the module.
+        `saved`: file with the earlier specification; '': it was not changed."""
         expected_version = self.version if directory else None
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
@@ -489,19 +494,25 @@ class Installer:
             if time.monotonic() > deadline:
                 raise Refusal(
                     'not all mgrs were redeployed: perfguard is %s ("ceph orch ps --daemon_type '
-                    'mgr", "ceph log last 50 info cephadm"); "ceph orch apply -i %s" goes back' % (
+                    'mgr", "ceph log last 50 info cephadm")%s' % (
                         ', '.join('%s in mgr.%s' % (version or 'missing', name)
-                                  for name, version in sorted(versions.items())), saved))
+                                  for name, version in sorted(versions.items())),
+                        '; "ceph orch apply -i %s" goes back' % saved if saved else ''))
             time.sleep(1)
 
     def are_mounted(self, directory: str, names: Collection[str]) -> bool:
         """Whether the mgrs of these names have these files; other ones may have the same version.
-        False if cephadm does not answer yet, after a failover."""
+        False if cephadm, or a host, does not answer yet."""
         done = self.ceph.attempt('orch ps', daemon_type='mgr', format='json')
-        return done.status == 0 and all(
-            self.hosts.attempt(daemon['hostname'], IS_MOUNTED, container_name(daemon),
-                               directory).returncode == 0
-            for daemon in json.loads(done.out) if daemon['daemon_id'] in names)
+        daemons = {daemon['daemon_id']: daemon
+                   for daemon in (json.loads(done.out) if done.status == 0 else [])}
+        try:
+            return all(name in daemons and self.hosts.attempt(
+                daemons[name]['hostname'], IS_MOUNTED, container_name(daemons[name]),
+                directory).returncode == 0 for name in names)
+        except Refusal as error:
+            print(error, flush=True)
+            return False
 
     def enable(self) -> None:
         if 'perfguard' not in self.ceph.json('mgr module ls')['enabled_modules']:

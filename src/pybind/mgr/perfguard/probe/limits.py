@@ -332,8 +332,8 @@ class Loaded:
         self._pools: Dict[int, float] = {}
 
     def note(self, until: float, loaded: Touched) -> None:
-        self._osds.update(dict.fromkeys(loaded.osds, until))
-        self._pools.update(dict.fromkeys(loaded.pools, until))
+        for times, numbers in ((self._osds, loaded.osds), (self._pools, loaded.pools)):
+            times.update({number: max(until, times.get(number, until)) for number in numbers})
 
     def lately(self, now: float, seconds: float) -> Touched:
         """The pools and OSDs that were loaded in the last `seconds`."""

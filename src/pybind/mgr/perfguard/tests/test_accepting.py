@@ -205,9 +205,7 @@ def test_what_exists_is_refused_for_the_active_campaign(releasing: Driver) -> No
         assert refused.value.errno == errno.EBUSY
 
 
-@pytest.mark.parametrize('request_', [
-    Request('accept', code='DEGRADET'), Request('set', option='latency_facto', value='2')])
-def test_so_is_one_without_a_campaign(request_: Request) -> None:
+def test_so_is_one_without_a_campaign() -> None:
     with pytest.raises(Refused) as refused:
-        check(NO_CAMPAIGN, request_, 0, ())
+        check(NO_CAMPAIGN, Request('accept', code='DEGRADET'), 0, ())
     assert refused.value.errno == errno.EINVAL

@@ -399,14 +399,36 @@ esac
     assert len(turns) == 3
 
 
-def test_what_is_installed_already_is_named(
+def test_what_is_installed_already_is_not_applied_again(
         program: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    installer = installer_of(program)
+    """An earlier run may have ended before all mgrs had it."""
+    installer, waits = installer_of(program), []
     installer.spec = program.with_mounts(PLAIN, DIRECTORY)
     for name in ('check_cluster', 'check_python', 'place_files', 'enable'):
         monkeypatch.setattr(installer, name, lambda: None)
     monkeypatch.setattr(program, 'check_release', lambda _: None)
-    installer.ceph.json = lambda _: {}
+    monkeypatch.setattr(installer, 'wait_redeployed', lambda *args: waits.append(args))
+    installer.ceph.json = lambda prefix: {'standbys': [{}]} if prefix == 'mgr dump' else {}
     installer.install()
-    assert capsys.readouterr().out == (
-        'the mgrs already have %s, and are not restarted\n' % DIRECTORY)
+    assert 'nothing changes; wait until all mgrs have ' + DIRECTORY in capsys.readouterr().out
+    assert waits == [(2, DIRECTORY)]
+
+
+@pytest.mark.parametrize('answer, mounted', [
+    ([], False), ([{'daemon_id': 'x', 'hostname': 'x'}], False),
+    ([{'daemon_id': name, 'hostname': name} for name in 'xy'], True)])
+def test_an_mgr_that_cephadm_does_not_list_yet_is_not_known_to_have_the_files(
+        program: Any, answer: List[Dict[str, str]], mounted: bool) -> None:
+    installer = installer_of(program)
+    installer.ceph.attempt = lambda prefix, **_: program.Answer(0, json.dumps(answer), '')
+    installer.hosts = argparse.Namespace(attempt=lambda *_: argparse.Namespace(returncode=0))
+    assert installer.are_mounted(DIRECTORY, 'xy') == mounted
+
+
+def test_a_host_that_does_not_answer_is_asked_again(program: Any) -> None:
+    def attempt(*_: Any) -> Any:
+        raise program.Refusal('x: no answer by ssh in 60 seconds')
+
+    installer = installer_of(program)
+    installer.hosts = argparse.Namespace(attempt=attempt)
+    assert not installer.are_mounted(DIRECTORY, 'xy')

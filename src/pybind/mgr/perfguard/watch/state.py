@@ -221,8 +221,8 @@ class WatchState:
             with self._lock:
                 self._update_latencies(context, readings, ops, seconds, options)
         self.others_rates = self._rates_of_other_pools()
-        self.changes.note(context.now, facts_of(context.osdmap, readings.software.values(),
-                                                context.drives))
+        self.changes.note(context.now, facts_of(context.osdmap, readings.software.values()),
+                          context.drives)
         self.release = self.release.noted(
             context.now, {release for release, _ in readings.software.values()})
         self._judge_osds(context, readings, ops, options)
@@ -423,10 +423,11 @@ class WatchState:
     @staticmethod
     def _settled(context: WatchContext) -> bool:
         """Whether no operation waits for a PG that peers, moves or recovers. PGs for which CRUSH
-        finds too few OSDs do none of this, and remain undersized until an operator comes."""
+        finds too few OSDs, or whose OSDs are lost, do none of this until an operator comes."""
         counts = context.signals.counts
         all_clean = counts.active_clean == counts.total
-        moving = counts.inactive + counts.recovering + counts.backfilling + counts.backfill_wait
+        moving = counts.in_transition + counts.recovering + counts.backfilling \
+            + counts.backfill_wait
         # PGs that are not clean will recover if an OSD is down and in.
         return not context.in_flight and (all_clean or not (moving or context.osdmap.absent))
 

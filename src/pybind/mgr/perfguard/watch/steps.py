@@ -10,14 +10,13 @@ import re
 from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+                    Sequence, Tuple)
 
 from ..cluster.drive_health import READ_SECONDS, DriveHealth
 from ..cluster.types import OptionChange, OsdMap
 from ..codec import Time
 from ..text import figure, listed, seconds_text, time_text
 from .peers import median
-from .rounds import latest
 from .series import HistoryPoint, mean_flow
 from .types import Flow
 
@@ -40,12 +39,11 @@ LOAD_RATIO = 1.2
 #: a minute or two, and what OSDs report of themselves is read every ten minutes.
 MARGIN_SECONDS = 120.0
 UNNOTICED_SECONDS = 660.0
-#: What the names of facts begin with that are read from time to time -> seconds for which a change
-#: may not have been noticed. OSDs run smartctl once a day.
+#: Facts that are read from time to time -> seconds for which a change may not have been noticed.
 OSD_RELEASES, OSD_KERNELS = 'release of OSDs', 'kernel of OSDs'
-DRIVE_FIRMWARE = 'firmware of drive model '
-LATE = {OSD_RELEASES: UNNOTICED_SECONDS, OSD_KERNELS: UNNOTICED_SECONDS,
-        DRIVE_FIRMWARE: 86400.0 + READ_SECONDS}
+LATE = {OSD_RELEASES: UNNOTICED_SECONDS, OSD_KERNELS: UNNOTICED_SECONDS}
+#: The same of the firmware of drives: OSDs run smartctl once a day.
+FIRMWARE_LATE_SECONDS = 86400.0 + READ_SECONDS
 #: Changes that are kept.
 MOST_CHANGES = 200
 #: Pools and changes that an event names: events are stored, and a cluster may have 500 pools that
@@ -121,26 +119,41 @@ class Changes:
 
     def __init__(self) -> None:
         self._facts: Dict[str, str] = {}
+        #: Drive -> its firmware. Drives that cannot be read for some days are no change.
+        self._firmware: Dict[str, str] = {}
+        self._drives: Optional[Mapping[str, DriveHealth]] = None
         self._changes: Deque[ClusterChange] = deque(maxlen=MOST_CHANGES)
         #: Those that the last call of `note` has noticed.
         self.noticed: List[ClusterChange] = []
 
-    def note(self, now: float, facts: Mapping[str, str]) -> None:
-        """Note the changes since the last call. `facts`: name -> value now."""
-        self.noticed = [ClusterChange(now, name, self._facts[name], value, _late_seconds(name))
+    def note(self, now: float, facts: Mapping[str, str],
+             drives: Optional[Mapping[str, DriveHealth]] = None) -> None:
+        """Note the changes since the last call. `facts`: name -> value now. `drives`: device -> its
+        SMART data, a new mapping after each reading; None: not read yet."""
+        self.noticed = [ClusterChange(now, name, self._facts[name], value, LATE.get(name, 0.0))
                         for name, value in facts.items() if self._facts.get(name, value) != value]
+        if drives is not self._drives:
+            self.noticed += self._firmware_changes(now, drives or {})
+            self._drives = drives
         self._changes += self.noticed
         # Pools are removed; what is read from time to time remains known.
-        late_facts = {name: value for name, value in self._facts.items() if _late_seconds(name)}
+        late_facts = {name: value for name, value in self._facts.items() if name in LATE}
         self._facts = {**late_facts, **facts}
 
     def around(self, step: Step) -> List[ClusterChange]:
         return changes_around(self._changes, step)
 
-
-def _late_seconds(fact: str) -> float:
-    """For how long a change of a fact may not have been noticed."""
-    return next((seconds for begin, seconds in LATE.items() if fact.startswith(begin)), 0.0)
+    def _firmware_changes(self, now: float,
+                          drives: Mapping[str, DriveHealth]) -> List[ClusterChange]:
+        """One change for all drives of a model that had the same firmware, and have the same."""
+        known = {drive.device_id: drive for drive in drives.values() if drive.model}
+        updates = {(drive.model, self._firmware[device_id], drive.firmware)
+                   for device_id, drive in known.items()
+                   if self._firmware.get(device_id, drive.firmware) != drive.firmware}
+        self._firmware.update({device_id: drive.firmware for device_id, drive in known.items()})
+        return [ClusterChange(now, 'firmware of drive model %s' % model, before, after,
+                              FIRMWARE_LATE_SECONDS)
+                for model, before, after in sorted(updates)]
 
 
 class KnownSteps:
@@ -187,11 +200,9 @@ SPLIT_READS = 'split_reads'
 IO_FLAGS = ('ec_optimizations', SPLIT_READS)
 
 
-def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]],
-             drives: Optional[Mapping[str, DriveHealth]]) -> Dict[str, str]:
+def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]]) -> Dict[str, str]:
     """What may change the latency of pools, such as pg_num and the release of OSDs: what it is ->
-    its value. `software`: of each OSD, its release and its kernel; '' if unknown. `drives`: device
-    -> its SMART data; None: not read yet."""
+    its value. `software`: of each OSD, its release and its kernel; '' if unknown."""
     facts = {'pg_num of pool %s' % pool.name: str(pool.pg_num) for pool in osdmap.pools.values()}
     # Not by pool: an upgrade sets a flag of all of them.
     flags = Counter(flag for pool in osdmap.pools.values() for flag in pool.flags)
@@ -201,18 +212,7 @@ def facts_of(osdmap: OsdMap, software: Iterable[Sequence[str]],
         known_values = sorted({value for value in values if value})
         if known_values:
             facts[name] = ' and '.join(known_values)
-    return {**facts, **_firmware_facts(drives)}
-
-
-@latest
-def _firmware_facts(drives: Optional[Mapping[str, DriveHealth]]) -> Dict[str, str]:
-    """The firmware of each model: a drive of another model is no change."""
-    by_model: Dict[str, Set[str]] = {}
-    for drive in (drives or {}).values():
-        if drive.model:
-            by_model.setdefault(drive.model, set()).add(drive.firmware)
-    return {DRIVE_FIRMWARE + model: ' and '.join(sorted(firmware))
-            for model, firmware in by_model.items()}
+    return facts
 
 
 class ReleaseChange(NamedTuple):

@@ -275,7 +275,7 @@ def test_the_wait_for_the_last_lines_has_an_end() -> None:
 def test_why_one_has_ended_well_or_by_a_signal_without_a_name() -> None:
     one = child('pass')
     assert heard(one) == [] and one.why() == 'the worker ended with status 0'
-    for number, name in ((1, 'SIGHUP'), (40, 'signal 40')):
+    for number, name in ((10, 'SIGUSR1'), (40, 'signal 40')):
         killed = child('os.kill(os.getpid(), %d)' % number)
         assert heard(killed) == [] and killed.why() == 'the worker was killed by ' + name
 

@@ -294,6 +294,10 @@ def test_what_was_loaded_lately() -> None:
     assert loaded.lately(129.9, 30.0) == Touched({1, 2}, {7})
     assert loaded.lately(130.0, 30.0) == Touched({2}, set())
     assert loaded.lately(140.0, 30.0) == Touched(set(), set())
+    # A bench that goes on without its mgr loads an OSD for longer than a probe that has begun.
+    loaded.note(200.0, Touched(frozenset({1}), frozenset()))
+    loaded.note(150.0, Touched(frozenset({1}), frozenset()))
+    assert loaded.lately(229.9, 30.0) == Touched({1}, set())
 
 
 def test_a_reading_is_taken_once_and_one_that_is_slow_is_no_reason() -> None:

@@ -454,6 +454,8 @@ def test_the_order_of_the_choices(monkeypatch: pytest.MonkeyPatch, takes: Sequen
     found: List[Tuple[int, int]] = []
 
     class Groups:
+        within_bounds = True
+
         def __init__(self, shards: Shards, number: int, depth: int) -> None:
             found.append((number, depth))
 

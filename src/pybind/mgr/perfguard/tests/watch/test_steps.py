@@ -2,7 +2,7 @@
 """A pool that is slower from one minute to the next is one event, with what changed then."""
 import random
 from dataclasses import replace
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -152,11 +152,11 @@ def test_what_may_change_the_latency() -> None:
                           flags=frozenset({'split_reads'} if number == 1 else ()))
              for number in (1, 2)}
     osdmap = OsdMap(9, frozenset(), pools, {}, {}, {}, {})
-    assert facts_of(osdmap, [('20.2.4', '6.8'), ('18.2.7', ''), ('20.2.4', '6.1')], None) == {
+    assert facts_of(osdmap, [('20.2.4', '6.8'), ('18.2.7', ''), ('20.2.4', '6.1')]) == {
         'pg_num of pool p1': '8', 'pg_num of pool p2': '16', 'pools with ec_optimizations': '0',
         'pools with split_reads': '1', 'OSDs that are up and in': '0',
         'release of OSDs': '18.2.7 and 20.2.4', 'kernel of OSDs': '6.1 and 6.8'}
-    assert 'kernel of OSDs' not in facts_of(osdmap, [('20.2.4', '')], None)
+    assert 'kernel of OSDs' not in facts_of(osdmap, [('20.2.4', '')])
 
 
 def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
@@ -167,8 +167,8 @@ def test_flags_with_which_pools_do_other_operations_are_changes() -> None:
         number: replace(pool, flags=frozenset({'ec_optimizations', 'split_reads', 'bulk'}))
         for number, pool in pools.items()})
     changes = Changes()
-    changes.note(START - 10.0, facts_of(osdmap, [('20.2.4', '6.1')], None))
-    changes.note(START + 10.0, facts_of(flagged, [('21.2.0', '6.1')], None))
+    changes.note(START - 10.0, facts_of(osdmap, [('20.2.4', '6.1')]))
+    changes.note(START + 10.0, facts_of(flagged, [('21.2.0', '6.1')]))
     assert [change[1:4] for change in changes.around(step())] == [
         ('pools with ec_optimizations', '0', '300'), ('pools with split_reads', '0', '300'),
         ('release of OSDs', '20.2.4', '21.2.0')]
@@ -181,26 +181,34 @@ def drives(*rows: Tuple[str, str]) -> Dict[str, DriveHealth]:
 
 def test_the_firmware_of_drives_is_known_a_day_later() -> None:
     """A sample of smartctl is up to a day old when it is read, and read every six hours."""
-    osdmap = OsdMap(9, frozenset(), {}, {}, {}, {}, {})
-    assert 'firmware' not in ' '.join(facts_of(osdmap, [], None))
-    before = facts_of(osdmap, [], drives(('M_S1', 'A'), ('M_S2', 'A'), ('N_S3', 'X'), ('', 'Y')))
-    after = facts_of(osdmap, [], drives(('M_S1', 'A'), ('M_S2', 'B'), ('N_S3', 'X'), ('O_S4', 'Z')))
-    assert {name: value for name, value in before.items() if 'firmware' in name} == {
-        'firmware of drive model M': 'A', 'firmware of drive model N': 'X'}
+    before = drives(('M_S1', 'A'), ('M_S2', 'A'), ('N_S3', 'X'), ('', 'Y'))
+    after = drives(('M_S1', 'B'), ('M_S2', 'B'), ('N_S3', 'X'), ('O_S4', 'Z'), ('', 'W'))
     changes = Changes()
-    for now, facts in ((START - 10.0, before), (START, facts_of(osdmap, [], None)),
-                       (START + 30 * 3600.0, after)):
-        changes.note(now, facts)
+    for now, read in ((START - 20.0, None), (START - 10.0, before), (START, before),
+                      (START + 30 * 3600.0, after)):
+        changes.note(now, {}, read)
     change, = changes.around(step())
-    assert change[1:] == ('firmware of drive model M', 'A', 'A and B', 30 * 3600.0)
+    assert change[1:] == ('firmware of drive model M', 'A', 'B', 30 * 3600.0)
     assert changes.noticed == [change]
-    changes.note(START + 30 * 3600.0 + 5.0, after)
+    changes.note(START + 30 * 3600.0 + 5.0, {}, after)
     assert changes.noticed == [] and changes.around(step()) == [change]
     assert changes.around(step(START - 121.0, START - 121.0)) == []
     with in_zone('CET-1'):
         assert why_text([step()], [change], True).endswith(
-            'changed at that time: firmware of drive model M: A and B instead of A, noticed at '
+            'changed at that time: firmware of drive model M: B instead of A, noticed at '
             '2001-09-10 08:00:00 CET, up to 30.0 h late')
+
+
+@pytest.mark.parametrize('rows', [
+    # Another drive of the model; one that cannot be read for some time.
+    ([('M_S1', 'A')], [('M_S1', 'A'), ('M_S2', 'B')], [('M_S2', 'B')]),
+    ([('M_S1', 'A'), ('M_S2', 'B')], [('M_S1', 'A')], [('M_S1', 'A'), ('M_S2', 'B')])])
+def test_drives_that_come_and_go_are_no_change_of_firmware(
+        rows: Sequence[Sequence[Tuple[str, str]]]) -> None:
+    changes = Changes()
+    for number, present in enumerate(rows):
+        changes.note(START + number, {}, drives(*present))
+        assert changes.noticed == []
 
 
 def test_a_pool_with_the_name_of_a_removed_one_is_no_change() -> None:
