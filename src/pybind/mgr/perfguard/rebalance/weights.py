@@ -165,7 +165,9 @@ class WeightChange(Change):
         theirs = {osd for osd in self.weights.keys() & before.keys() & present.keys()
                   if osd not in self.done and not any(
                       same_weight(present[osd], weight) for weight in (before[osd], sent[osd]))}
-        recreated = frozenset() if self.tranche or self.closing else observation.other_device
+        # Not a rollback: it must restore all weights.
+        recreated = frozenset() if self.tranche or self.closing \
+            else observation.other_device & frozenset(self.drained)
         theirs |= {osd for osd, weight in self.weights.items()
                    if osd not in self.done and osd in present and osd in (
                        observation.orchestrating.removing if weight > present[osd] else recreated)}

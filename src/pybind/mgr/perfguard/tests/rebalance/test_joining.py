@@ -1245,6 +1245,26 @@ def test_an_osd_on_another_device_is_not_drained(created: bool, failover: bool) 
                 'the OSD is on another device than the one whose drain was ordered'] * created
 
 
+def test_a_rollback_restores_the_weight_of_an_osd_on_another_device() -> None:
+    """The weight of the device whose drain was recorded."""
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    driver.run(3)
+    driver.order('drain', 'osd.3', 'osd.4')
+    driver.run_to('DONE', 900)
+    cluster.destroy(3)
+    driver.run(3)
+    cluster.create_again(3)
+    driver.run(3)
+    driver.order('undrain', 'osd.3', 'osd.4')
+    driver.run_to('PINNED')
+    before = len(cluster.moved)
+    driver.order('rollback')
+    driver.run_to('DONE', 900)
+    assert [cluster.toys[osd].crush_weight for osd in (3, 4)] == [0.0, 0.0]
+    assert len(cluster.moved) == before
+
+
 def test_a_change_pins_pgs_whose_osds_are_down_and_in() -> None:
     """Their pins lead to OSDs that are about to return, and hold all their other copies as well."""
     driver = straw_expansion()
