@@ -385,8 +385,10 @@ def _pinning(draft: Draft) -> Draft:
     if not joining or by_ceph_mgr:
         draft = pin_remapped(draft)
     # A change is sent under norebalance, even while OSDs are to be emptied; but ceph-mgr may need
-    # hours for a change of its own, and merges no PG that is remapped.
-    may_clear = by_ceph_mgr and _only_merged_move(draft) or _yields_to_evacuation(draft)
+    # hours for a change of its own, and merges no PG that is remapped. If others have cleared the
+    # flag, `reconcile` would forget that, and set it again later.
+    may_clear = _yields_to_evacuation(draft) or by_ceph_mgr and _only_merged_move(draft) \
+        and not draft.campaign.holds.gave_up_flag
     draft = _borrow_settings(draft, norebalance=joining and not by_ceph_mgr or not may_clear)
     if draft.settings_in_force and not draft.campaign.holds.prepared:
         # "campaign resume" after an abort has cleared `prepared`.

@@ -415,6 +415,20 @@ def test_crush_changes_of_others_while_pgs_are_merged_wait_for_the_end(
     assert any(move.pgid[0] == '2' for move in cluster.moved[moved_before:])
 
 
+def test_norebalance_that_others_have_cleared_stays_so_while_pgs_are_merged() -> None:
+    driver = driver_of(PgpWatcher(pgs=32))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: cluster.numbers[1].pg_num <= 30)
+    cluster.flags.discard('norebalance')
+    driver.run(2)
+    assert driver.loop.rebalance.campaign.holds.gave_up_flag
+    cluster.weigh(0, 0.5)
+    while driver.phase == 'PINNING':
+        driver.run(1)
+        assert 'norebalance' not in cluster.flags
+
+
 @pytest.mark.parametrize('begin, end', [(8, 16), (16, 8)])
 @pytest.mark.parametrize('turns', range(1, 42, 4))
 def test_a_failover_repeats_nothing(begin: int, end: int, turns: int) -> None:
