@@ -161,7 +161,10 @@ class AutoExpand:
         unobserved_seconds = self._unobserved_seconds(observation.now)
         if clean is not None:
             clean = replace(clean, changed=clean.changed + unobserved_seconds)
-        self._serving_changed = observation.now if self._serving not in (None, serving) \
+        last_serving = self._serving
+        if last_serving is None and clean is not None:
+            last_serving = clean.serving  # from before this mgr
+        self._serving_changed = observation.now if last_serving not in (None, serving) \
             else self._serving_changed + unobserved_seconds
         self._looked_at, self._serving = observation.now, serving
         self._clean, why = look(clean, observation, campaign, ratio)

@@ -415,6 +415,15 @@ def test_osds_that_go_down_without_a_campaign_are_a_change(gap: float, changed: 
     assert auto_expand.osds_or_crush_changed == changed
 
 
+@pytest.mark.parametrize('serving, changed', [(6, 0.0), (5, 1000.0)])
+def test_osds_that_went_down_with_the_mgr_before_are_a_change(serving: int,
+                                                              changed: float) -> None:
+    auto_expand = AutoExpand(lambda document: None, lambda: True)
+    auto_expand.load(StoredClean(1, frozenset(range(6))))
+    auto_expand.look(seen(1, 1000.0, 0, serving), NO_CAMPAIGN, 0.125, is_enabled=True)
+    assert auto_expand.osds_or_crush_changed == changed
+
+
 @pytest.mark.parametrize('gap, changed', [(60.0, 1000.0), (60.5, 1060.5)])
 def test_time_in_which_the_mgr_hung_does_not_count(gap: float, changed: float) -> None:
     documents: List[Document] = []
