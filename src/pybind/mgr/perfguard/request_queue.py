@@ -63,8 +63,8 @@ class Promise(Protocol):
 
     @property
     def only_stops(self) -> bool:
-        """Whether the request only stops movement, and so does not expire until another campaign
-        begins."""
+        """Whether the request only stops movement, and so does not expire before the campaign has
+        entered another phase."""
 
 
 class AnsweredOrder(Protocol):
@@ -91,12 +91,13 @@ class Promised:
     #: The refusal; None: it is not refused.
     refused: Optional[Refused] = field(default=None, compare=False)
 
-    def is_stale(self, now: float, campaign_began: float) -> bool:
+    def is_stale(self, now: float, phase_since: float) -> bool:
         """Whether the promise is not executed anymore: its command has given up, or it has expired.
-        `campaign_began`: when the last campaign began; both in seconds since the epoch."""
+        `phase_since`: since when the campaign is in its phase; both in seconds since the epoch. An
+        mgr that changes the phase has taken all promises that were stored by then."""
         stored_at = int(self.key.rpartition('/')[2]) / 1e9
         return self.done.is_set() or now - stored_at > PROMISE_SECONDS and not (
-            self.promise.only_stops and stored_at >= campaign_began)
+            self.promise.only_stops and stored_at >= phase_since)
 
 
 @dataclass
@@ -218,11 +219,11 @@ class Requests:
         if promised.refused is not None:
             raise promised.refused.anew()
 
-    def stale(self, now: float, campaign_began: float) -> List[Promised]:
-        """Promises that have not been taken, and are not executed anymore. `campaign_began`: as for
+    def stale(self, now: float, phase_since: float) -> List[Promised]:
+        """Promises that have not been taken, and are not executed anymore. `phase_since`: as for
         `Promised.is_stale`."""
         return [promised for promised in list(self._promised)
-                if promised.is_stale(now, campaign_began)]
+                if promised.is_stale(now, phase_since)]
 
     def take(self, promised: Promised) -> None:
         """Take a promise: it is executed in this turn, or refused after all."""

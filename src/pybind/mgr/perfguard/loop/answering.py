@@ -60,7 +60,7 @@ class Answering:
     def expire(self, now: float) -> None:
         """Drop promises that no mgr has taken for too long, and those whose commands have reported
         that they were not stored in time."""
-        stale = self._requests.stale(now, self._jobs.rebalance.campaign.origin.started)
+        stale = self._requests.stale(now, self._jobs.rebalance.campaign.phase_since)
         if not stale or not self._jobs.may_write():
             return
         texts = []

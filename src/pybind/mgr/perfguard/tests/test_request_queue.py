@@ -268,6 +268,24 @@ def test_a_stop_that_was_stored_late_does_not_stop_a_later_campaign() -> None:
     assert driver.phase == 'PINNED' and note not in driver.kv.data
 
 
+@pytest.mark.parametrize('verb', ['abort', 'pause'])
+def test_a_stop_that_was_stored_late_does_not_stop_a_resumed_campaign(verb: str) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    note = driver.loop._store.note(Request.document, encode(Request(verb)), driver.cluster.now)
+    late = driver.kv.data.pop(note)
+    driver.turn()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.turn(2 * module.PROMISE_SECONDS)
+    driver.ask('resume')
+    driver.run_to('RELEASING')
+    driver.kv.data[note] = late
+    driver.restart()
+    driver.run(3)
+    assert driver.phase == 'RELEASING' and note not in driver.kv.data
+
+
 def test_an_error_of_the_store_is_raised_in_the_command() -> None:
     kv = MemoryKv()
     requests = Requests(Store(kv), Clock())
