@@ -8,6 +8,9 @@ from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import pytest
 
+from perfguard.codec import encode
+from perfguard.rebalance.requests import Request
+from perfguard.request_queue import PROMISE_SECONDS
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, Witness, ask, changed_since, crush_weights, join, landing,
@@ -233,6 +236,24 @@ def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> Non
     cluster.wait_clean(120)
     assert other in up_sets(cluster)[pgid] and guard.upmaps()[pgid] == [(target, other)]
     cluster.mon('osd rm-pg-upmap-items', pgid=pgid)
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_a_request_that_the_mons_stored_long_ago_is_not_carried_out(release: str,
+                                                                    guard: Guard) -> None:
+    """The mgr that was to do so was disabled, or hung."""
+    cluster, last = guard.cluster, guard.last_event()
+    before = guard.foreign()
+    stored_at = time.time() - PROMISE_SECONDS - 60
+    key = '%s/%020d' % (Request.document, int(stored_at * 1e9))
+    cluster.mon('config-key set', key='mgr/perfguard/' + key,
+                val=json.dumps(encode(Request('prepare'))))
+    cluster.mon('mgr fail', who=cluster.active_mgr())
+    guard.wait_ready()
+    cluster.wait(lambda: key not in guard.store_keys(), 60, 'the request to be dropped')
+    assert guard.phase() in ('IDLE', 'DONE', 'ABORTED') and guard.foreign() == before
+    assert any('has expired' in text for text in guard.event_texts('refused', last))
     assert not guard.tracebacks()
 
 
