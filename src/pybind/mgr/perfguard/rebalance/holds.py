@@ -92,14 +92,16 @@ def _without_ordered_by_others(holds: Holds,
     return holds, tuple(notices)
 
 
-def blocked_since(before: float, counts: PgCounts, now: float) -> float:
+def blocked_since(before: float, counts: PgCounts, now: float, is_prepared: bool) -> float:
     """Since when PGs without objects may have kept degraded ones from backfill, or the mons from
     trimming OSDMaps, in seconds since the epoch; 0.0: they do not. `before`: the result of the last
-    turn.
+    turn. `is_prepared`: an operator may change CRUSH at any time, and relies on norebalance; only
+    degraded PGs count.
 
     Once norebalance gives way, it does so until all PGs without objects have backfilled.
     """
-    harmful = counts.degraded_waiting > 0 or counts.only_empty_unclean or gives_way(before, now)
+    harmful = counts.degraded_waiting > 0 or gives_way(before, now) \
+        or counts.only_empty_unclean and not is_prepared
     if not counts.undersized_empty or not harmful:
         return 0.0
     return before or now

@@ -98,7 +98,8 @@ def _step(draft: Draft) -> Draft:
 def _note_blocked(draft: Draft) -> Draft:
     holds = draft.campaign.holds
     return draft.set(holds=replace(holds, blocked=blocked_since(
-        holds.blocked, draft.observed.signals.counts, draft.now)))
+        holds.blocked, draft.observed.signals.counts, draft.now,
+        is_prepared=draft.campaign.phase is Phase.PREPARED)))
 
 
 def _count_turn(draft: Draft) -> Draft:

@@ -272,7 +272,7 @@ def test_norebalance_gives_way_after_a_while_and_again(before: float, seconds: f
     assert gives_way(before, now) == gives
     # While it gives way, the PGs that waited are recovering.
     counts = PgCounts(undersized_empty=1)
-    assert blocked_since(before, counts, now) == (before if gives else 0.0)
+    assert blocked_since(before, counts, now, False) == (before if gives else 0.0)
 
 
 @pytest.mark.parametrize('before, waiting, empty, since', [
@@ -280,7 +280,7 @@ def test_norebalance_gives_way_after_a_while_and_again(before: float, seconds: f
 def test_since_when_pgs_without_objects_may_block_recovery(before: float, waiting: int, empty: int,
                                                            since: float) -> None:
     counts = PgCounts(degraded_waiting=waiting, undersized_empty=empty)
-    assert blocked_since(before, counts, 5000.0) == since
+    assert blocked_since(before, counts, 5000.0, True) == since
 
 
 @pytest.mark.parametrize('total, clean, empty, since', [
@@ -288,7 +288,8 @@ def test_since_when_pgs_without_objects_may_block_recovery(before: float, waitin
 def test_since_when_pgs_without_objects_alone_keep_osdmaps(total: int, clean: int, empty: int,
                                                            since: float) -> None:
     counts = PgCounts(total, clean, undersized_empty=empty)
-    assert blocked_since(0.0, counts, 5000.0) == since
+    assert blocked_since(0.0, counts, 5000.0, False) == since
+    assert blocked_since(0.0, counts, 5000.0, True) == 0.0
 
 
 # ---- options that the mons refuse, and texts

@@ -183,24 +183,36 @@ def test_norebalance_gives_way_to_recovery_behind_pgs_without_objects(phase: Pha
     assert machine.campaign.active
 
 
-@pytest.mark.parametrize('phase', [Phase.PREPARED, Phase.PINNED])
-def test_norebalance_gives_way_to_pgs_without_objects_alone(phase: Phase) -> None:
-    """As long as they are not clean, the mons keep all OSDMaps."""
-    machine = prepared() if phase is Phase.PREPARED else expanded()
+def lost_without_objects(machine: Machine) -> None:
+    """An OSD of which no PG has objects is marked out."""
     cluster = machine.cluster
-    if phase is Phase.PINNED:
-        machine.ask('pin')
-        machine.to(Phase.PINNED)
     cluster.empty = {pgid for pgid, pg in cluster.pg.items() if 0 in pg.data}
     cluster.take_down(0)
     cluster.mark_out(0)
     machine.until(lambda: cluster.report_now().undersized_empty > 0)
     assert not cluster.report_now().degraded
+
+
+def test_norebalance_gives_way_to_pgs_without_objects_alone() -> None:
+    """As long as they are not clean, the mons keep all OSDMaps."""
+    machine = expanded()
+    cluster = machine.cluster
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    lost_without_objects(machine)
     machine.until(lambda: not cluster.report_now().undersized_empty, turns=60)
     event, = (event for event in machine.events if 'norebalance is cleared' in event.what)
     assert 'without objects, and norebalance defers their backfill' in event.why
     machine.until(lambda: not machine.campaign.holds.blocked and 'norebalance' in cluster.flags)
     assert machine.campaign.active
+
+
+def test_norebalance_stays_for_the_operator_who_is_about_to_change_crush() -> None:
+    machine = prepared()
+    lost_without_objects(machine)
+    for _ in range(60):
+        machine.turn()
+        assert 'norebalance' in machine.cluster.flags
 
 
 @pytest.mark.parametrize('phase', ['PREPARED', 'PINNING', 'PINNED'])
