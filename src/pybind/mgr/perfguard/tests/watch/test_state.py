@@ -185,7 +185,9 @@ UNDERSIZED = {'active_clean': 60}
     ({}, {}, True, True), ({}, {'in_flight': 1}, False, False),
     (UNDERSIZED, {}, True, True), (UNDERSIZED, {'in_flight': 1}, False, False),
     *(({**UNDERSIZED, name: 1}, {}, False, False)
-      for name in ('inactive', 'recovering', 'backfilling', 'backfill_wait')),
+      for name in ('in_transition', 'recovering', 'backfilling', 'backfill_wait')),
+    # The OSDs of a PG are lost.
+    ({**UNDERSIZED, 'inactive': 1}, {}, True, True),
     ({'recovering': 1}, {}, True, True),
     ({'laggy': 1}, {}, True, False), ({'wait': 1}, {}, True, False),
     ({}, {'idle': False}, False, False)])
