@@ -2,6 +2,7 @@
 """A pool under a hybrid rule, with an SSD and an HDD in each site. The mons cancel all its upmaps,
 which one pin shows: PGs move by weights, a few at a time."""
 import json
+import time
 from typing import Any, Dict, List
 
 import pytest
@@ -28,6 +29,8 @@ rule hybrid {
 """
 #: PGs that may move at a time.
 IN_FLIGHT = 4
+#: For how long nothing may follow; a step takes a few seconds.
+CLOSED_SECONDS = 20.0
 nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 
@@ -130,6 +133,30 @@ def test_an_expansion_goes_back(release: str, guard: Guard, verb: str) -> None:
         release, paced, IN_FLIGHT))
     assert acting_sets(cluster) == before and 0 < paced <= IN_FLIGHT
     assert {crush_weights(cluster)[osd] for osd in new_osds(cluster)} == {0.0}
+    assert not guard.tracebacks()
+
+
+@nightly
+def test_no_step_follows_outside_the_time_window(release: str, guard: Guard) -> None:
+    """Its PGs have no pins, so the window must hold the step back, and not only releases."""
+    cluster, hour = guard.cluster, time.localtime().tm_hour
+    order(guard, 'expand', **expansion(cluster))
+    cluster.wait(lambda: guard.status().get('tranche', 0) >= 3, 200, 'the third step')
+    guard.configure({'begin_time': '%02d00' % ((hour + 11) % 24),
+                     'end_time': '%02d00' % ((hour + 12) % 24)})
+    guard.wait_code('WINDOW_CLOSED', timeout=60)
+    cluster.wait(lambda: not cluster.osd_dump()['pg_temp'] or guard.phase() == 'HOLDING', 60,
+                 'the end of the step')
+    step, weights = guard.status()['tranche'], crush_weights(cluster)
+    time.sleep(CLOSED_SECONDS)
+    print('%s: step %d of %d outside the window' % (release, step, guard.status()['tranches']))
+    assert guard.phase() == 'HOLDING' and crush_weights(cluster) == weights
+    assert guard.status()['tranche'] == step < guard.status()['tranches']
+    guard.unset('begin_time')
+    guard.unset('end_time')
+    guard.wait_phase('DONE', timeout=400)
+    cluster.wait_clean(60)
+    assert {crush_weights(cluster)[osd] for osd in new_osds(cluster)} == {1.0}
     assert not guard.tracebacks()
 
 
