@@ -55,6 +55,12 @@ class Guard:
     def option(self, name: str, value: str) -> None:
         self.configure({name: value})
 
+    def close_window(self) -> None:
+        """No release may begin for at least an hour."""
+        hour = time.localtime().tm_hour
+        self.configure({'begin_time': '%02d00' % ((hour + 2) % 24),
+                        'end_time': '%02d00' % ((hour + 3) % 24)})
+
     def unset(self, name: str) -> None:
         """Remove an option, so that its default applies."""
         self.cluster.mon('config rm', who='mgr', name='mgr/perfguard/' + name)

@@ -30,9 +30,7 @@ def hold(guard: Guard) -> None:
     guard.hold(lambda: guard.cluster.add_osds(4))
     guard.do('start')
     guard.wait_moving()
-    hour = time.localtime().tm_hour
-    guard.configure({'begin_time': '%02d00' % ((hour + 2) % 24),
-                     'end_time': '%02d00' % ((hour + 3) % 24)})
+    guard.close_window()
     guard.cluster.wait(lambda: guard.phase() == 'HOLDING' and not guard.status()['in_flight'], 60,
                        'the closed window')
     guard.cluster.wait_clean(30)

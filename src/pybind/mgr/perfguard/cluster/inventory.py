@@ -14,8 +14,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Nam
                     Sequence, Tuple)
 
 from .crush import CrushRules
-from .types import (MAX_SCRUBS, MCLOCK_OVERRIDE, QUEUE, ConfigEntry, Json, OsdMap,
-                    Pool)
+from .types import MAX_SCRUBS, MCLOCK_OVERRIDE, QUEUE, ConfigEntry, Json, OsdMap, Pool
 
 #: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'

@@ -231,14 +231,20 @@ def test_an_aborted_campaign_is_not_begun_again() -> None:
     assert driver.status['id'] == 1 and driver.phase == 'ABORTED'
 
 
-def test_what_an_aborted_campaign_holds_is_not_released() -> None:
-    """PGs that others remap are pinned like its own, until an operator decides."""
+def aborted() -> Driver:
+    """An aborted campaign that keeps 12 PGs pinned."""
     driver = Driver(options=AUTO)
-    cluster = driver.cluster
     driver.to_pinned()
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.run(5)
+    return driver
+
+
+def test_what_an_aborted_campaign_holds_is_not_released() -> None:
+    """PGs that others remap are pinned like its own, until an operator decides."""
+    driver = aborted()
+    cluster = driver.cluster
     pins, before = dict(driver.loop.rebalance.pins), Store(driver.kv).get(CRUSH_BEFORE)
     raw = cluster.pg['1.1'].mon.raw
     cluster.tunables = {'choose_total_tries': 100}
@@ -264,12 +270,8 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
 def test_an_aborted_campaign_pins_no_more_pgs_of_others_than_the_limit_allows(
         failover: bool) -> None:
     """norebalance keeps the rest in place until the operator decides."""
-    driver = Driver(options=AUTO)
+    driver = aborted()
     cluster = driver.cluster
-    driver.to_pinned()
-    driver.ask('abort')
-    driver.run_to('ABORTED')
-    driver.run(5)
     assert driver.status['pinned'] == 12
     driver.options = replace(AUTO, max_pins=7)
     cluster.expand(share=1)
