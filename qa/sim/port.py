@@ -12,7 +12,7 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, 
 import numpy as np
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook
@@ -491,10 +491,10 @@ class SimCluster:
     def stored_options(self) -> Mapping[str, Mapping[str, str]]:
         return {who: dict(options) for who, options in self.config.items()}
 
-    def ordered_flags(self) -> FrozenSet[str]:
+    def flags_set_by_others(self) -> FrozenSet[str]:
         return frozenset()
 
-    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
+    def values_set_by_others(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
         return {}
 
     def option_changes(self) -> Tuple[OptionChange, ...]:

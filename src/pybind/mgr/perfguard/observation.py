@@ -6,7 +6,7 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
-from .cluster.flag_orders import BALANCER
+from .cluster.set_by_others import BALANCER
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
 from .cluster.types import (NOOUT, Balancing, ClientOps, LatencyCounts, OsdMap, PgCounts,
@@ -38,11 +38,11 @@ class Settings:
     stored: Optional[Mapping[str, Mapping[str, str]]] = None
     #: The balancer was switched off, but a plan of its own may still change upmaps.
     balancer_busy: bool = False
-    #: Flags that others have ordered to set, perhaps while perfguard had them set.
-    ordered_flags: AbstractSet[str] = frozenset()
-    #: Setting -> the value that others have ordered last, perhaps while perfguard had put it, and
-    #: when; see cluster/flag_orders.py.
-    ordered_values: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
+    #: Flags that others have set, perhaps while perfguard had them set.
+    flags_set_by_others: AbstractSet[str] = frozenset()
+    #: Setting -> the value that others have set last, perhaps while perfguard had put it, and when,
+    #: in seconds since the epoch; see cluster/set_by_others.py.
+    values_set_by_others: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
     #: Flags and options that other parts of perfguard have borrowed: the cluster may not show them
     #: yet.
     borrowed_elsewhere: FrozenSet[str] = frozenset()

@@ -18,7 +18,7 @@ from . import crush_preview, inventory
 from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
                     option_changes, osdmap_from_dump, pool_counts)
-from .flag_orders import FlagOrders
+from .set_by_others import SetByOthers
 from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Grown, NewHosts, NoFuture, Outlook, View
@@ -124,11 +124,11 @@ class MgrCluster:
         self._asking = OsdCommands(mgr, time.monotonic)
         self._questions = OsdQuestions(self._asking, time.monotonic)
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
-        self._flag_orders = FlagOrders()
+        self._set_by_others = SetByOthers()
         #: OSD -> its version, and when these were read.
         self._osd_versions: Dict[int, str] = {}
         self._versions_read_at = -math.inf
-        #: When the audit log is read, and when it was last read for orders of the balancer.
+        #: When the audit log is read, and when it was last read for "balancer on" and "off".
         self._audit_due = self._debug_read_at = -math.inf
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
@@ -148,7 +148,7 @@ class MgrCluster:
         handle = self._mgr.get_osdmap()
         if self._view is None or self._view.osdmap.epoch != handle.get_epoch():
             self._view = MapView(handle, self._known_items)
-        self._flag_orders.see(self._view.osdmap.flags, self._clock())
+        self._set_by_others.see(self._view.osdmap.flags, self._clock())
         return self._view
 
     def crush(self, version: int) -> CrushRules:
@@ -285,17 +285,17 @@ class MgrCluster:
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """For the mgr's thread: a new entry of the cluster log or the audit log."""
-        self._flag_orders.hear(entry, self._clock())
+        self._set_by_others.hear(entry, self._clock())
 
-    def ordered_flags(self) -> FrozenSet[str]:
-        """Flags that others have ordered to set, even if perfguard had set them already. The audit
+    def flags_set_by_others(self) -> FrozenSet[str]:
+        """Flags that others have set, even if perfguard had set them already. The audit
         log is read once, and its new entries arrive by `hear`."""
         self._read_audit_log()
-        return self._flag_orders.standing()
+        return self._set_by_others.flags()
 
-    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
-        """Setting -> the value that others have ordered last, and when, even if it was the present
-        one; see flag_orders.py. `balancer_seconds`: maximum age of a reading of the log for
+    def values_set_by_others(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have set last, and when, even if it was the present
+        one; see set_by_others.py. `balancer_seconds`: maximum age of a reading of the log for
         "balancer off", which does not arrive otherwise; it is AUDIT_SECONDS at least."""
         self._read_audit_log()
         now = self._clock()
@@ -303,7 +303,7 @@ class MgrCluster:
                 and now - self._debug_read_at >= max(AUDIT_SECONDS, balancer_seconds):
             self._debug_read_at = now
             self._read_log('debug')
-        return self._flag_orders.values()
+        return self._set_by_others.values()
 
     def _read_audit_log(self) -> None:
         """Read the audit log once."""
@@ -316,7 +316,7 @@ class MgrCluster:
         reply = self._ask([{'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': level,
                             'channel': 'audit', 'format': 'json'}])[0]
         if reply.retval == 0:
-            self._flag_orders.read(json.loads(reply.out or '[]'), self._clock())
+            self._set_by_others.read(json.loads(reply.out or '[]'), self._clock())
         return reply.retval == 0
 
     def inventory(self, view: View) -> inventory.Inventory:

@@ -146,13 +146,13 @@ class Reader(Protocol):
 
     def option_changes(self) -> Optional[Sequence[OptionChange]]: ...
 
-    def ordered_flags(self) -> AbstractSet[str]:
-        """Flags that others have ordered to set, even if they were set; see flag_orders.py."""
+    def flags_set_by_others(self) -> AbstractSet[str]:
+        """Flags that others have set, even if they were set already; see set_by_others.py."""
         ...
 
-    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
-        """Setting -> the value that others have ordered last, and when; see flag_orders.py.
-        `balancer_seconds`: maximum age of orders of the balancer; inf: they do not matter."""
+    def values_set_by_others(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
+        """Setting -> the value that others have set last, and when; see set_by_others.py.
+        `balancer_seconds`: maximum age of the balancer's value; inf: it does not matter."""
         ...
 
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:

@@ -358,9 +358,9 @@ class Observing:
         return Observation(
             now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, balancer_busy,
-                              self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
-                              else frozenset(),
-                              self._cluster.ordered_values(rebalance.balancer_orders_seconds)
+                              self._cluster.flags_set_by_others()
+                              if NOREBALANCE in view.osdmap.flags else frozenset(),
+                              self._cluster.values_set_by_others(rebalance.balancer_log_seconds)
                               if rebalance.campaign.holds.held or self._jobs.mitigating.held
                               else {}),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),

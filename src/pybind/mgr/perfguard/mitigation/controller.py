@@ -223,9 +223,8 @@ class Mitigating:
 
     def _ladder_view(self, observed: Observation, watched: Watched, campaign: Campaign,
                      policy: Policy) -> LadderView:
-        """What the ladder judges by, besides the evidence. Flags and affinities that are "ordered"
-        were ordered outside perfguard. The configuration is read at intervals while options of it
-        are borrowed; otherwise it is None."""
+        """What the ladder judges by, besides the evidence. The configuration is read at intervals
+        while options of it are borrowed; otherwise it is None."""
         now, osdmap = observed.now, observed.osdmap
         in_flight: FrozenSet[str] = frozenset()
         if campaign.phase in RELEASING_PHASES:
@@ -241,8 +240,8 @@ class Mitigating:
             futile=futile(watched.osd_causes, watched.osd_reads),
             unread=_unread(watched),
             in_flight=in_flight,
-            ordered_flags=osdmap.flags & observed.settings.ordered_flags,
-            ordered_values=observed.settings.ordered_values,
+            flags_set_by_others=osdmap.flags & observed.settings.flags_set_by_others,
+            values_set_by_others=observed.settings.values_set_by_others,
             unanswered_at=observed.unanswered_at, room=self._room,
             campaign_still=campaign.active and (
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))

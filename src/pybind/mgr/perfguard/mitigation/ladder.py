@@ -8,7 +8,7 @@ alone. A rule takes a draft of the decision and returns the next one.
 from dataclasses import dataclass, replace
 from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from ..cluster.flag_orders import AFFINITY_OF_OSD
+from ..cluster.set_by_others import AFFINITY_OF_OSD
 from ..errors import Code, Reason, texts
 from ..events import Event
 from ..ledger import CHANGED_BY_OTHERS, Held, give_back, hold, hold_other, same_value
@@ -285,8 +285,8 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     for setting in step.settings:
         can_tell, value = present(setting, draft.view)
         if can_tell:
-            # What others have ordered as well is left to them, like what they have changed.
-            hold_step = CHANGED_BY_OTHERS if _is_ordered(step, setting, draft) \
+            # What others have set as well is left to them, like what they have changed.
+            hold_step = CHANGED_BY_OTHERS if _is_set_by_others(step, setting, draft) \
                 else hold(setting.held, value)
             if hold_step.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
@@ -310,13 +310,13 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=in_flight))
 
 
-def _is_ordered(step: LadderStep, setting: Setting, draft: _Draft) -> bool:
+def _is_set_by_others(step: LadderStep, setting: Setting, draft: _Draft) -> bool:
     """Whether others have set the flag or the primary affinity of a step as well: that changes
-    nothing, but it is an order."""
+    nothing, but shows that they need it."""
     if setting.kind is SettingKind.AFFINITY:
-        value, when = draft.view.ordered_values.get(AFFINITY_OF_OSD + setting.name, ('', 0.0))
+        value, when = draft.view.values_set_by_others.get(AFFINITY_OF_OSD + setting.name, ('', 0.0))
         return when > step.since and same_value(value, setting.held.put)
-    return setting.kind is SettingKind.FLAG and setting.name in draft.view.ordered_flags
+    return setting.kind is SettingKind.FLAG and setting.name in draft.view.flags_set_by_others
 
 
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
@@ -346,7 +346,7 @@ def _give_back(draft: _Draft, step: LadderStep, setting: Setting) -> Tuple[_Draf
     can_tell, value = present(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
-    step_back = CHANGED_BY_OTHERS if _is_ordered(step, setting, draft) \
+    step_back = CHANGED_BY_OTHERS if _is_set_by_others(step, setting, draft) \
         else give_back(setting.held, value)
     if step_back.send:
         draft = draft.send([Put(setting, setting.held.found)])

@@ -232,10 +232,10 @@ class LadderView:
     #: Slow OSDs of which it is not known at present which reads they serve, or how they compare
     #: with their peers.
     unread: AbstractSet[int] = frozenset()
-    #: Flags in force that others have ordered to set as well.
-    ordered_flags: FrozenSet[str] = frozenset()
-    #: As Settings.ordered_values.
-    ordered_values: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
+    #: Flags in force that others have set as well.
+    flags_set_by_others: FrozenSet[str] = frozenset()
+    #: As Settings.values_set_by_others.
+    values_set_by_others: Mapping[str, Tuple[str, float]] = field(default_factory=dict)
     #: As Observation.unanswered_at.
     unanswered_at: float = 0.0
     room: ClientRoom = ClientRoom()

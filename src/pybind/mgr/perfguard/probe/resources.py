@@ -70,8 +70,8 @@ class RunResources:
     mark: int = 0
     #: Flags of the OSDMap that the run sets, which were not set before.
     flags: Tuple[str, ...] = ()
-    #: Flags of QUIET_FLAGS that others had ordered before the run set `flags`: a later order makes
-    #: a flag theirs. None: unknown.
+    #: Flags of QUIET_FLAGS that others had set before the run set `flags`: if they set one later,
+    #: it is theirs. None: unknown.
     ordered_before: Optional[Tuple[str, ...]] = None
 
     @property
@@ -306,9 +306,9 @@ class ResourceManager:
     def set_flags(self, view: View) -> None:
         """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
         flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
-        ordered = self._cluster.ordered_flags()
+        set_by_others = self._cluster.flags_set_by_others()
         if not self.journal(flags=flags, ordered_before=tuple(
-                flag for flag in QUIET_FLAGS if flag in ordered)):
+                flag for flag in QUIET_FLAGS if flag in set_by_others)):
             raise CannotMake(NOT_KEPT)
         if not self._done(*(flag_command(flag, on=True) for flag in flags)):
             raise CannotMake(self.problem)
@@ -323,13 +323,13 @@ class ResourceManager:
             self.journal(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
 
     def unset_flags(self) -> bool:
-        """Unset the flags of the run; those that others have ordered since it set them stay set.
+        """Unset the flags of the run; those that others have set since stay set.
         Returns whether the others are unset for certain."""
         if not self.resources.flags:
             return True
         ordered_before = self.resources.ordered_before
-        # In a journal of an earlier version it is unknown which flags were ordered later.
-        wanted_by_others = self._cluster.ordered_flags() - set(
+        # In a journal of an earlier version it is unknown which flags others have set later.
+        wanted_by_others = self._cluster.flags_set_by_others() - set(
             QUIET_FLAGS if ordered_before is None else ordered_before)
         if wanted_by_others & set(self.resources.flags):
             self.journal(flags=tuple(flag for flag in self.resources.flags

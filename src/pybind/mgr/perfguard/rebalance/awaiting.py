@@ -493,7 +493,7 @@ class Awaiting:
             else:
                 self._note(Event(KIND, why))
         elif step.held is None:
-            # Name the value: another admin may have ordered 0 meanwhile, which does not show.
+            # Name the value: another admin may have set 0 meanwhile, which does not show.
             self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
                              if borrowed.found is None else 'it is %s' % borrowed.found))
         if step.send and step.held is not None and self._context.journal_is_stored():

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Callable, Deque, List, Optional, Sequence, Tuple
 
-from ..cluster.flag_orders import BALANCER
+from ..cluster.set_by_others import BALANCER
 from ..cluster.ports import View
 from ..cluster.types import Document, OsdMap
 from ..errors import Code, Reason, Refused
@@ -53,8 +53,8 @@ MEASURED_COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
-#: Age up to which orders of the balancer suffice while it stays borrowed.
-BALANCER_ORDERS_SECONDS = 300.0
+#: Age up to which a reading of the log for "balancer off" suffices while it stays borrowed.
+BALANCER_LOG_SECONDS = 300.0
 #: OSDs that a text names.
 _NAMED_OSDS = 10
 _STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
@@ -181,12 +181,12 @@ class RebalanceController:
             has_requests=bool(requests))
 
     @property
-    def balancer_orders_seconds(self) -> float:
-        """Age in seconds up to which orders of the balancer that were read from the log suffice.
-        They must be known when a borrowed balancer is given back, and the log is short."""
+    def balancer_log_seconds(self) -> float:
+        """Age in seconds up to which a reading of the log for "balancer off" suffices. The command
+        must be known when a borrowed balancer is given back, and the log is short."""
         if BALANCER not in self.campaign.holds.held:
             return math.inf
-        return 0.0 if gives_back(self.campaign, bool(self.pins)) else BALANCER_ORDERS_SECONDS
+        return 0.0 if gives_back(self.campaign, bool(self.pins)) else BALANCER_LOG_SECONDS
 
     # ---- requests and orders
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, List, Mapping, Protocol, Sequence, Set, Tuple
 
-from ..cluster.flag_orders import BALANCER
+from ..cluster.set_by_others import BALANCER
 from ..cluster.types import INPUT, Reply
 from ..ledger import config_command, flag_command
 from ..upmap.semantics import Command, entry_commands, prime_commands

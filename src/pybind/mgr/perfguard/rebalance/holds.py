@@ -7,7 +7,7 @@ Settings of others are never changed. The rest follows the rule of perfguard/led
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
-from ..cluster.flag_orders import AUTOSCALE_OF_POOL, BALANCER
+from ..cluster.set_by_others import AUTOSCALE_OF_POOL, BALANCER
 from ..cluster.types import MAX_SCRUBS, OsdMap, PgCounts
 from ..events import Event
 from ..ledger import Held, give_back, hold, hold_other, same_value
@@ -59,7 +59,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
     empty when that is complete.
     """
-    holds, ordered_notices = _without_ordered_by_others(holds, settings)
+    holds, notices_of_others = _without_set_by_others(holds, settings)
     flag = _flag(holds, settings, norebalance)
     balancer = _balancer(flag.holds, settings, quiet, begin)
     quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
@@ -68,15 +68,14 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(holds_after,
                       flag.actions + balancer.actions + autoscale.actions + tuple(actions),
-                      ordered_notices + flag.notices + balancer.notices + autoscale.notices
+                      notices_of_others + flag.notices + balancer.notices + autoscale.notices
                       + tuple(notices))
 
 
-def _without_ordered_by_others(holds: Holds,
-                               settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
-    """The holds without what others have ordered to be as perfguard has put it: the command changes
-    nothing then, but it holds at the end. Also returns texts on these settings."""
-    if not settings.ordered_values:
+def _without_set_by_others(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
+    """The holds without settings that others have set to what perfguard had put: their command
+    changes nothing, but it stays valid at the end. Also returns texts on these settings."""
+    if not settings.values_set_by_others:
         return holds, ()  # else this would look at each pool in every turn
     notices: List[str] = []
     texts = {BALANCER: (BALANCER, 'the balancer')}
@@ -84,7 +83,8 @@ def _without_ordered_by_others(holds: Holds,
         texts[AUTOSCALE + str(pool.id)] = (AUTOSCALE_OF_POOL + pool.name,
                                            'the autoscaler of pool %s' % pool.name)
     for key, (setting, text) in texts.items():
-        held, (value, _) = holds.held.get(key), settings.ordered_values.get(setting, ('', 0.0))
+        held = holds.held.get(key)
+        value, _ = settings.values_set_by_others.get(setting, ('', 0.0))
         if held is not None and value == held.put:
             holds = holds.put(key, None).give_up(key)
             notices.append('%s was switched off outside perfguard, too: perfguard leaves it off'
@@ -123,8 +123,8 @@ def not_given_up(holds: Holds, key: str) -> Holds:
 def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
     """One step towards norebalance being set (`wanted`), or given back."""
     value = NOREBALANCE if NOREBALANCE in settings.osdmap.flags else None
-    if value and NOREBALANCE in settings.ordered_flags and holds.flag is not None:
-        # "ceph osd set" changes nothing then, but it is an order: an emergency stop.
+    if value and NOREBALANCE in settings.flags_set_by_others and holds.flag is not None:
+        # "ceph osd set" changes nothing then, but is meant: an emergency stop.
         return Reconciled(holds.put(NOREBALANCE_KEY, None), (), (
             'norebalance was set outside perfguard, too: perfguard leaves it set',))
     if not wanted:

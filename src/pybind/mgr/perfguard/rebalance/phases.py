@@ -192,10 +192,10 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
         draft = _report_kept_flag(draft, loose_count) if loose_count else _report_lifted_flag(draft)
     norebalance = norebalance and not lifted
     campaign, settings = draft.campaign, draft.observed.settings
-    # Earlier orders are from before the settings were borrowed.
-    settings = replace(settings, ordered_values={
-        setting: order for setting, order in settings.ordered_values.items()
-        if order[1] > campaign.origin.started})
+    # Earlier commands are from before the settings were borrowed.
+    settings = replace(settings, values_set_by_others={
+        setting: (value, set_at) for setting, (value, set_at)
+        in settings.values_set_by_others.items() if set_at > campaign.origin.started})
     # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(campaign, draft.options, draft.observed.osdmap) if quiet else {}
     step = reconcile(campaign.holds, settings, norebalance, quiet,

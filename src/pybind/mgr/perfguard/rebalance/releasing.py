@@ -6,7 +6,7 @@ from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Opt
                     Tuple)
 
 from ..cluster.evacuation import too_full
-from ..cluster.flag_orders import BALANCER
+from ..cluster.set_by_others import BALANCER
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason, texts
 from ..options import Options

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.flag_orders import BALANCER
+from ..cluster.set_by_others import BALANCER
 from ..cluster.types import MAX_SCRUBS, Document, Json, OsdMap
 from ..errors import Code, Reason, texts
 from ..ledger import Owner, Row, shell

@@ -22,7 +22,7 @@ from perfguard.window import duration_seconds
 
 from qa.lib import reference
 
-from .cluster.test_flag_orders import entry
+from .cluster.test_set_by_others import entry
 from .fakes.driver import Driver
 from .fakes.mgr_module import COMMANDS, CommandResult
 
@@ -724,13 +724,13 @@ def test_degraded_osds_and_balancer(mgr_stub: types.ModuleType) -> None:
     assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
 
 
-def test_flags_that_others_have_ordered_are_read_from_the_audit_log(mgr_stub: types.ModuleType
-                                                                    ) -> None:
+def test_flags_that_others_have_set_are_read_from_the_audit_log(mgr_stub: types.ModuleType
+                                                                ) -> None:
     mgr = Mgr()
     mgr.answers['log last'] = (0, json.dumps([entry(1, 'set')]), '')
-    assert mgr_cluster(mgr).ordered_flags() == {'norebalance'}
+    assert mgr_cluster(mgr).flags_set_by_others() == {'norebalance'}
     mgr.answers['log last'] = (-errno.EACCES, mgr.answers['log last'][1], 'no')
-    assert mgr_cluster(mgr).ordered_flags() == frozenset()
+    assert mgr_cluster(mgr).flags_set_by_others() == frozenset()
 
 
 def test_what_is_to_be_read_reaches_the_sensors(mgr_stub: types.ModuleType) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 
 import pytest
 
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.codec import decode, encode
 from perfguard.errors import Reason

@@ -14,7 +14,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.rebalance.joining import MAX_BURST_PINS
 
 from .test_crush import DUMP
-from .test_flag_orders import entry
+from .test_set_by_others import entry
 
 pytestmark = pytest.mark.usefixtures('mgr_stub')
 
@@ -105,38 +105,38 @@ def test_mons_without_quorum_are_waited_for_once(stopping: bool, timeout: float)
     assert time.monotonic() - begin < 30.0
 
 
-def test_flags_that_others_have_ordered_are_known_from_the_log_and_its_new_entries() -> None:
+def test_flags_that_others_have_set_are_known_from_the_log_and_its_new_entries() -> None:
     mons = Mons()
     cluster = mgr_cluster(mons)
-    assert not cluster.ordered_flags() and not cluster.ordered_flags()
+    assert not cluster.flags_set_by_others() and not cluster.flags_set_by_others()
     assert [command['prefix'] for command in mons.sent] == ['log last'], 'it is read once'
     cluster.hear(entry(1, 'set'))
-    assert cluster.ordered_flags() == {'norebalance'}
+    assert cluster.flags_set_by_others() == {'norebalance'}
 
 
-def test_flags_that_others_have_ordered_before_are_read_from_the_log() -> None:
+def test_flags_that_others_have_set_before_are_read_from_the_log() -> None:
     mons = Mons()
     mons.outputs['log last'] = json.dumps([entry(1, 'set')])
     cluster = mgr_cluster(mons)
-    assert cluster.ordered_flags() == cluster.ordered_flags() == {'norebalance'}
+    assert cluster.flags_set_by_others() == cluster.flags_set_by_others() == {'norebalance'}
     cluster.hear(entry(2, 'unset'))
-    assert not cluster.ordered_flags()
+    assert not cluster.flags_set_by_others()
 
 
-def test_orders_of_the_balancer_are_read_from_the_log_at_intervals() -> None:
+def test_switches_of_the_balancer_are_read_from_the_log_at_intervals() -> None:
     """They are debug messages, which the mgr does not receive."""
     mons, now = Mons(), [1e12]
     cluster = mgr_cluster(mons, clock=lambda: now[0])
-    assert cluster.ordered_values(math.inf) == {}
+    assert cluster.values_set_by_others(math.inf) == {}
     off = {**entry(1, 'set'), 'message': "entity='client.admin' cmd=[{\"prefix\": "
            "\"balancer off\"}]: dispatch"}
     mons.outputs['log last'] = json.dumps([off])
-    assert cluster.ordered_values(math.inf) == {}
-    assert cluster.ordered_values(300.0)['mgr/balancer/active'][0] == 'false'
+    assert cluster.values_set_by_others(math.inf) == {}
+    assert cluster.values_set_by_others(300.0)['mgr/balancer/active'][0] == 'false'
     for seconds, age, number in (
             (29.0, 0.0, 1), (1.0, 300.0, 1), (0.0, 0.0, 2), (299.0, 300.0, 2), (1.0, 300.0, 3)):
         now[0] += seconds
-        cluster.ordered_values(age)
+        cluster.values_set_by_others(age)
         assert [command['level'] for command in mons.sent] == ['info'] + ['debug'] * number
 
 
@@ -148,19 +148,19 @@ def test_the_log_is_asked_for_again_if_the_mons_do_not_answer(monkeypatch: pytes
     monkeypatch.setattr(mgr, 'ASK_AGAIN_SECONDS', 0.0)
     mons = Mons(wait_for=2)
     cluster = mgr_cluster(mons)
-    assert not cluster.ordered_flags()
+    assert not cluster.flags_set_by_others()
     # The second command lets them answer.
     cluster.run(commands(1))
-    assert not cluster.ordered_flags() and len(mons.sent) == 2, 'not in every iteration'
+    assert not cluster.flags_set_by_others() and len(mons.sent) == 2, 'not in every iteration'
     time.sleep(0.6)
-    cluster.ordered_flags()
+    cluster.flags_set_by_others()
     assert len(mons.sent) == 3
 
 
 QUESTIONS: Dict[str, Callable[[Any], Any]] = {
     'config dump': lambda cluster: cluster.config_entries(),
     'config log': lambda cluster: cluster.option_changes(),
-    'log last': lambda cluster: cluster.ordered_flags() or None,
+    'log last': lambda cluster: cluster.flags_set_by_others() or None,
     'config-key get': lambda cluster: cluster.stored(['owner']) or None,
     'versions': lambda cluster: cluster.release() or None}
 
@@ -265,10 +265,10 @@ def test_a_flag_is_cleared_although_the_clock_of_the_host_was_ahead(
     ordered, now = entry(1, 'set'), time.time
     monkeypatch.setattr('time.time', lambda: now() + 3600.0)
     cluster.hear(ordered)
-    assert cluster.ordered_flags() == {'norebalance'}
+    assert cluster.flags_set_by_others() == {'norebalance'}
     monkeypatch.undo()
     cluster.hear(entry(2, 'unset'))
-    assert cluster.ordered_flags() == frozenset()
+    assert cluster.flags_set_by_others() == frozenset()
 
 
 def test_an_order_ends_with_an_osdmap_without_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_an_order_ends_with_an_osdmap_without_its_flag(monkeypatch: pytest.Monke
     standing = []
     for _ in range(3):
         cluster.map_view()
-        standing.append(bool(cluster.ordered_flags()))
+        standing.append(bool(cluster.flags_set_by_others()))
     assert standing == [True, True, False]
 
 

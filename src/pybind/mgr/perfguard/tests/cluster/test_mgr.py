@@ -12,7 +12,7 @@ from perfguard.cluster.types import (Balancing, ConfigEntry, OptionChange, Osd, 
                                      Placement, Pool, PoolSpace, Reply, Space)
 
 from .test_crush import DUMP
-from .test_flag_orders import entry
+from .test_set_by_others import entry
 
 OLD, NEW = '18.2.7', '20.2.1'
 DEGRADED = 'osd_recovery_sleep_degraded'
@@ -482,20 +482,20 @@ def test_when_the_audit_log_is_read(api: Api) -> None:
     api.replies = {'log last': (-11, '', 'x')}
     for seconds, asked in ((0.0, 1), (29.5, 1), (0.5, 2), (29.5, 2)):
         now[0] += seconds
-        assert cluster.ordered_flags() == frozenset() and len(api.sent) == asked
+        assert cluster.flags_set_by_others() == frozenset() and len(api.sent) == asked
     assert api.sent[0] == {'prefix': 'log last', 'num': 1000, 'level': 'info', 'channel': 'audit',
                            'format': 'json'}
     api.replies = {'log last': (0, json.dumps([entry(1, 'set')]), '')}
     now[0] += 0.5
-    assert cluster.ordered_flags() == {'norebalance'} and len(api.sent) == 3
+    assert cluster.flags_set_by_others() == {'norebalance'} and len(api.sent) == 3
     now[0] += 3600.0
-    assert cluster.ordered_flags() == {'norebalance'} and len(api.sent) == 3
+    assert cluster.flags_set_by_others() == {'norebalance'} and len(api.sent) == 3
     cluster.hear(entry(2, 'unset'))
-    assert cluster.ordered_flags() == frozenset()
+    assert cluster.flags_set_by_others() == frozenset()
 
 
 def test_an_empty_audit_log(api: Api) -> None:
-    assert cluster_of(api).ordered_flags() == frozenset() and len(api.sent) == 1
+    assert cluster_of(api).flags_set_by_others() == frozenset() and len(api.sent) == 1
 
 
 def test_osds_that_serve_are_noted_with_the_counts(api: Api) -> None:

@@ -166,10 +166,10 @@ class FakeCluster:
     epoch: int = 100
     crush_version_: int = 1
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
-    #: Flags that others have ordered to set.
-    ordered: Set[str] = field(default_factory=set)
-    #: Setting -> the value that others have ordered last, and when.
-    ordered_values_: Dict[str, Tuple[str, float]] = field(default_factory=dict)
+    #: Flags that others have set.
+    flags_set_by_others_: Set[str] = field(default_factory=set)
+    #: Setting -> the value that others have set last, and when.
+    values_set_by_others_: Dict[str, Tuple[str, float]] = field(default_factory=dict)
     ec_flags: FrozenSet[str] = frozenset()
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
@@ -973,26 +973,26 @@ class FakeCluster:
 
     def _unset(self, flag: str) -> None:
         self.flags.discard(flag)
-        self.ordered.discard(flag)
+        self.flags_set_by_others_.discard(flag)
 
     def order_flag(self, flag: str, is_set: bool = True) -> None:
         """By an operator."""
         if is_set:
             self.flags.add(flag)
-            self.ordered.add(flag)
+            self.flags_set_by_others_.add(flag)
         else:
             self._unset(flag)
         self.epoch += 1
 
-    def ordered_flags(self) -> FrozenSet[str]:
-        return frozenset(self.ordered)
+    def flags_set_by_others(self) -> FrozenSet[str]:
+        return frozenset(self.flags_set_by_others_)
 
-    def order_value(self, setting: str, value: str) -> None:
+    def set_value_again(self, setting: str, value: str) -> None:
         """By an operator, of a setting that has this value already."""
-        self.ordered_values_[setting] = value, self.now
+        self.values_set_by_others_[setting] = value, self.now
 
-    def ordered_values(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
-        return {setting: order for setting, order in self.ordered_values_.items()
+    def values_set_by_others(self, balancer_seconds: float) -> Mapping[str, Tuple[str, float]]:
+        return {setting: value for setting, value in self.values_set_by_others_.items()
                 if balancer_seconds < math.inf or setting != BALANCER}
 
     def _config_set(self, command: Mapping[str, Any]) -> None:

@@ -216,19 +216,19 @@ def test_the_balancer_is_asked_during_a_campaign(active: bool,
 @pytest.mark.parametrize('flag', [False, True])
 def test_the_audit_log_is_read_while_norebalance_is_set(flag: bool) -> None:
     driver = Driver()
-    driver.cluster.ordered.add('nodown')
+    driver.cluster.flags_set_by_others_.add('nodown')
     (driver.cluster.flags.add if flag else driver.cluster.flags.discard)('norebalance')
     driver.cluster.epoch += 1
-    assert observed(driver).settings.ordered_flags == ({'nodown'} if flag else frozenset())
+    assert observed(driver).settings.flags_set_by_others == ({'nodown'} if flag else frozenset())
 
 
 def test_orders_of_others_count_while_something_is_borrowed() -> None:
     driver = Driver()
-    driver.cluster.order_value(BALANCER, 'true')
-    assert observed(driver).settings.ordered_values == {}
+    driver.cluster.set_value_again(BALANCER, 'true')
+    assert observed(driver).settings.values_set_by_others == {}
     driver.to_pinned()
-    driver.cluster.order_value(BALANCER, 'true')
-    assert BALANCER in observed(driver).settings.ordered_values
+    driver.cluster.set_value_again(BALANCER, 'true')
+    assert BALANCER in observed(driver).settings.values_set_by_others
 
 
 def test_when_the_mons_have_not_answered() -> None:

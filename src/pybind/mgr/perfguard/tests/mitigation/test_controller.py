@@ -419,7 +419,7 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
 
 def test_an_affinity_that_an_operator_sets_to_0_as_well_is_not_given_back() -> None:
     driver = lowered()
-    driver.osds.order_value('primary affinity of osd.7', '0')
+    driver.osds.set_value_again('primary affinity of osd.7', '0')
     driver.minutes(1)
     assert 'primary affinity of osd.7: given up' in driver.events('mitigation')
     driver.osds.slow = {}

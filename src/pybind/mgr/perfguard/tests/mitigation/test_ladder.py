@@ -33,9 +33,9 @@ class World:
     policy: Policy = Policy('act', SECONDS)
     evidence: Evidence = BAD
     flags: Set[str] = field(default_factory=set)
-    #: Flags that others have ordered to set, and the values of other settings, with the time.
-    ordered: Set[str] = field(default_factory=set)
-    ordered_values: Dict[str, Tuple[str, float]] = field(default_factory=dict)
+    #: Flags that others have set, and the values of other settings, with the time.
+    set_by_others: Set[str] = field(default_factory=set)
+    values_set_by_others: Dict[str, Tuple[str, float]] = field(default_factory=dict)
     config: Dict[Tuple[str, str], str] = field(default_factory=lambda: dict(FOUND))
     affinities: Dict[int, float] = field(default_factory=lambda: {i: 1.0 for i in range(20)})
     hosts: Dict[int, str] = field(default_factory=lambda: {i: 'h%d' % (i // 5) for i in range(20)})
@@ -65,8 +65,8 @@ class World:
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_still,
                           self.taken, mixed=self.mixed, futile=self.futile, unread=self.unread,
-                          ordered_flags=frozenset(self.flags & self.ordered),
-                          ordered_values=self.ordered_values,
+                          flags_set_by_others=frozenset(self.flags & self.set_by_others),
+                          values_set_by_others=self.values_set_by_others,
                           unanswered_at=self.unanswered_at)
 
     def turn(self, seconds: float = 1.0) -> None:
@@ -324,7 +324,7 @@ def test_norebalance_stays_while_the_campaign_wants_it() -> None:
 
 
 @pytest.mark.parametrize('undoing', [False, True])
-def test_norebalance_that_an_operator_has_ordered_as_well_stays(undoing: bool) -> None:
+def test_norebalance_that_an_operator_has_set_as_well_stays(undoing: bool) -> None:
     world = World()
     world.run(15)
     assert world.stages() == {'norebalance': 'held'}
@@ -333,7 +333,7 @@ def test_norebalance_that_an_operator_has_ordered_as_well_stays(undoing: bool) -
         world.run(40)
         assert world.stages() == {'norebalance': 'undoing'}
         world.campaign_still = False
-    world.ordered.add('norebalance')
+    world.set_by_others.add('norebalance')
     world.evidence = CLEAR
     world.run(60)
     assert world.flags == {'norebalance'} and len(world.puts) == 1
@@ -984,14 +984,14 @@ def test_affinity_of_an_osd_that_was_removed() -> None:
     # Before it was lowered: it had another value then.
     ('0', -60.0, False)])
 @pytest.mark.parametrize('by_option', [False, True])
-def test_an_affinity_of_0_that_an_operator_has_ordered_as_well_stays(
+def test_an_affinity_of_0_that_an_operator_has_set_as_well_stays(
         value: str, seconds: float, stays: bool, by_option: bool) -> None:
     """As the manual advises where an OSD is slow."""
     world = World(policy=ACT, evidence=SLOW)
     world.run(3)
     (step,) = [step for step in world.state.steps if step.subject == '3']
     assert lowered(world) == [3] and step.stage is StepStage.HELD
-    world.ordered_values['primary affinity of osd.3'] = value, step.since + seconds
+    world.values_set_by_others['primary affinity of osd.3'] = value, step.since + seconds
     if by_option:
         world.policy = replace(world.policy, affinity=False)
     else:

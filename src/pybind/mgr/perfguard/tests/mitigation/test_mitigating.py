@@ -344,10 +344,10 @@ def test_the_view_of_the_ladder(decisions: Decisions) -> None:
                             osds=(OsdRow(1, 'h1', 'hdd', '', score=3.0),))
     world.observation = {'unanswered_at': 5.0, 'settings': replace(
         template().settings, osdmap=replace(template().osdmap, flags=world.flags, **world.osdmap),
-        ordered_flags=frozenset({'norebalance', 'noscrub'}))}
+        flags_set_by_others=frozenset({'norebalance', 'noscrub'}))}
     world.turn()
     view = decisions.view
-    assert view.flags == {'norebalance', 'noout'} and view.ordered_flags == {'norebalance'}
+    assert view.flags == {'norebalance', 'noout'} and view.flags_set_by_others == {'norebalance'}
     assert view.affinities == {**dict.fromkeys(range(9), 1.0), 3: 0.5}
     assert view.hosts == {1: 'h1', 3: 'h3'} and view.unanswered_at == 5.0
     assert list(view.futile) == [1] and view.unread == set() and view.in_flight == set()

@@ -121,7 +121,7 @@ class Mons:
         self.replies: Dict[str, Reply] = {'auth get-or-create': Reply(0, '[{"key": "secret"}]')}
         self.entries: Optional[Sequence[ConfigEntry]] = ()
         self.is_unanswered = False
-        self.ordered: FrozenSet[str] = frozenset()
+        self.set_by_others: FrozenSet[str] = frozenset()
         self.kept: List[RunResources] = []
         self.keeps = True
         cluster: Any = self
@@ -141,8 +141,8 @@ class Mons:
     def config_entries(self) -> Optional[Sequence[ConfigEntry]]:
         return self.entries
 
-    def ordered_flags(self) -> FrozenSet[str]:
-        return self.ordered
+    def flags_set_by_others(self) -> FrozenSet[str]:
+        return self.set_by_others
 
     @property
     def prefixes(self) -> List[str]:
@@ -289,13 +289,13 @@ def test_a_flag_that_others_unset_is_no_longer_the_run_s() -> None:
 @pytest.mark.parametrize('before, later, orphan, unset', [
     ((), (), False, ['noscrub', 'nosnaptrim']), ((), ('noscrub',), False, ['nosnaptrim']),
     (('noscrub',), ('noscrub',), False, ['noscrub', 'nosnaptrim'])])
-def test_flags_that_others_have_ordered_stay(before: Tuple[str, ...], later: Tuple[str, ...],
-                                             orphan: bool, unset: List[str]) -> None:
+def test_flags_that_others_have_set_stay(before: Tuple[str, ...], later: Tuple[str, ...],
+                                         orphan: bool, unset: List[str]) -> None:
     mons = Mons(orphan=orphan)
-    mons.ordered = frozenset(before)
+    mons.set_by_others = frozenset(before)
     mons.manager.set_flags(view_of(flags=['nodeep-scrub']))
     mons.sent.clear()
-    mons.ordered = frozenset(later)
+    mons.set_by_others = frozenset(later)
     assert mons.manager.unset_flags()
     assert mons.sent == [{'prefix': 'osd unset', 'key': flag} for flag in unset]
     assert mons.manager.resources.flags == () and mons.manager.unset_flags()
@@ -312,9 +312,9 @@ def test_flags_that_are_not_unset_for_certain_remain_in_the_journal(orphan: bool
     assert not mons.manager.restore_settings() and mons.manager.resources.flags == ('noscrub',)
 
 
-def test_an_orphan_does_not_know_what_was_ordered_before_it() -> None:
+def test_an_orphan_does_not_know_what_was_set_before_it() -> None:
     mons = Mons(replace(OWN, flags=QUIET_FLAGS), orphan=True)
-    mons.ordered = frozenset({'noscrub'})
+    mons.set_by_others = frozenset({'noscrub'})
     mons.manager.unset_flags()
     assert [command['key'] for command in mons.sent] == list(QUIET_FLAGS)
 

@@ -602,7 +602,7 @@ def test_a_flag_that_an_operator_orders_meanwhile_stays(failover: bool) -> None:
     the flag was cleared, does not count."""
     driver = ProbeDriver()
     driver.cluster.behaviour = 'deaf'
-    driver.cluster.ordered.add('nosnaptrim')
+    driver.cluster.flags_set_by_others_.add('nosnaptrim')
     driver.give(QUIET)
     driver.run_until(lambda: driver.state(1) == 'running')
     driver.cluster.order_flag('nodeep-scrub')

@@ -461,7 +461,7 @@ def test_an_option_for_some_osds_may_be_0() -> None:
 
 
 @pytest.mark.parametrize('value, text', [('', 'it is not set'), ('0.5', 'it is 0.5')])
-def test_what_is_given_back_is_reported_as_others_may_have_ordered_0_too(
+def test_what_is_given_back_is_reported_as_others_may_have_set_0_too(
         value: str, text: str) -> None:
     """The cluster does not show an order that changes nothing."""
     driver = awaiting('osd' if value else '', value)

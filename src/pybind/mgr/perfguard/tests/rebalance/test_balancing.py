@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import Balancing, OsdMap, Signals, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance.balancing import check_balance

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops, Readings
 from perfguard.codec import decode, encode
 from perfguard.ledger import Held

@@ -55,12 +55,12 @@ def test_what_is_switched_off_a_second_time_stays_off(
     off = 'false' if setting == BALANCER else 'off'
     driver = Driver()
     if before_campaign:
-        driver.cluster.order_value(setting, off)
+        driver.cluster.set_value_again(setting, off)
         driver.cluster.now += 1.0
     driver.to_releasing()
     assert (driver.cluster.config[BALANCER], driver.cluster.modes[1]) == ('false', 'off')
     if not before_campaign:
-        driver.cluster.order_value(setting, off)
+        driver.cluster.set_value_again(setting, off)
     driver.run_to('DONE')
     driver.run(3)
     if before_campaign:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import OsdMap, PgCounts, Pool, UpmapEntry
 from perfguard.events import Event
 from perfguard.ledger import Held

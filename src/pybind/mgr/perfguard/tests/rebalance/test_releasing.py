@@ -5,7 +5,7 @@ from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Se
 
 import pytest
 
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import (NO_ENTRY, NO_OSD, ClientOps, Ops, OsdSet, PgCounts,
                                      Signals, UpmapEntry)
 from perfguard.errors import Code, Reason

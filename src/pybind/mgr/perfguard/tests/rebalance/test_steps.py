@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.flag_orders import BALANCER
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import (NO_ENTRY, NO_OSD, Osd, OsdSet, PgCounts, Signals,
                                      UpmapEntry)
 from perfguard.errors import Code, Reason

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Flags, modes of the autoscaler, states of the balancer and primary affinities that others have
-ordered, from the audit log of the mons.
+set, from the audit log of the mons.
 
 The OSDMap shows neither who has set a flag nor that it was set a second time, which changes
 nothing. The mons write each command that they receive to the audit log, with the entity that sent
 it, and pass new entries to the active mgr, within about a second. What was written before this mgr
-became active is read once: Pacific's mons report the last 50 entries only, so that an order from
-before may be missed there, and so may one whose entry is not there yet when the flag is cleared.
+became active is read once: Pacific's mons report the last 50 entries only, so that an earlier
+command may be missed there, and so may one whose entry is not there yet when the flag is cleared.
 The mgr writes "balancer on" and "balancer off" to the same log, but as debug messages, which no mgr
 receives: they are only found by reading the log.
 """
@@ -19,8 +19,9 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
-#: Messages of orders contain one of these; most entries contain none, and are not parsed.
-_ORDERS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer', 'primary-affinity')
+#: Messages with the commands that count contain one of these; other entries are not parsed.
+_SETTING_COMMANDS = ('"osd set"', '"osd unset"', 'pg_autoscale_mode', 'balancer',
+                     'primary-affinity')
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
 #: Settings whose values are followed: the option of the balancer, and prefixes for the mode of a
@@ -31,22 +32,22 @@ AFFINITY_OF_OSD = 'primary affinity of osd.'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
 SKEW_SECONDS = 5.0
-#: Maximum time between an order and the OSDMap that shows it.
+#: Maximum time between a command and the OSDMap that shows the flag it sets.
 SHOWN_SECONDS = 60.0
 
 
-class FlagOrders:
+class SetByOthers:
     """`hear` may be called by any thread. `now`: seconds since the epoch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Flag -> when others have last ordered to set it, and when it was last ordered to clear
-        #: it, in seconds since the epoch.
+        #: Flag -> when others have last sent a command that sets it, and when anyone (mgrs
+        #: included) has last sent one that clears it, in seconds since the epoch.
         self._set: Dict[str, float] = {}
         self._cleared: Dict[str, float] = {}
         #: Flags of the OSDMap, and since when they are set; None: no OSDMap was seen yet.
         self._set_since: Optional[Dict[str, float]] = None
-        #: Setting -> the value that others have ordered last, and when.
+        #: Setting -> the value that others have set last, and when, in seconds since the epoch.
         self._values: Dict[str, Tuple[str, float]] = {}
 
     def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
@@ -60,39 +61,37 @@ class FlagOrders:
     def _note(self, entries: Iterable[Mapping[str, object]],
               heard: Callable[[float], float]) -> None:
         """Note when each flag was last set by others than mgrs, when it was last cleared, and the
-        values of settings that others than mgrs have ordered. `heard`: converts the time of an
-        entry."""
+        values that others than mgrs have set. `heard`: converts the time of an entry."""
         for entry in entries:
             sent = _sent(entry)
             if sent is None:
                 continue
             when, is_of_mgr = heard(sent.when), sent.entity.startswith(_MGR)
-            order, value = _order(sent.command), _value(sent.command)
+            change, value = _flag_change(sent.command), _value(sent.command)
             with self._lock:
-                # Whoever clears a flag, mgrs included, ends the orders to set it.
-                if order is not None and not (order.sets and is_of_mgr):
-                    times = self._set if order.sets else self._cleared
-                    times[order.flag] = max(when, times.get(order.flag, 0.0))
+                # Whoever clears a flag, mgrs included, ends what others have set.
+                if change is not None and not (change.sets and is_of_mgr):
+                    times = self._set if change.sets else self._cleared
+                    times[change.flag] = max(when, times.get(change.flag, 0.0))
                 if value is not None and not is_of_mgr \
                         and when >= self._values.get(value.setting, ('', 0.0))[1]:
                     self._values[value.setting] = value.value, when
 
     def values(self) -> Mapping[str, Tuple[str, float]]:
-        """Setting -> the value that others have ordered last, and when, in seconds since the
-        epoch."""
+        """Setting -> the value that others have set last, and when, in seconds since the epoch."""
         with self._lock:
             return dict(self._values)
 
     def see(self, flags: AbstractSet[str], now: float) -> None:
-        """Note the flags of the present OSDMap, for the thread that calls `standing`: an entry of
-        the log may be lost, and an order does not outlive an OSDMap without its flag."""
+        """Note the flags of the present OSDMap, for the thread that calls `flags`: an entry of the
+        log may be lost, and a command does not count beyond an OSDMap without its flag."""
         since = dict.fromkeys(flags, 0.0) if self._set_since is None else self._set_since
         self._set_since = {flag: since.get(flag, now) for flag in flags}
 
-    def standing(self) -> FrozenSet[str]:
-        """Flags that others have ordered to set, and that were not cleared since."""
+    def flags(self) -> FrozenSet[str]:
+        """Flags that others have set, and that were not cleared since."""
         since = self._set_since or {}
-        # If the OSDMap shows the flag only long after the order, another order has set it.
+        # If the OSDMap shows the flag only long after the command, another command has set it.
         with self._lock:
             return frozenset(
                 flag for flag, when in self._set.items()
@@ -107,10 +106,10 @@ class _Sent(NamedTuple):
 
 
 def _sent(entry: Mapping[str, object]) -> Optional[_Sent]:
-    """The command in an entry of the log, if it may be an order; None: it is none."""
+    """The command in an entry of the log; None: it is none, or none that sets what counts here."""
     message = str(entry.get('message'))
     match = _COMMAND.search(message) if entry.get('channel') == 'audit' \
-        and any(word in message for word in _ORDERS) else None
+        and any(word in message for word in _SETTING_COMMANDS) else None
     when = None if match is None else _seconds(str(entry.get('stamp')))
     if match is None or when is None:
         return None
@@ -120,18 +119,18 @@ def _sent(entry: Mapping[str, object]) -> Optional[_Sent]:
         return None
 
 
-class _Order(NamedTuple):
+class _FlagChange(NamedTuple):
     flag: str
     #: It sets the flag, or clears it.
     sets: bool
 
 
-def _order(command: Mapping[str, object]) -> Optional[_Order]:
+def _flag_change(command: Mapping[str, object]) -> Optional[_FlagChange]:
     """The flag that a command sets or clears; None: it is another command."""
     prefix = command.get('prefix')
     if prefix not in ('osd set', 'osd unset') or 'key' not in command:
         return None
-    return _Order(str(command['key']), prefix == 'osd set')
+    return _FlagChange(str(command['key']), prefix == 'osd set')
 
 
 class _Value(NamedTuple):
@@ -140,7 +139,7 @@ class _Value(NamedTuple):
 
 
 def _value(command: Mapping[str, object]) -> Optional[_Value]:
-    """The setting that a command orders; None: it is another command."""
+    """The setting that a command sets, and its value; None: it is another command."""
     prefix = command.get('prefix')
     if prefix in ('balancer on', 'balancer off'):
         return _Value(BALANCER, 'true' if prefix == 'balancer on' else 'false')

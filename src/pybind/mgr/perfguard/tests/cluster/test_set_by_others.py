@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags that others have ordered, in the audit log as the releases write it."""
+"""Flags and values that others have set, in the audit log as the releases write it."""
 import datetime
 import json
 from typing import Any, Dict, FrozenSet, List, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.flag_orders import FlagOrders
+from perfguard.cluster.set_by_others import SetByOthers
 
 #: When the entries arrive.
 NOW = datetime.datetime(2026, 11, 27, 1, 17, 3, tzinfo=datetime.timezone.utc).timestamp()
@@ -38,11 +38,11 @@ def entry(second: int, verb: str, entity: str = 'client.admin', flag: str = 'nor
     ([(1, 'set'), (2, 'unset', 'client.admin', 'noout')], {'norebalance'}),
     # Several mons write the log.
     ([(2, 'unset'), (1, 'set')], set())])
-def test_orders_that_stand(entries: List[Any], standing: Set[str], form: str) -> None:
-    orders = FlagOrders()
+def test_flags_that_stay_set(entries: List[Any], standing: Set[str], form: str) -> None:
+    others = SetByOthers()
     for row in entries:
-        orders.hear(entry(*row, form=form), NOW)
-    assert orders.standing() == standing
+        others.hear(entry(*row, form=form), NOW)
+    assert others.flags() == standing
 
 
 @pytest.mark.parametrize('other', [
@@ -51,50 +51,50 @@ def test_orders_that_stand(entries: List[Any], standing: Set[str], form: str) ->
     {'message': "entity='client.admin' cmd=[{\"prefix\": \"osd set\": dispatch"},
     {'message': entry(1, 'set')['message'].replace(': dispatch', ':  access denied')}])
 def test_other_entries_are_none(other: Dict[str, str]) -> None:
-    orders = FlagOrders()
-    orders.hear({**entry(1, 'set'), **other}, NOW)
-    orders.read([{}], NOW)
-    assert not orders.standing()
+    others = SetByOthers()
+    others.hear({**entry(1, 'set'), **other}, NOW)
+    others.read([{}], NOW)
+    assert not others.flags()
 
 
 @pytest.mark.parametrize('replayed', [False, True])
-def test_a_mon_whose_clock_is_ahead_orders_nothing_for_the_future(replayed: bool) -> None:
+def test_a_mon_whose_clock_is_ahead_sets_nothing_for_the_future(replayed: bool) -> None:
     """Its clock is set right before the flag is cleared."""
-    orders, ahead = FlagOrders(), entry(59, 'set')
+    others, ahead = SetByOthers(), entry(59, 'set')
     if replayed:
-        orders.read([ahead], NOW - 3600.0)
+        others.read([ahead], NOW - 3600.0)
     else:
-        orders.hear(ahead, NOW - 3600.0)
-    assert orders.standing() == {'norebalance'}
+        others.hear(ahead, NOW - 3600.0)
+    assert others.flags() == {'norebalance'}
     for seconds in (3599.0, 3590.0):
         late = datetime.datetime.fromtimestamp(NOW - seconds, datetime.timezone.utc)
-        orders.hear({**entry(0, 'unset'), 'stamp': late.strftime('%Y-%m-%dT%H:%M:%S.%f%z')},
+        others.hear({**entry(0, 'unset'), 'stamp': late.strftime('%Y-%m-%dT%H:%M:%S.%f%z')},
                     NOW - seconds)
-    assert not orders.standing()
+    assert not others.flags()
 
 
 def test_a_mon_whose_clock_is_behind_is_heard() -> None:
-    orders = FlagOrders()
-    orders.hear(entry(1, 'set'), NOW)
-    orders.hear(entry(2, 'unset'), NOW + 7200.0)
-    assert not orders.standing()
-    orders.hear(entry(1, 'set'), NOW + 7300.0)
-    assert orders.standing() == {'norebalance'}
+    others = SetByOthers()
+    others.hear(entry(1, 'set'), NOW)
+    others.hear(entry(2, 'unset'), NOW + 7200.0)
+    assert not others.flags()
+    others.hear(entry(1, 'set'), NOW + 7300.0)
+    assert others.flags() == {'norebalance'}
 
 
 @pytest.mark.parametrize('flags_at, stands', [
     ([(0.0, SET), (100.0, CLEAR), (200.0, SET)], False),
-    # The OSDMap does not show the order yet.
+    # The OSDMap does not show the flag yet.
     ([(0.0, CLEAR), (30.0, SET), (900.0, SET)], True),
     # It was set before this mgr became active.
     ([(900.0, SET)], True)])
-def test_an_order_ends_with_its_flag_though_the_log_lacks_the_end(
+def test_a_command_ends_with_its_flag_though_the_log_lacks_the_end(
         flags_at: List[Tuple[float, FrozenSet[str]]], stands: bool) -> None:
-    orders = FlagOrders()
-    orders.hear(entry(3, 'set'), NOW)
+    others = SetByOthers()
+    others.hear(entry(3, 'set'), NOW)
     for seconds, flags in flags_at:
-        orders.see(flags, NOW + seconds)
-    assert bool(orders.standing()) == stands
+        others.see(flags, NOW + seconds)
+    assert bool(others.flags()) == stands
 
 
 # ---- values
@@ -113,32 +113,32 @@ def mode(second: int, value: str, entity: str = 'client.admin', form: str = 'pac
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('prefix, value', [('balancer on', 'true'), ('balancer off', 'false')])
 def test_the_balancer_is_switched_by_others(form: str, prefix: str, value: str) -> None:
-    orders = FlagOrders()
-    orders.read([said(1, form=form, prefix=prefix, target='mgr')], NOW)
-    orders.hear(said(2, 'mgr.x', form, prefix='config set', who='mgr', name='mgr/balancer/active',
+    others = SetByOthers()
+    others.read([said(1, form=form, prefix=prefix, target='mgr')], NOW)
+    others.hear(said(2, 'mgr.x', form, prefix='config set', who='mgr', name='mgr/balancer/active',
                      value='true'), NOW)
-    assert orders.values() == {'mgr/balancer/active': (value, NOW - 2.0)}
+    assert others.values() == {'mgr/balancer/active': (value, NOW - 2.0)}
     # The mons do not log this: nothing may depend on it.
-    orders.hear(said(3, form=form, prefix='config set', who='mgr', name='mgr/balancer/active',
+    others.hear(said(3, form=form, prefix='config set', who='mgr', name='mgr/balancer/active',
                      value='False'), NOW)
-    assert orders.values() == {'mgr/balancer/active': (value, NOW - 2.0)}
+    assert others.values() == {'mgr/balancer/active': (value, NOW - 2.0)}
 
 
 @pytest.mark.parametrize('form', FORMS)
-def test_the_last_mode_that_others_have_ordered_counts(form: str) -> None:
-    orders = FlagOrders()
-    orders.read([mode(2, 'off', form=form), mode(1, 'on', form=form),
+def test_the_last_mode_that_others_have_set_counts(form: str) -> None:
+    others = SetByOthers()
+    others.read([mode(2, 'off', form=form), mode(1, 'on', form=form),
                  mode(3, 'on', 'mgr.x', form)], NOW)
-    assert orders.values() == {'pg_autoscale_mode of rbd': ('off', NOW - 1.0)}
+    assert others.values() == {'pg_autoscale_mode of rbd': ('off', NOW - 1.0)}
 
 
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('osd', [7, 'osd.7'])
 def test_a_primary_affinity_is_set_by_others(osd: Any, form: str) -> None:
-    orders = FlagOrders()
-    orders.read([said(1, form=form, prefix='osd primary-affinity', id=osd, weight=0.0),
+    others = SetByOthers()
+    others.read([said(1, form=form, prefix='osd primary-affinity', id=osd, weight=0.0),
                  said(2, 'mgr.x', form, prefix='osd primary-affinity', id=osd, weight=1.0)], NOW)
-    assert orders.values() == {'primary affinity of osd.7': ('0.0', NOW - 2.0)}
+    assert others.values() == {'primary affinity of osd.7': ('0.0', NOW - 2.0)}
 
 
 @pytest.mark.parametrize('other', [
@@ -148,7 +148,7 @@ def test_a_primary_affinity_is_set_by_others(osd: Any, form: str) -> None:
     said(1, prefix='osd primary-affinity', id='7'),
     said(1, prefix='config set', who='mgr', name='mgr/balancer/mode', value='upmap'),
     {**mode(1, 'off'), 'message': mode(1, 'off')['message'].replace(': dispatch', ': denied')}])
-def test_other_commands_order_no_value(other: Dict[str, Any]) -> None:
-    orders = FlagOrders()
-    orders.hear(other, NOW)
-    assert not orders.values()
+def test_other_commands_set_no_value(other: Dict[str, Any]) -> None:
+    others = SetByOthers()
+    others.hear(other, NOW)
+    assert not others.values()
