@@ -69,8 +69,8 @@ class CrushRules:
 
     @classmethod
     def from_dump(cls, crush_dump: Mapping[str, Any]) -> 'CrushRules':
-        """The rules of ``ceph osd crush dump``; raises KeyError or TypeError if it is something
-        else."""
+        """The trees and rules in the output of ``ceph osd crush dump``; raises KeyError or
+        TypeError if it is something else."""
         buckets = {b['id']: Bucket(b['id'], b['name'], b['type_id'],
                                    tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
@@ -80,22 +80,24 @@ class CrushRules:
         tunables = {**_MSR_TUNABLES, **{
             name: value for name, value in (crush_dump.get('tunables') or {}).items()
             if name not in _DERIVED}}
+        weight_sets = crush_dump.get('choose_args')
+        hashed = sorted([b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
+                         *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
+                        for b in crush_dump['buckets'])
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']}, rules,
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
-                   _other_parameters=_checksum([tunables, crush_dump.get('choose_args')]),
-                   tunables=_checksum(tunables), _hashing=_checksum(sorted(
-                       [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
-                        *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
-                       for b in crush_dump['buckets'])),
-                   weight_sets=any(bucket.get('weight_set') for buckets in (
-                       crush_dump.get('choose_args') or {}).values() for bucket in buckets))
+                   _other_parameters=_checksum([tunables, weight_sets]),
+                   tunables=_checksum(tunables), _hashing=_checksum(hashed),
+                   weight_sets=any(row.get('weight_set') for rows in (weight_sets or {}).values()
+                                   for row in rows))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:
         """Why the mon would cancel an upmap entry that leads to ``osds``; None if it would not.
 
-        ``out``: OSDs with reweight 0. The mon does not know the choose steps of MSR rules, so for
-        these only the OSDs' place in the tree and their weight are checked; see `crowding`.
+        ``osds``: in the order of the rule (`in_order`); ``out``: OSDs with reweight 0. The mon does
+        not know the choose steps of MSR rules, so for these only the OSDs' place in the tree and
+        their weight are checked; see `crowding`.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -137,7 +139,7 @@ class CrushRules:
             return None
         for emit, part in emitted(rule, pool_size, osds):
             for level in emit.levels:
-                if level.spreads(part, pool_size):
+                if level.surely_allows(part, pool_size):
                     continue
                 for place, count in level.items_by_place(part).items():
                     room = level.room(place, pool_size)
@@ -184,12 +186,12 @@ class CrushRules:
             return pool_size
         return _buckets_for(pool_size, rule.levels[-1])
 
-    def places(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
+    def fewest_chosen(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
         """The least number of OSDs that the rule finds for a PG if it may only use these: of more
-        buckets than it chooses, it may choose those with the fewest OSDs."""
+        buckets than it chooses, it may choose those with the fewest OSDs. 0: no such rule."""
         rule = self._rule(rule_id)
         return 0 if rule is None else min(
-            pool_size, sum(emit.places(osds, pool_size) for emit in rule.emits))
+            pool_size, sum(emit.fewest_chosen(osds, pool_size) for emit in rule.emits))
 
     def domain_of(self, osd: int, type_name: str) -> Optional[str]:
         """Name of the bucket of that type above an OSD, or None."""
@@ -230,9 +232,10 @@ class CrushRules:
         CRUSH. A root that is linked under another one remains the root of its OSDs."""
         return self.domain_of(osd, 'root') or (self._top(osd) if osd in self._parents else '')
 
-    def tops(self, rule_id: int) -> FrozenSet[str]:
-        """Names of the topmost buckets above those that a rule takes."""
+    def topmost_buckets(self, rule_id: int) -> FrozenSet[str]:
+        """Names of the topmost buckets above those that a rule takes, or of these themselves."""
         steps = steps_of(self._dumped_rules.get(rule_id, {}))
+        # "default~ssd" is the shadow tree of a device class.
         takes = {self._name(step['item']).partition('~')[0]
                  for step in steps if step['op'] == 'take'}
         return frozenset(self._top(bucket.id) for bucket in self._buckets.values()
@@ -287,16 +290,18 @@ class CrushRules:
                 if bucket.type_id == type_id and '~' not in bucket.name}
 
     def whole_subtrees(self, type_name: str, osds: AbstractSet[int]) -> Sequence[Tuple[str, str]]:
-        """Type and name of the buckets of that type, or of one with a larger number, that have
-        OSDs and no others than these; the smallest types first."""
+        """Type and name of the buckets of that type, or of one with a larger id, all of whose OSDs
+        are among these; the smallest types first. Buckets without OSDs are left out."""
         smallest_type_id = self._type_ids.get(type_name)
         if smallest_type_id is None:
             return []
-        return [(self._type_name(bucket), bucket.name) for bucket in sorted(
-            self._buckets.values(), key=lambda bucket: (bucket.type_id, bucket.name))
-            if bucket.type_id >= smallest_type_id and '~' not in bucket.name
-            for below in (weights_below(self._buckets, bucket.id).keys(),)
-            if below and below <= osds]
+        subtrees: List[Tuple[str, str]] = []
+        for bucket in sorted(self._buckets.values(), key=lambda row: (row.type_id, row.name)):
+            if bucket.type_id >= smallest_type_id and '~' not in bucket.name:
+                osds_below = weights_below(self._buckets, bucket.id).keys()
+                if osds_below and osds_below <= osds:
+                    subtrees.append((self._type_name(bucket), bucket.name))
+        return subtrees
 
     def weights(self) -> Mapping[int, float]:
         """OSD -> CRUSH weight, of all OSDs in CRUSH; the highest one of an OSD in several trees."""
@@ -316,7 +321,8 @@ class CrushRules:
             for number, bucket in self._buckets.items()})
 
     def _weights_by_bucket(self) -> Mapping[int, Mapping[int, int]]:
-        """OSD -> bucket -> weight, which may differ between trees."""
+        """OSD -> each bucket that contains it -> its weight there, in units of 1/65536: in several
+        trees, it may have several weights."""
         by_bucket: Dict[int, Dict[int, int]] = {}
         for bucket in self._buckets.values():
             for item, weight in bucket.items if '~' not in bucket.name else ():
@@ -340,7 +346,8 @@ class CrushRules:
         return frozenset(osd for osd, weight in self.weights().items() if weight < LIGHT)
 
     def fingerprint(self) -> int:
-        """A checksum of trees and rules that does not depend on their order in a dump."""
+        """A checksum of the trees, with all weights, and of the steps of the rules, whatever their
+        order in a dump. `identity` adds device classes and what else places PGs."""
         trees = sorted((bucket.id, bucket.name, bucket.type_id, sorted(bucket.items))
                        for bucket in self._buckets.values() if '~' not in bucket.name)
         rules = sorted((rule_id, json.dumps(rule['steps'], sort_keys=True))
@@ -355,7 +362,8 @@ class CrushRules:
                           self._hashing])
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
-        """OSD -> its weight in `other`, of OSDs whose weight differs.
+        """OSD -> its weight in `other`, of the OSDs whose weight differs: what turns this map into
+        the other one. {}: the maps are the same.
 
         None: the maps differ in other ways than weights of OSDs, or an OSD whose weight differs has
         several weights in `other`.
@@ -378,7 +386,8 @@ class CrushRules:
 
     @cached_property
     def digest(self) -> Mapping[str, int]:
-        """Checksums of each OSD (weights and places), bucket (place) and rule, by name.
+        """"osd.3", "bucket rack1" or "rule ssd" -> a checksum: of an OSD, its weights, places and
+        device class; of a bucket, its type and place; of a rule, its id and steps.
 
         Names with different checksums have changed between two maps. Weights of buckets are sums
         of the weights below them, so they do not count.
@@ -410,10 +419,10 @@ class CrushRules:
         return [rule_id for rule_id, rule in self._dumped_rules.items() if rule.get('type') in types
                 and rule.get('min_size', 0) <= size <= rule.get('max_size', size)]
 
-    def fences(self, rule_id: int, pool_size: int) -> Sequence[Tuple[str, int]]:
-        """For the choose steps of a rule that choose several OSDs in each bucket: (type, number of
-        these buckets that a PG needs). A step may choose more: CRUSH passes over those that it does
-        not find."""
+    def buckets_needed(self, rule_id: int, pool_size: int) -> Sequence[Tuple[str, int]]:
+        """For each choose step in whose buckets further steps choose: (type, number of these
+        buckets that a PG needs). A step may choose more: CRUSH passes over those that it does not
+        find. Steps such as chooseleaf, with one OSD in each bucket, are left out."""
         rule = self._rule(rule_id)
         if rule is None:
             return ()
@@ -432,8 +441,9 @@ class CrushRules:
         return rule.levels[-1].type_name if rule.levels else 'osd'
 
     def separation(self, rule_id: int, pool_size: int) -> str:
-        """The type of bucket of which none has two OSDs of a PG under a rule; 'osd' if only that is
-        certain, as of a rule that chooses several OSDs in each bucket."""
+        """The type of bucket of which none has two OSDs of a PG under a rule. 'osd': only OSDs are
+        certain to differ, as under a rule with several takes, or with several OSDs in each bucket;
+        or there is no such rule."""
         rule = self._rule(rule_id)
         if rule is None or not rule.levels or len(rule.emits) > 1 \
                 or product(rule.levels[-1].inner, pool_size) > 1:

@@ -86,10 +86,10 @@ class Level:
     parent_of: Mapping[int, int]
     retries: bool = False
 
-    def spreads(self, osds: OsdSet, pool_size: int) -> bool:
+    def surely_allows(self, osds: OsdSet, pool_size: int) -> bool:
         """Whether each bucket of this level has one OSD of a set at most, and each of the level
-        above no more buckets than it may: faster than `items_by_place`, and nearly
-        always so."""
+        above no more buckets than it may. False: the level may still allow the set, which
+        `items_by_place` shows; this is faster, and nearly always enough."""
         buckets = list(map(self.bucket_of.get, osds))
         if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
             return False
@@ -100,7 +100,9 @@ class Level:
         return all(parents.count(parent) <= allowed for parent in parents)
 
     def items_by_place(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
-        """Number of items of a set below the buckets of both levels."""
+        """How many OSDs of a set are in each bucket of this level; and, unless the level retries,
+        how many buckets of this level have them in each bucket of the level above. OSDs that are in
+        none are left out."""
         members: Dict[CrushPlace, Set[int]] = {}
         for osd in osds:
             bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
@@ -111,6 +113,7 @@ class Level:
         return {place: len(below) for place, below in members.items()}
 
     def room(self, place: CrushPlace, pool_size: int) -> int:
+        """The number of items that the rule allows below one of the buckets of `items_by_place`."""
         nums = (self.num,) if place.what == self._children else self.inner
         return product(nums, pool_size)
 
@@ -132,13 +135,13 @@ class Emit:
     #: Those of all choose steps, with which CRUSH fills the positions of this step.
     all_nums: Tuple[int, ...] = ()
 
-    def places(self, osds: AbstractSet[int], pool_size: int) -> int:
+    def fewest_chosen(self, osds: AbstractSet[int], pool_size: int) -> int:
         """The least number of these OSDs that the step finds for a PG."""
         if self.osds is None:  # the take is an OSD
             return 1
         below = self.osds & osds
         if self.levels:
-            return _places(self.levels, below, pool_size)
+            return _fewest_chosen(self.levels, below, pool_size)
         return min(len(below), product(self.nums, pool_size))
 
 
@@ -158,12 +161,16 @@ class CrushRule:
 
     def allows_upmaps(self, pool_size: int) -> bool:
         """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
-        choose step with the buckets of all OSDs of a PG (the sum), also below several buckets or
+        choose step with the buckets of that type of all OSDs of a PG, also below several buckets or
         takes. Of a chooseleaf step, they only require at most one OSD in a bucket."""
-        return self.is_proven or all(choice.leaf or chosen_number(choice.num, pool_size) >= sum(
-            product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
-            for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
-            for choice in self.choices)
+        return self.is_proven or all(
+            choice.leaf or (self._chosen_buckets(choice.type_name, pool_size)
+                            <= chosen_number(choice.num, pool_size)) for choice in self.choices)
+
+    def _chosen_buckets(self, type_name: str, pool_size: int) -> int:
+        """How many buckets of a type CRUSH chooses for a PG, below all takes together."""
+        return sum(product(emit.all_nums[:number + 1], pool_size) for emit in self.emits
+                   for number, level in enumerate(emit.levels) if level.type_name == type_name)
 
 
 class Group(NamedTuple):
@@ -211,7 +218,7 @@ def steps_of(dumped: DumpedRule) -> List[DumpedStep]:
 
 
 def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
-    """A rule of ``ceph osd crush dump``, as what its steps require of the OSDs of a PG."""
+    """What the steps of a rule of ``ceph osd crush dump`` require of the OSDs of a PG."""
     steps = steps_of(dumped)
     takes = [step['item'] for step in steps if step['op'] == 'take']
     choices: List[Choice] = []
@@ -244,7 +251,8 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
 
 def _levels(buckets: Buckets, type_ids: Mapping[str, int], root: int,
             steps: Sequence[DumpedStep]) -> List[Level]:
-    """The choices between a take and its emit."""
+    """The choices above the OSD level between a take (`root`) and its emit, from the top. `steps`:
+    the choose steps there."""
     if root >= 0:  # the take is an OSD
         return []
     levels: List[Level] = []
@@ -270,7 +278,8 @@ def _emit(buckets: Buckets, root: int, nums: Tuple[int, ...], levels: Sequence[L
 
 
 def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
-    """OSD -> CRUSH weight, summed over the takes of a rule."""
+    """OSD -> CRUSH weight in units of 1/65536, summed over the takes of a rule; 1.0 for a take that
+    is an OSD."""
     weights: Dict[int, int] = {}
     for take in takes:
         below = {take: 0x10000} if take >= 0 else weights_below(buckets, take)
@@ -280,7 +289,7 @@ def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
 
 
 def weights_below(buckets: Buckets, root: int) -> Mapping[int, int]:
-    """OSD -> CRUSH weight below a bucket."""
+    """OSD -> CRUSH weight in units of 1/65536, of all OSDs below a bucket at any depth."""
     weights: Dict[int, int] = {}
     todo, visited = [root], {root}  # an edited map may have a cycle
     while todo:
@@ -334,8 +343,9 @@ def spread_of(rule: CrushRule, pool_size: int) -> Spread:
                       for level in emit.levels]
         groups = tuple(group for group in all_groups if group.shards > 1)
         # The first level with one shard in a bucket: choices below it do not matter.
-        for group in all_groups[len(groups):len(groups) + 1]:
-            domain.update(group.bucket_of)
+        single = next((group for group in all_groups if group.shards <= 1), None)
+        if single is not None:
+            domain.update(single.bucket_of)
         takes.append(Take(shards, frozenset(
             osd for osd in emit.osds or () if all(osd in group.bucket_of for group in groups)),
             groups))
@@ -355,19 +365,21 @@ def product(nums: Iterable[int], pool_size: int) -> int:
     return result
 
 
-def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
-    """The least number of shards of a PG that the rule places on these OSDs, by its levels from the
-    top: it may choose the buckets with the fewest."""
+def _fewest_chosen(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
+    """The least number of these OSDs that the rule finds for a PG, by its levels from the top: it
+    may choose the buckets with the fewest."""
     level, *below = levels
     osds_by_bucket: Dict[int, Set[int]] = {}
     for osd in osds:
         if osd in level.bucket_of:
             osds_by_bucket.setdefault(level.bucket_of[osd], set()).add(osd)
-    places = sorted(filter(None, (
-        min(_places(below, members, pool_size) if below else len(members),
-            product(level.inner, pool_size)) for members in osds_by_bucket.values())))
+    found_below = (_fewest_chosen(below, members, pool_size) if below else len(members)
+                   for members in osds_by_bucket.values())
+    # A bucket in which CRUSH finds nothing is passed over.
+    numbers = sorted(min(number, product(level.inner, pool_size))
+                     for number in found_below if number)
     # A step of an MSR rule goes on to further buckets.
-    return sum(places if level.retries else places[:max(0, chosen_number(level.num, pool_size))])
+    return sum(numbers if level.retries else numbers[:max(0, chosen_number(level.num, pool_size))])
 
 
 def weight_reason(rule: CrushRule, osd: int) -> str:
@@ -428,22 +440,23 @@ def emit_order(rule: CrushRule, pool_size: int, osds: OsdSet, like: OsdSet) -> O
         return osds
     placed: Dict[int, int] = {}
     for osd in sorted(osds, key=lambda osd: osd not in like):
-        if not _finds_place(osd, takes[:len(osds)], like, placed, set()):
+        if not _give_position(osd, takes[:len(osds)], like, placed, set()):
             return osds
     return tuple(placed[position] for position in range(len(osds)))
 
 
-def _finds_place(osd: int, takes: Sequence[AbstractSet[int]], like: OsdSet,
-                 placed: Dict[int, int], tried: Set[int]) -> bool:
+def _give_position(osd: int, takes: Sequence[AbstractSet[int]], like: OsdSet,
+                   placed: Dict[int, int], tried: Set[int]) -> bool:
     """Give an OSD a position, for which others in `placed` (position -> OSD) may change theirs if
-    none is free. Returns whether that was possible."""
+    none is free. Returns whether that was possible. `takes`: the OSDs allowed at each position;
+    `tried`: positions that this search has tried already."""
     allowed = [position for position, take in enumerate(takes) if osd in take]
     for position in sorted(allowed, key=lambda position: (
             like[position:position + 1] != (osd,), position in placed)):
         if position in tried:
             continue
         tried.add(position)
-        if position not in placed or _finds_place(placed[position], takes, like, placed, tried):
+        if position not in placed or _give_position(placed[position], takes, like, placed, tried):
             placed[position] = osd
             return True
     return False

@@ -283,7 +283,7 @@ def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
     if len(crush.spread(rule, size).takes) != 1:
         return '', 0, 0
     osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]
-    choices = [*crush.fences(rule, size),
+    choices = [*crush.buckets_needed(rule, size),
                (crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, size))]
     # The last number less the one before: how many there are to spare.
     return min(((kind, needed, len(crush.domains_of(osds, kind))) for kind, needed in choices),

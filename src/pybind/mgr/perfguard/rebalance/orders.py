@@ -526,15 +526,15 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
                           'but only %d would be left%s' % (
                               pool.name, needed, domain, domains, _LESS))
         # Buckets that the rule chooses above its failure domain.
-        for kind, needed in crush.fences(rule, pool.size):
+        for kind, needed in crush.buckets_needed(rule, pool.size):
             buckets = len(crush.domains_of(remaining_osds, kind))
             if buckets < needed and len(crush.domains_of(before, kind)) > buckets:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s needs %d buckets of type %s, '
                               'but only %d would be left%s' % (
                                   pool.name, needed, kind, buckets, _LESS))
         # A rule may take several trees, or choose several OSDs in a bucket: each must have enough.
-        places = crush.places(rule, pool.size, remaining_osds)
-        if places < pool.size and crush.places(rule, pool.size, before) > places:
+        places = crush.fewest_chosen(rule, pool.size, remaining_osds)
+        if places < pool.size and crush.fewest_chosen(rule, pool.size, before) > places:
             raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
                           '(size %d)%s' % (crush.rule_name(rule), plural(places, 'OSD'),
                                            pool.name, pool.size, _LESS))

@@ -206,7 +206,7 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
 def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]:
     """The commands that create a rule which takes the trees of the present rule and of the ordered
     one. With several trees, they are linked below a common root first."""
-    tops = sorted(crush.tops(pool.crush_rule) | crush.tops(ordered))
+    tops = sorted(crush.topmost_buckets(pool.crush_rule) | crush.topmost_buckets(ordered))
     root = tops[0] if len(tops) == 1 else '<root>'
     links = ['ceph osd crush link %s root=<root>' % top for top in tops] if len(tops) > 1 else []
     domain = _common_domain(pool, ordered, crush)

@@ -57,7 +57,7 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
     usable_osds = {osd for osd, weight in weights.items() if weight}
     choosable = {osd for take in spread.takes
                  for osd in _choosable(take, usable_osds, spread.domain)}
-    if crush.places(pool.crush_rule, pool.size, choosable) < pool.size:
+    if crush.fewest_chosen(pool.crush_rule, pool.size, choosable) < pool.size:
         # Without other buckets, CRUSH uses incomplete ones.
         return weights
     return {osd: weight if osd in choosable else 0.0 for osd, weight in weights.items()}

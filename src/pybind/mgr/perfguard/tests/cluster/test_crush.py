@@ -122,11 +122,11 @@ def test_a_root_that_is_linked_under_another_remains_the_root_of_its_osds():
     linked = CrushRules.from_dump({**DUMP, 'buckets': [
         *DUMP['buckets'], bucket(-3, 'both', 11, [(-1, 8 * W), (-2, W)])]})
     assert (linked.root_of(0), linked.root_of(8), linked.root_of(77)) == ('default', 'other', '')
-    assert linked.tops(2) == linked.tops(4) == {'both'}
+    assert linked.topmost_buckets(2) == linked.topmost_buckets(4) == {'both'}
 
 
 def test_the_topmost_buckets_above_those_that_a_rule_takes(crush):
-    assert [sorted(crush.tops(rule)) for rule in (0, 2, 4, 8, 99)] == [
+    assert [sorted(crush.topmost_buckets(rule)) for rule in (0, 2, 4, 8, 99)] == [
         ['default'], ['default'], ['default', 'other'], ['default', 'other'], []]
 
 
@@ -147,7 +147,7 @@ def test_a_rule_of_an_edited_map_has_steps_that_a_dump_does_not_name(opcode: int
     crush = CrushRules.from_dump(dump)
     assert crush.violation(0, 3, (0, 2, 4)) is None
     assert crush.violation(0, 3, (0, 2, 3)) is not None
-    assert crush.tops(0) == {'default'}
+    assert crush.topmost_buckets(0) == {'default'}
     assert crush.failure_domain(0) == 'host'
     assert crush.balances(0, 3) == is_known
 
@@ -268,7 +268,7 @@ def test_a_cycle_of_buckets_ends_every_walk() -> None:
         'buckets': [bucket(-1, 'a', 11, [(-2, W)]), bucket(-2, 'b', 11, [(-1, W), (0, W)])]})
     assert crush.osds_below('a') == crush.osds_below('b') == {0}
     assert crush.host_of(0) is None and crush.root_of(0) == 'b'
-    assert crush.tops(0) == {'a'} and crush.failure_domain(0) == 'host'
+    assert crush.topmost_buckets(0) == {'a'} and crush.failure_domain(0) == 'host'
 
 
 # ---- custom types: a shelf is below its host, a cell contains hosts of its own
@@ -336,7 +336,7 @@ def test_a_shard_in_each_rack_is_not_kept_to_hosts() -> None:
     # The take is an OSD.
     (7, 3, set(), 1), (99, 3, range(8), 0)])
 def test_the_least_number_of_osds_that_a_rule_finds(crush, rule_id, size, osds, number):
-    assert crush.places(rule_id, size, set(osds)) == number
+    assert crush.fewest_chosen(rule_id, size, set(osds)) == number
 
 
 @pytest.mark.parametrize('rule_id, size, osds, words', [
@@ -384,7 +384,7 @@ def test_a_rule_that_takes_an_osd(osd, steps):
     crush = with_rule(take(osd), *steps, EMIT)
     assert [crush.weight_of(0, number) for number in (osd, 1)] == [1.0, 0.0]
     assert crush.violation(0, 1, (osd,)) is crush.crowding(0, 1, (osd,)) is None
-    assert crush.separation(0, 1) == 'osd' and crush.places(0, 3, set()) == 1
+    assert crush.separation(0, 1) == 'osd' and crush.fewest_chosen(0, 3, set()) == 1
     assert not crush.balances(0, 1)
 
 
@@ -424,10 +424,10 @@ def test_buckets_that_separate_the_osds_of_a_pg(crush):
 def test_failure_domains_are_those_of_the_last_choice(crush):
     several = with_rule(take(-1), step('choose_indep', 2, 'rack'), step('choose_indep', 2, 'osd'),
                         EMIT)
-    assert several.failure_domain(0) == 'rack' and several.fences(0, 4) == [('rack', 2)]
+    assert several.failure_domain(0) == 'rack' and several.buckets_needed(0, 4) == [('rack', 2)]
     assert [several.domains_needed(0, size) for size in (2, 3, 4)] == [1, 2, 2]
-    assert crush.fences(1, 4) == [('rack', 2)] and crush.domains_needed(1, 4) == 4
-    assert not crush.fences(99, 3)
+    assert crush.buckets_needed(1, 4) == [('rack', 2)] and crush.domains_needed(1, 4) == 4
+    assert not crush.buckets_needed(99, 3)
     assert crush.domains_needed(99, 3) == crush.domains_needed(3, 3) == 3
     mixed = with_rule(take(-1), step('chooseleaf_firstn', 1, 'rack'), EMIT,
                       take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT)
@@ -439,7 +439,7 @@ def test_a_step_may_choose_nothing_in_small_pools(size, shards, places):
     crush = with_rule(take(-1), step('chooseleaf_firstn', -3, 'host'), EMIT,
                       take(-2), step('chooseleaf_firstn', 0, 'host'), EMIT)
     assert [part.shards for part in crush.spread(0, size).takes] == shards
-    assert crush.places(0, size, set(range(10))) == places
+    assert crush.fewest_chosen(0, size, set(range(10))) == places
 
 
 def test_how_takes_share_the_shards_of_a_pg(crush):
