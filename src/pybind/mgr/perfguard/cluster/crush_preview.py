@@ -62,17 +62,16 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
             setting: Optional[PoolSetting] = None) -> Outlook:
-    """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
-    pool with another rule, or with other numbers of PGs. NoFuture, with the reason, if the tools
-    fail.
+    """The mapping after one change: other CRUSH weights of some OSDs, another CRUSH map, or another
+    rule or other numbers of PGs for one pool. NoFuture, with the reason, if the tools fail.
 
     Only one change counts: `setting` if it is a PoolPgs, else `crush_map`, else `setting`, else
-    `weights`. None and {}: no such change. `whole`: include all PGs of the affected pools; of all
-    pools if nothing is changed; it has no effect with a PoolPgs. The tools work on copies in a
-    temporary directory, in which OSDs that are down and in are up: they keep their place, and their
-    data.
+    `weights`. None and {}: no such change; without any, it is the present mapping. `whole`: include
+    all PGs of the affected pools; of all pools if nothing is changed; it has no effect with a
+    PoolPgs. The tools work on copies in a temporary directory, in which OSDs that are down and in
+    are up: they keep their place, and their data.
     """
-    source = _with_absent(osdmap, source)
+    source = _source_with_absent_up(osdmap, source)
 
     def work(tools: '_Tools') -> Outlook:
         if isinstance(setting, PoolPgs):
@@ -87,9 +86,9 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
     """The mapping of all PGs while the OSDs `lost` are out. OSDs that are down and in count as up:
     they keep their data. NoFuture, with the reason, if the tools fail."""
     def work(tools: '_Tools') -> Future:
-        present = _with_absent(osdmap, source)(osdmap.epoch)
-        now = _mapping(tools, 'now', present, osdmap.pg_count)
-        later = _mapping(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
+        present = _source_with_absent_up(osdmap, source)(osdmap.epoch)
+        now = _map_pgs(tools, 'now', present, osdmap.pg_count)
+        later = _map_pgs(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
         changed = dict(_changed(osdmap, now, later))
         return Future(changed, _rules(tools, tools.path('crush')),
                       others=dict(_other_pgs(changed, later, pools=None)))
@@ -106,7 +105,8 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
     reason, if the tools fail.
     """
     def work(tools: '_Tools') -> Grown:
-        now = _mapping(tools, 'now', _with_absent(osdmap, source)(osdmap.epoch), osdmap.pg_count)
+        now = _map_pgs(tools, 'now', _source_with_absent_up(osdmap, source)(osdmap.epoch),
+                       osdmap.pg_count)
         present = tools.path('crush')
         enlarged = _with_hosts(tools, present, new)
         rules = _rules(tools, enlarged)
@@ -143,22 +143,24 @@ def _with_tools(work: Callable[['_Tools'], Foreseen],
         return NoFuture('cannot read the output of the tools: %r' % error)
 
 
-def _with_absent(osdmap: OsdMap, source: MapSource) -> MapSource:
+def _source_with_absent_up(osdmap: OsdMap, source: MapSource) -> MapSource:
     """The source of maps in which OSDs that are down and in are up."""
     absent = osdmap.absent
     return (lambda epoch: with_osds_up(source(epoch), absent)) if absent else source
 
 
-def _mapping(tools: '_Tools', name: str, encoded: bytes, pgs: int) -> Path:
-    """The file with the PGs of an encoded OSDMap, of which there are `pgs` at most. Also writes its
-    CRUSH map to the file "crush"."""
+def _map_pgs(tools: '_Tools', name: str, encoded: bytes, pgs: int) -> Path:
+    """Map all PGs of an encoded OSDMap, which is written to the file `name`, and write its CRUSH
+    map to the file "crush". Returns the file with a line for each PG; `pgs`: their maximum
+    number."""
     tools.path(name).write_bytes(encoded)
-    return _mapped(tools, name, '--export-crush', pgs)
+    return _map_pgs_of_file(tools, name, '--export-crush', pgs)
 
 
-def _mapped(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
-    """The file with the PGs of the OSDMap in the file `name`, of which there are `pgs` at most.
-    `option`: what is done with the file "crush"."""
+def _map_pgs_of_file(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
+    """Map all PGs of the OSDMap in the file `name`; returns what `_map_pgs` does. `option`:
+    "--import-crush" gives the OSDMap the CRUSH map in the file "crush" first, "--export-crush"
+    writes its own one there."""
     return tools.run(OSDMAPTOOL, str(tools.path(name)), option, str(tools.path('crush')),
                      '--test-map-pgs-dump-all', limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
 
@@ -175,10 +177,10 @@ done'''
 
 
 def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
-    """The CRUSH map with these hosts, and their OSDs in the trees of their device class."""
+    """The file with the CRUSH map `present` to which these hosts are added, and their OSDs to the
+    trees of their device class."""
     path = tools.path('crush.hosts')
     path.write_bytes(present.read_bytes())
-
     for host in new.hosts:
         tools.run('/bin/sh', '-c', _ADD_ITEMS, CRUSHTOOL, str(path), repr(new.weight), host.name,
                   *host.parent, *map(str, host.osds), name=CRUSHTOOL)
@@ -225,7 +227,8 @@ class _Places:
         return self._later[seed]
 
     def _placed(self, crush: Path, pgs: int) -> Dict[int, OsdSet]:
-        """Where crushtool places the inputs 0 to `pgs` - 1 under the rule of the pool."""
+        """Input -> the OSDs on which crushtool places it under the rule of the pool, for the inputs
+        0 to `pgs` - 1."""
         pool = self._pool
         lines = self._tools.run(
             CRUSHTOOL, '-i', str(crush), '--test', '--rule', str(pool.crush_rule), '--num-rep',
@@ -254,23 +257,24 @@ class _Places:
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
              rule: Optional[PoolRule]) -> Outlook:
-    """Where PGs are placed with another CRUSH map, rule of a pool or weights: the first of these
-    that is given counts. With `whole`, also the PGs for which nothing changes: of the pools with
-    changes, or of all pools if nothing is given."""
+    """`outlook` for a CRUSH map, a rule of a pool or weights: the first of these that is given
+    counts."""
     crush_path, pgs = tools.path('crush'), osdmap.pg_count
-    now = later = _mapping(tools, 'osdmap', source(osdmap.epoch), pgs)
+    now = later = _map_pgs(tools, 'osdmap', source(osdmap.epoch), pgs)
     if crush_map is not None:
         crush_path.write_bytes(crush_map)
-        later = _mapped(tools, 'osdmap', '--import-crush', pgs)
+        later = _map_pgs_of_file(tools, 'osdmap', '--import-crush', pgs)
     elif rule is not None:
+        # The pool cannot get another rule in the encoded map, so the two rules exchange their ids.
         crush_path.write_bytes(rules_exchanged(
             crush_path.read_bytes(), osdmap.pools[rule.pool].crush_rule, rule.rule))
-        later = _mapped(tools, 'osdmap', '--import-crush', pgs)
+        later = _map_pgs_of_file(tools, 'osdmap', '--import-crush', pgs)
     elif weights:
         for argument in _adjustments(weights):
             tools.run(OSDMAPTOOL, str(tools.path('osdmap')), '--adjust-crush-weight', argument,
                       '--save')
-        later = _mapped(tools, 'osdmap', '--export-crush', pgs)
+        later = _map_pgs_of_file(tools, 'osdmap', '--export-crush', pgs)
+    # The exchange also moves PGs of other pools with one of the two rules, which will not move.
     changed = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
                if rule is None or pool_of(pgid) == rule.pool}
     pools = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
@@ -280,17 +284,18 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
                     numbers: PoolPgs) -> Outlook:
-    """The PGs of the pool that CRUSH places elsewhere once the pool has these numbers, and PGs with
-    an upmap that will be merged: ceph-mgr removes their upmaps before that.
-
-    Future.others has only those of the remaining PGs that splits have yet to make or that will be
+    """The mapping once a pool has these numbers. Future.pgs: the PGs that CRUSH then places
+    elsewhere, and PGs with an upmap that will be merged, since ceph-mgr removes their upmaps before
+    that. Future.others: of the other PGs only those that splits have yet to make, or that will be
     merged.
+
+    PGs will be merged if pgp_num is below pg_num: pg_num follows it.
     """
     encoded, pgs = source(osdmap.epoch), osdmap.pg_count + numbers.pg_num
     # PGs that splits have yet to make are placed with their parents by the present pgp_num.
     present_numbers = numbers._replace(pgp_num=pg_nums(encoded, numbers.pool).pgp_num)
-    now = _mapping(tools, 'now', with_pg_nums(encoded, present_numbers), pgs)
-    later = _mapping(tools, 'later', with_pg_nums(encoded, numbers), pgs)
+    now = _map_pgs(tools, 'now', with_pg_nums(encoded, present_numbers), pgs)
+    later = _map_pgs(tools, 'later', with_pg_nums(encoded, numbers), pgs)
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     present = dict(_pgs_of(numbers.pool, now))
     later_pgs = {pgid: pg._replace(acting=present[pgid].acting)
@@ -328,20 +333,16 @@ def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
 
 
 def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
-    """A compiled CRUSH map, from a compiled map, its text, or base64 of either.
+    """The compiled form of a CRUSH map that a user gives: a compiled map, its text, or base64 of
+    either.
 
     `ids`: number of ids of OSDs in the cluster, which limits that in the map. Users who may only
     read give maps as well, and crushtool must not take the memory of the host for them. Raises
     ToolFailed if `crush_map` is none of these, or too large.
     """
-    data, limit = crush_map, MAP_BYTES + MAP_OSD_BYTES * ids
-    # Base64 is less than twice as long. The end is stripped first: a search that may divide a run
-    # of blanks takes quadratic time, in which no other thread of ceph-mgr runs.
-    if len(data) <= 2 * limit and re.fullmatch(rb'[A-Za-z0-9+/\s]+={0,2}', data.rstrip()):
-        try:
-            data = base64.b64decode(data, validate=False)
-        except ValueError:
-            pass  # a text of one word
+    limit = MAP_BYTES + MAP_OSD_BYTES * ids
+    # Base64 is less than twice as long.
+    data = _base64_decoded(crush_map) if len(crush_map) <= 2 * limit else crush_map
     if len(data) > limit:
         raise ToolFailed('the map has %.1f MiB, the limit for %d OSDs is %.1f MiB' % (
             len(data) / (1 << 20), ids, limit / (1 << 20)))
@@ -349,7 +350,7 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
         with _tools(stopping) as tools:
             source, result = tools.path('given'), tools.path('made')
             source.write_bytes(data)
-            if b'\0' not in data:
+            if b'\0' not in data:  # a text
                 if _LARGE_ID.search(data):
                     raise ToolFailed('IDs of buckets and OSDs must have fewer than seven digits')
                 tools.run(CRUSHTOOL, '-c', str(source), '-o', str(result))
@@ -357,10 +358,22 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
                 refuse_unbounded(data, ids)
                 return data
             refuse_unbounded(data, ids)
-            tools.run(CRUSHTOOL, '-i', str(source), '--dump')
+            tools.run(CRUSHTOOL, '-i', str(source), '--dump')  # fails for what is no map
             return data
     except OSError as error:
         raise ToolFailed(str(error)) from error
+
+
+def _base64_decoded(data: bytes) -> bytes:
+    """The data that is in base64; other data as it is."""
+    # The end is stripped first: a search that may divide a run of blanks takes quadratic time, in
+    # which no other thread of ceph-mgr runs.
+    if not re.fullmatch(rb'[A-Za-z0-9+/\s]+={0,2}', data.rstrip()):
+        return data
+    try:
+        return base64.b64decode(data, validate=False)
+    except ValueError:
+        return data  # a text of one word
 
 
 def rules_of(crush_map: bytes, stopping: Stopping) -> CrushRules:
@@ -388,7 +401,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, FuturePg]]:
-    """PGs whose line changes, and PGs with an upmap, which the mon may drop."""
+    """(PG id, PG after the change) of the PGs whose line changes, and of all PGs with an upmap,
+    which the mon may drop. `now`, `later`: output of osdmaptool before and after the change."""
     for old, new in zip_longest(_lines(now), _lines(later)):
         if old is None or new is None:
             raise ValueError('not the same PGs before the change and after it')
@@ -414,7 +428,7 @@ def _parsed(line: str, pgid: str) -> FuturePg:
 @contextlib.contextmanager
 def _tools(stopping: Stopping) -> Iterator['_Tools']:
     with tempfile.TemporaryDirectory(prefix=TOOLS_PREFIX) as name, _locked(Path(name)):
-        _remove_left(Path(name))
+        _remove_abandoned(Path(name))
         yield _Tools(Path(name), stopping)
 
 
@@ -426,9 +440,10 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _remove_left(new_directory: Path) -> None:
-    """Remove the directories of processes that were killed. They contain maps and mappings of all
-    PGs, and an mgr that is killed again and again would fill the disk with them."""
+def _remove_abandoned(new_directory: Path) -> None:
+    """Remove the directories of processes that were killed, beside a new one. They contain maps and
+    mappings of all PGs, and an mgr that is killed again and again would fill the disk with
+    them."""
     latest = new_directory.lstat().st_mtime - TOOL_SECONDS
     for directory in new_directory.parent.glob(TOOLS_PREFIX + '*'):
         with contextlib.suppress(OSError):
@@ -496,8 +511,9 @@ class _Tools:
 
     def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
               limit: int) -> int:
-        """Wait for a tool. Returns its status. Raises ToolFailed if it takes too long or prints too
-        much, or if the module stops; then `run` kills it."""
+        """Wait for a tool. Returns its exit status, or minus the number of a signal. Raises
+        ToolFailed if it takes too long or prints too much, or if the module stops; then `run` kills
+        it."""
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):

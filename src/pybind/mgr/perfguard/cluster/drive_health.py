@@ -59,8 +59,9 @@ class DriveHealth:
 
 
 def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[DriveHealth]:
-    """The health of a drive; None: smartctl failed each time. `samples`: seconds since the epoch ->
-    output of smartctl."""
+    """The health of a drive; None: there is no sample, or smartctl failed each time. `samples`:
+    seconds since the epoch -> output of smartctl."""
+    # Output without a firmware version is that of a smartctl that could not read the drive.
     usable = sorted((taken, sample) for taken, sample in samples.items() if _firmware(sample))
     if not usable:
         return None
@@ -68,8 +69,9 @@ def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[Driv
     cache = _at(newest, 'write_cache', 'enabled')
     return DriveHealth(
         device_id, _firmware(newest), cache if isinstance(cache, bool) else None, _wear(newest),
-        _errors(newest), hours=(taken - first_taken) / 3600.0, hot_minutes=_growth(
-            _hot(first), _hot(newest)), new_errors=_growth(_errors(first), _errors(newest)),
+        _errors(newest), hours=(taken - first_taken) / 3600.0,
+        hot_minutes=_growth(_hot_minutes(first), _hot_minutes(newest)),
+        new_errors=_growth(_errors(first), _errors(newest)),
         celsius=_first(_number(newest, 'temperature', 'current'), _number(
             newest, 'nvme_smart_health_information_log', 'temperature')))
 
@@ -116,7 +118,7 @@ def _wear(sample: Json) -> Optional[int]:
                   _statistic(sample, ENDURANCE))
 
 
-def _hot(sample: Json) -> Optional[int]:
+def _hot_minutes(sample: Json) -> Optional[int]:
     """Minutes in which the drive was hotter than it should be, of its whole life; None: not
     known."""
     log_page = _at(sample, 'nvme_smart_health_information_log')
@@ -128,6 +130,7 @@ def _hot(sample: Json) -> Optional[int]:
 
 
 def _errors(sample: Json) -> Optional[int]:
+    """Errors of the media or bad sectors in the whole life of the drive; None: not reported."""
     counts = [_number(sample, 'nvme_smart_health_information_log', 'media_errors'),
               _number(sample, 'scsi_grown_defect_list')]
     attributes = _rows(sample, 'ata_smart_attributes', 'table')
@@ -155,7 +158,9 @@ class DriveSource(Protocol):
 
 
 def read_drives(source: DriveSource, device_ids: Sequence[str]) -> Dict[str, DriveHealth]:
-    """Blocks. Drives whose samples cannot be read are left out; raises the error if all are."""
+    """The health of drives by their id. Blocks, so it is a job of the tool thread. Drives without
+    usable samples are left out, and those whose samples cannot be read; raises the error if no
+    drive's can."""
     known: Dict[str, DriveHealth] = {}
     failed = 0
     for device_id in device_ids:
@@ -189,7 +194,8 @@ class Drives:
         self.by_device: Optional[Mapping[str, DriveHealth]] = None
 
     def turn(self, now: float, available: bool) -> None:
-        """Never raises. `available`: the pool with the data is likely to answer."""
+        """Begin or continue a reading if one is due, without waiting. Never raises. `available`:
+        the pool with the data is likely to answer."""
         try:
             self._turn(now, available)
         except Exception as error:  # of another module
@@ -199,8 +205,7 @@ class Drives:
             self.by_device = self.by_device or {}
 
     def _turn(self, now: float, available: bool) -> None:
-        """Read the drives, a few in each job of the tool thread, and publish when all are read.
-        `available`: the pool with the data is likely to answer."""
+        """Read the drives, a few in each job of the tool thread, and publish when all are read."""
         if self._next_reading_at is None:
             self._next_reading_at = now + FIRST_READ_SECONDS
         if self._job is not None and self._job.done:

@@ -25,7 +25,7 @@ class WrongDump(InvalidValue):
 
 
 class KnownItems(Dict[Pair, Items]):
-    """The upmap items of earlier OSDMaps, by their only pair or as a whole.
+    """The upmap items of earlier OSDMaps: pair -> items of this pair alone. Longer ones apart.
 
     The next OSDMap has nearly the same ones. With 100,000 upmaps, equal items that are one object
     need less memory, and comparing them takes less than half the time (rebalance/pin_index.py).
@@ -33,6 +33,7 @@ class KnownItems(Dict[Pair, Items]):
 
     def __init__(self) -> None:
         super().__init__()
+        #: Items of several pairs, by themselves.
         self._longer: Dict[Items, Items] = {}
 
     def __missing__(self, pair: Pair) -> Items:
@@ -187,7 +188,9 @@ class PgSummary:
 
     def note(self, counts: PgCounts, pools: Mapping[int, PgCounts],
              serving: FrozenSet[int]) -> None:
-        """Compare cheap counts, and the OSDs that are up and in (`serving`), with the last ones.
+        """Note whether the last reading of the summary may lack OSDs with PGs in trouble: if a
+        cheap count of such PGs has grown, or other OSDs are up and in (`serving`), `by_osd` reads
+        it again soon.
 
         PGs rarely become degraded without a change of these. After a decrease, the last reading
         remains safe: it contains all OSDs with PGs in trouble, and some that no longer have any.
@@ -201,8 +204,8 @@ class PgSummary:
         self._trouble, self._serving = trouble, serving
 
     def by_osd(self, period: float) -> ByOsd:
-        """The summary, at most `period` old if there is more trouble or other OSDs serve; else
-        older, so that readings take a limited share of CPU time."""
+        """The summary, at most `period` seconds old if there is more trouble or other OSDs serve;
+        else older, so that readings take a limited share of CPU time."""
         if self._may_be_outdated:
             valid_seconds = period
         else:
@@ -240,11 +243,12 @@ _TRANSITION = frozenset({'peering', 'activating', 'creating', 'unknown'})
 
 
 def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts:
-    """The numbers of PGs by state, from pairs of a state and its PGs, such as ("active+clean",
-    128).
+    """The numbers of PGs by condition. `rows`: pairs of a state and its number of PGs, such as
+    ("active+clean", 128).
 
-    PGs out of `expected` that no OSD has reported yet, as after a failover of the mgr, count as in
-    transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
+    `expected`: how many PGs there should be; 0: not known. Those that no OSD has reported yet, as
+    after a failover of the mgr, count as inactive and in transition. A new mgr lists PGs as
+    "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
     inactive = transition = clean = deep = total = empty = waiting = toofull = recovering \
@@ -350,7 +354,8 @@ NOT_REMAPPED = None
 
 
 def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
-    """An object_hook for json.load of a PG dump: only remapped PGs are ever kept.
+    """An object_hook for json.load of a PG dump: only remapped PGs are ever kept, the others become
+    NOT_REMAPPED. Objects that are no PGs stay as they are.
 
     A large cluster has hundreds of thousands of PGs, and what a few of them need must not cost
     the memory of all.
@@ -360,7 +365,8 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
 
 
 def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:
-    """An object_hook for json.load of a PG dump: all PGs are kept, without what is not used."""
+    """An object_hook for json.load of a PG dump: all PGs are kept, without what is not used.
+    Objects that are no PGs stay as they are."""
     up, acting = row.get('up'), row.get('acting')
     if not isinstance(up, list) or not isinstance(acting, list) or 'pgid' not in row:
         return row
@@ -368,4 +374,5 @@ def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:
 
 
 def _trouble(counts: PgCounts) -> Tuple[int, ...]:
+    """Numbers of PGs in trouble; a stop condition names their OSDs. NO_TROUBLE: none."""
     return counts.degraded, counts.inactive, counts.laggy, counts.wait

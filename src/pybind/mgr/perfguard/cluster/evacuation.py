@@ -32,26 +32,29 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
 
     `emptied`: OSDs whose CRUSH weight 0 is the change of a campaign; `released`: PGs that a
     campaign has released, which may have been on a reweighted OSD by an upmap; `decided`: PGs that
-    only a campaign moves, even from OSDs that are too full; None: all of them; `leaving`: OSDs that
-    PGs were leaving at the last call. These stay too full until they are not even nearly full: the
-    first PG that has left would end the evacuation of the others.
+    only a campaign moves, even from OSDs that are too full; None: all PGs are such; `leaving`: OSDs
+    that PGs were leaving at the last call. These stay too full until they are not even nearly full:
+    the first PG that has left would end the evacuation of the others.
     """
-    weights = crush.weights() if osdmap.pg_temp else {}
+    if not osdmap.pg_temp:
+        return {}
+    weights = crush.weights()
     unusable = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
                 or not weights.get(osd.id) and osd.id not in emptied}
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
     full = frozenset() if decided is None else too_full(osdmap, weights) | {
         osd for osd in leaving if osd in osdmap.osds and osdmap.osds[osd].fullness}
-    candidates, left_by_pg = unusable | reweighted | full, {}
+    candidates = unusable | reweighted | full
+    left_by_pg: Dict[str, OsdSet] = {}
     for pgid, acting in osdmap.pg_temp.items():
         if candidates.isdisjoint(acting):
             continue
         pool, place = osdmap.pools.get(pool_of(pgid)), placement(pgid)
         if pool is None or place is None:
             continue
-        is_free = decided is not None and pgid not in decided
-        left_osds = tuple([osd for osd in _osds_that_lose_it(pool, place, candidates)
-                           if osd in unusable or is_free and osd in full or pgid not in released
+        losing_osds = _osds_that_lose_it(pool, place, candidates)
+        unfit = unusable if decided is None or pgid in decided else unusable | full
+        left_osds = tuple([osd for osd in losing_osds if osd in unfit or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
             left_by_pg[pgid] = left_osds
@@ -59,8 +62,9 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
 
 
 def too_full(osdmap: OsdMap, weights: Mapping[int, float]) -> FrozenSet[int]:
-    """The OSDs that no change of CRUSH by others must leave full: those that take no writes, and
-    those that are backfillfull unless many are. `weights`: CRUSH weights."""
+    """The OSDs that PGs leave at once if others have changed CRUSH: those that take no writes
+    (full), and those that are backfillfull unless too many are (BACKFILLFULL_SHARE). `weights`: OSD
+    -> CRUSH weight, of all OSDs in CRUSH."""
     refusing = frozenset(osd.id for osd in osdmap.osds.values() if osd.refuses_backfill)
     weighted = sum(1 for weight in weights.values() if weight > 0.0)
     if len(refusing) <= max(1.0, BACKFILLFULL_SHARE * weighted):

@@ -130,7 +130,7 @@ class PoolFacts:
     shared_bytes: int = 0
     #: Shards of a PG that may be lost without losing data.
     redundancy: int = 2
-    #: Its failure domains (failure_domains); ('', 0, 0): the rule takes several trees.
+    #: Its failure domains (scarcest_domains); ('', 0, 0): the rule takes several trees.
     domains: Domains = ('', 0, 0)
     #: How many times its share of the reads the busiest OSD serves if all PGs are read alike; None:
     #: erasure coded, or a release before Reef.
@@ -172,15 +172,16 @@ class Inventory:
 
 def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
          defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory; `ask` sends a mon command and returns its output, '' without one.
-    `defaults`: those of the mgr, whose options are those of the OSDs' release."""
+    """Read the inventory. `config`: the configuration database, None: the mons did not answer;
+    `ask`: sends a mon command and returns its output, '' without an answer; `defaults`: those of
+    the mgr, whose options are those of the OSDs' release."""
     dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
-    domains = {(rule, size): failure_domains(rule, size, crush) for rule, size in {
+    domains = {(rule, size): scarcest_domains(rule, size, crush) for rule, size in {
         (pool.crush_rule, pool.size) for pool in osdmap.pools.values()}}
     spaces = pool_spaces(mgr)
     shared = shared_bytes(mgr, spaces)
@@ -216,6 +217,7 @@ def _mgr_with_module(mgr: Json, module: str) -> StandbyMgr:
 
 
 def balancer_options(mgr: Any) -> Dict[str, str]:
+    """`Inventory.balancer`."""
     names = ('active', 'mode', 'upmap_max_deviation')
     options = {name: balancer_option(mgr, name) for name in names}
     return {name: value.lower() for name, value in options.items() if value is not None}
@@ -235,6 +237,7 @@ def balancer_option(mgr: Any, name: str) -> Optional[str]:
 
 
 def _osds(osdmap: OsdMap, crush: CrushRules, metadata: Json, stats: Json) -> List[OsdFacts]:
+    """The OSDs that are up and in, by id. `metadata` and `stats`: those of all OSDs."""
     rows = {row['osd']: row for row in stats.get('osd_stats', [])}
     return [_osd(osd.id, crush, metadata.get(str(osd.id)) or {}, rows.get(osd.id, {}))
             for osd in sorted(osdmap.osds.values(), key=lambda osd: osd.id)
@@ -276,10 +279,10 @@ def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], 
         read_score=(dumped.get('read_balance') or {}).get('score_acting'))
 
 
-def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
+def scarcest_domains(rule: int, size: int, crush: CrushRules) -> Domains:
     """(type, how many a PG needs, how many exist) of the kind of bucket of which a rule has the
-    fewest to spare: its failure domains, or what it chooses above them. ('', 0, 0): the rule takes
-    several trees."""
+    fewest to spare: its failure domains, or what it chooses above them. ('', 0, 0): the rule does
+    not exist, or takes several trees."""
     if len(crush.spread(rule, size).takes) != 1:
         return '', 0, 0
     osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]
@@ -296,14 +299,16 @@ def pool_spaces(mgr: Any) -> Dict[int, Json]:
 
 
 def pool_space(pool: Pool, space: Json) -> int:
-    """Bytes that a pool takes on its OSDs (`Signals.pool_space`); 0: not known.
+    """Bytes that one copy of a pool's data (all k data shards together) takes on its OSDs, as
+    `Signals.pool_space`: what clones of snapshots share counts for each of them. 0: not known.
     `space`: its row of pool_spaces."""
     used = int(space.get('bytes_used', 0))
     return (used + _unused_bytes(space)) * pool.data_shards // max(1, pool.size) if used else 0
 
 
 def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
-    """Pool -> bytes that clones of snapshots share, without pools of which nothing is shared.
+    """Pool -> bytes that clones of snapshots share, as far as is known, without pools of which
+    nothing is shared: what takes no space, but at most the share of clones among the objects.
 
     `spaces`: as pool_spaces.
     """
@@ -319,7 +324,7 @@ def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
 
 
 def _unused_bytes(space: Json) -> int:
-    """Bytes that are stored and take no space, not counting the savings of compression.
+    """Bytes of a pool that are stored and take no space, not counting the savings of compression.
 
     Clones share them; but objects may also be sparse, and the space is reported later than what is
     stored.
@@ -361,6 +366,7 @@ def drive_id(metadata: Mapping[str, str]) -> str:
     main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
     other_devices = db_drives(metadata)
     candidates = [drive for name, drive in ids.items() if name not in other_devices]
+    # If the main device has no id, the only one that is not of the DB is taken for it.
     return str(ids.get(main) or (candidates[0] if len(candidates) == 1 else ''))
 
 

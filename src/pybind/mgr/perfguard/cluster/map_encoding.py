@@ -89,7 +89,8 @@ def with_osds_out(osdmap: bytes, osds: Iterable[int]) -> bytes:
 
 
 def _states_at(osdmap: bytes) -> Tuple[int, int]:
-    """Where the states of the OSDs begin, and their number. Their reweights follow."""
+    """The offset at which the states of the OSDs begin, and their number. The reweights follow the
+    states."""
     if osdmap[_VERSION_AT] < _WIDE_STATES:
         raise ValueError('an OSDMap from before Luminous')
     # The names of the pools follow the pools.
@@ -102,6 +103,7 @@ def _states_at(osdmap: bytes) -> Tuple[int, int]:
 
 
 def _in_osdmap(osds: Iterable[int], number: int) -> Iterator[int]:
+    """These OSDs. Raises ValueError for one whose id is beyond those of the map."""
     for osd in osds:
         if osd >= number:
             raise ValueError('osd.%d is not in the OSDMap' % osd)
@@ -134,7 +136,7 @@ def _numbers_at(osdmap: bytes, pool: int) -> int:
 
 
 def _pools(osdmap: bytes) -> Iterator[Tuple[int, int, int]]:
-    """Pools, where they begin, and their lengths."""
+    """Each pool's id, the offset of its fields after the header, and their length."""
     count, = struct.unpack_from('<I', osdmap, _POOLS_AT)
     at = _POOLS_AT + 4
     for _ in range(count):
@@ -157,7 +159,7 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """As ceph_crc32c with -1 to begin with: not inverted at the end."""
+    """The checksum ceph_crc32c(-1, data), which is not inverted at the end as CRC-32C is."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -182,7 +184,7 @@ _BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
 
 
 def rules_exchanged(crush_map: bytes, rule_a: int, rule_b: int) -> bytes:
-    """The map in which two rules have each other's id. Raises ValueError."""
+    """The encoded map in which two rules have exchanged their ids. Raises ValueError."""
     try:
         places = _rule_places(crush_map)
         (at_1, end_1), (at_2, end_2) = sorted((places[rule_a], places[rule_b]))
@@ -203,7 +205,7 @@ def _with_id_of(rule: bytes, place: bytes) -> bytes:
 
 
 def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
-    """Rule -> where it begins and ends."""
+    """Rule -> the offsets at which it begins and ends, of the rules that exist."""
     slots, rules, _ = _header(crush_map)
     slot_ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
     rule_ends = _ends(crush_map, slot_ends[-1], rules, _rule_end)
@@ -222,7 +224,8 @@ def _header(crush_map: bytes) -> Tuple[int, int, int]:
 
 def _ends(crush_map: bytes, begin: int, slots: int,
           end_of: Callable[[bytes, int], int]) -> List[int]:
-    """Where the first slot begins, and where each ends."""
+    """The offset `begin` of the first of so many slots, then the offset at which each slot ends.
+    `end_of`: returns the end of the slot at an offset."""
     ends = [begin]
     for _ in range(slots):
         ends.append(end_of(crush_map, ends[-1]))
@@ -237,11 +240,11 @@ def _rule_end(crush_map: bytes, at: int) -> int:
 def refuse_unbounded(crush_map: bytes, ids: int) -> None:
     """Raise ToolFailed for a compiled map with much larger ids of OSDs than those of the cluster,
     with buckets that contain themselves, or each other so often that reading them takes for ever,
-    and for anything that is no such map."""
+    and for anything that is no such map. `ids`: number of ids of OSDs in the cluster."""
     try:
         slots, _, devices = _header(crush_map)
         buckets = dict(_bucket_items(crush_map, slots))
-        most_items = _items_below(buckets)
+        most_items = _most_items_below(buckets)
     except (struct.error, LookupError) as error:
         raise ToolFailed('no compiled CRUSH map: %r' % error) from error
     except CycleError:
@@ -255,7 +258,7 @@ def refuse_unbounded(crush_map: bytes, ids: int) -> None:
 
 
 def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
-    """Each bucket and its items."""
+    """Each bucket's id and its items: OSDs, and ids of buckets, which are negative."""
     ends = _ends(crush_map, _HEADER_BYTES, slots, _bucket_end)
     for at, end in zip(ends, ends[1:]):
         if end > at + 4:
@@ -263,8 +266,9 @@ def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
             yield bucket, struct.unpack_from('<%di' % size, crush_map, at + 20)
 
 
-def _items_below(buckets: Mapping[int, OsdSet]) -> int:
-    """The most items below a bucket, each as often as there are ways to it. Raises CycleError."""
+def _most_items_below(buckets: Mapping[int, OsdSet]) -> int:
+    """The largest number of items below any bucket, in which an item counts once for each way to
+    it; at most MOST_ITEMS. Raises CycleError for a bucket that contains itself."""
     graph = {bucket: [item for item in items if item in buckets]
              for bucket, items in buckets.items()}
     below: Dict[int, int] = {}
@@ -275,7 +279,8 @@ def _items_below(buckets: Mapping[int, OsdSet]) -> int:
 
 
 def _bucket_end(crush_map: bytes, at: int) -> int:
-    """Where the bucket that begins at `at` ends; an unused one is an algorithm of 0 alone."""
+    """The offset at which the bucket that begins at `at` ends. A slot without a bucket is an
+    algorithm of 0 alone."""
     if not struct.unpack_from('<I', crush_map, at)[0]:
         return at + 4
     _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)

@@ -80,6 +80,7 @@ class MapView:
         return CrushRules.from_dump(self._handle.get_crush().dump())
 
     def placement(self, pgid: str) -> Optional[Placement]:
+        """The up and acting sets of a PG; None: there is no such PG."""
         pool = self.osdmap.pools.get(pool_of(pgid))
         seed = seed_of(pgid)
         if pool is None or seed >= pool.pg_num:
@@ -128,7 +129,8 @@ class MgrCluster:
         #: OSD -> its version, and when these were read.
         self._osd_versions: Dict[int, str] = {}
         self._versions_read_at = -math.inf
-        #: When the audit log is read, and when it was last read for "balancer on" and "off".
+        #: When the audit log is read (inf: it was), and when it was last read for "balancer on" and
+        #: "off".
         self._audit_due = self._debug_read_at = -math.inf
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
@@ -152,7 +154,7 @@ class MgrCluster:
         return self._view
 
     def crush(self, version: int) -> CrushRules:
-        """`version`: that of the last `map_view`."""
+        """The CRUSH map of the last `map_view`; `version`: its version."""
         if self._crush is None or self._crush_version != version:
             assert self._view is not None and self._view.crush_version == version
             self._crush = self._view.crush()
@@ -166,7 +168,7 @@ class MgrCluster:
         checks, muted = health_checks(health)
         spaces = inventory.pool_spaces(self._mgr)
         # Of an OSD that has failed, ceph-mgr keeps the last report, in some releases until it
-        # restarts.
+        # restarts. A health check that rests on such reports alone is out of date.
         reported = self._slow_daemons()
         down = {'osd.%d' % osd.id for osd in osdmap.osds.values() if not osd.up}
         slow = {daemon: number for daemon, number in reported.items() if daemon not in down}
@@ -239,10 +241,11 @@ class MgrCluster:
     def balancer_busy(self) -> bool:
         """Whether the balancer is off but still computes or executes an earlier plan.
 
-        It refuses to execute another plan until then. The plan with the name '' never exists.
+        Meanwhile it refuses to execute another one with EINVAL. The plan with the name '' never
+        exists: a balancer that is free answers ENOENT.
         """
         retval, _, error = self._balancer({'prefix': 'balancer execute', 'plan': ''})
-        # "Balancer enabled": it sleeps, and notices that it is off when it wakes up.
+        # Also EINVAL, "Balancer enabled": it sleeps, and notices that it is off when it wakes up.
         return retval == -errno.EINVAL and 'enabled' not in error
 
     def balancing(self) -> Balancing:
@@ -306,7 +309,8 @@ class MgrCluster:
         return self._set_by_others.values()
 
     def _read_audit_log(self) -> None:
-        """Read the audit log once."""
+        """Read the audit log unless it was read before. If the mons do not answer, a later call
+        tries again."""
         if self._clock() >= self._audit_due:
             self._audit_due = math.inf if self._read_log('info') else \
                 self._clock() + AUDIT_SECONDS
@@ -331,6 +335,8 @@ class MgrCluster:
         return reply.out if reply.retval == 0 else ''
 
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
+        """The option for the sleep of OSDs after each object of degraded PGs: a newer one is used
+        only if all daemons run the version of this mgr; see ports.Reader."""
         own_version = self._metadata('mgr', self._mgr.get_mgr_id(), 'ceph_version_short')
         mon_versions = self._metadata_of_mons('ceph_version_short')
         return degraded_sleep(
@@ -548,11 +554,13 @@ class MgrCluster:
         is not asked for a while.
         """
         now, keys = self._clock(), [json.dumps(row, sort_keys=True) for row in questions]
+        # Pauses are kept for a while after their end, so that the next one is longer.
         self._pauses = {key: (until, pause) for key, (until, pause) in self._pauses.items()
                         if now < until + MOST_ASK_AGAIN_SECONDS}
         late = [command for command, _ in self._unanswered] if self.unanswered() else []
-        if any(question in late for question in questions) or any(
-                now < self._pauses[key][0] for key in keys if key in self._pauses):
+        is_pending = any(question in late for question in questions)
+        is_paused = any(key in self._pauses and now < self._pauses[key][0] for key in keys)
+        if is_pending or is_paused:
             return [Reply(None, error=NO_ANSWER)] * len(questions)
         replies = self.run(questions, CONFIG_TIMEOUT if timeout is None else timeout)
         for key, reply in zip(keys, replies):
@@ -597,6 +605,7 @@ class MgrCluster:
 
     def _values(self, prefix: str, keys: Sequence[str],
                 timeout: Optional[float] = None) -> Dict[str, Optional[str]]:
+        """As `stored`, of keys with any prefix; `timeout`: in seconds; None: CONFIG_TIMEOUT."""
         replies = self._ask([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
                             timeout)
         return {key: reply.out if reply.retval == 0 else None
@@ -621,7 +630,8 @@ class MgrCluster:
         return Reply(retval, out, error)
 
     def remove_osd(self, osd: int) -> Reply:
-        """Run `orch osd rm --replace`: cephadm waits until that is safe."""
+        """Run `orch osd rm --replace`, without waiting: cephadm drains the OSD and removes it once
+        that is safe."""
         try:
             # The second argument keeps the id.
             result = call_module(self._mgr, CEPHADM, 'remove_osds', [str(osd)], True)
@@ -632,6 +642,8 @@ class MgrCluster:
         return Reply(-errno.EIO if error else 0, str(result.result or ''), error)
 
     def _balancer(self, command: Mapping[str, str]) -> Tuple[int, str, str]:
+        """(0 or a negative errno, output, error) of a command of the balancer; -ENOENT if the
+        module does not run."""
         try:
             retval, out, error = call_module(self._mgr, 'balancer', '_handle_command', '', command)
         except OSError as failure:
@@ -639,7 +651,8 @@ class MgrCluster:
         return int(retval), str(out), str(error)
 
     def _wait(self, results: Sequence[CommandResult], deadline: float) -> List[Reply]:
-        """The replies of the mons, in order; NO_ANSWER for those missing at the deadline."""
+        """The replies of the mons, in order; NO_ANSWER for those missing at the deadline (by
+        time.monotonic), or when the module stops."""
         replies = []
         for result in results:
             # Short steps: a module that is being disabled must not wait for mons without quorum.

@@ -25,7 +25,7 @@ MOUNTED = '/mgr/perfguard:'
 
 @dataclass(frozen=True)
 class Orchestrating:
-    """Nothing is in progress, or no cephadm."""
+    """What cephadm is doing. The defaults: nothing, or the cluster has no cephadm."""
     #: Target of the upgrade that is in progress; '': none, or it is paused.
     image: str = ''
     #: The upgrade includes the OSDs ("ceph orch upgrade start --daemon-types").
@@ -36,7 +36,7 @@ class Orchestrating:
     removing: FrozenSet[int] = frozenset()
     #: Hosts in maintenance.
     maintenance: FrozenSet[str] = frozenset()
-    #: There is one, which can be ordered to remove OSDs.
+    #: The cluster has cephadm, which can be ordered to remove OSDs.
     present: bool = False
     #: The upgrade includes the mgrs.
     of_mgrs: bool = True
@@ -74,8 +74,8 @@ class Orchestrating:
 
 
 def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
-    """What the orchestrator is doing. `stored`: the values of KEYS. What another release stores in
-    another form is ignored."""
+    """What the orchestrator is doing. `stored`: the values of KEYS; None: not stored. What another
+    release stores in another form is ignored."""
     upgrade = _parsed(stored, UPGRADE)
     kinds = _get(upgrade, 'daemon_types')
     # Without a list of types: all.
@@ -131,7 +131,7 @@ class OrchestratorReader:
             self._read_at = now
             present = self._is_cephadm()
             stored = self._stored(KEYS) if present else dict.fromkeys(KEYS)
-            # Otherwise the mons did not answer for some of them.
+            # If the mons did not answer for some keys, what was read before stays.
             if len(stored) == len(KEYS):
                 self._known = replace(orchestrating(stored), present=present)
         return self._known

@@ -40,8 +40,10 @@ class OsdCommands:
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
             patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
-        """Send a command to each of the OSDs that has answered all earlier ones on this topic. Each
-        pending command is one of the messages of clients that an OSD accepts at a time
+        """Send a command to each of the OSDs that has answered all earlier ones on this topic,
+        without waiting. An answer is expected for `patience_seconds`; `answers` drops later ones.
+
+        Each pending command is one of the messages of clients that an OSD accepts at a time
         (osd_client_message_cap): repeated ones would keep the operations of clients out of an OSD
         of which only the thread for commands hangs."""
         self._overdue = {key: result for key, result in self._overdue.items()
@@ -112,7 +114,8 @@ class OsdQuestions:
                 if question in self._known}
 
     def _collect(self, now: float) -> None:
-        """Take in the answers that have arrived to open questions, and forget old ones."""
+        """Note the answers to open questions that have arrived, close questions whose answer is no
+        longer expected, and forget old answers."""
         for topic in sorted(set(map(_topic, self._open))):
             answers = {answer.osd: answer for answer in self._asking.answers(topic, json.loads)}
             pending = self._asking.asked(topic)
@@ -126,6 +129,7 @@ class OsdQuestions:
                        if now - answer[0] <= OLD_SECONDS}
 
     def _note(self, question: Question, answer: OsdAnswer) -> None:
+        """Note the value of the option, or the state of the PG, that was asked for."""
         try:
             self._known[question] = (answer.asked, str(answer.parsed[question.option or 'state']))
         except (LookupError, TypeError) as error:
@@ -194,6 +198,7 @@ def histograms(out: str) -> Histograms:
 
 
 def _by_latency(histogram: Mapping[str, Any]) -> Tuple['array[int]', 'array[int]']:
+    """(upper bounds of all latency buckets but the last, operations in each bucket)."""
     ranges = histogram['axes'][0]['ranges']
     rows = histogram['values']
     if len(rows) != len(ranges) or len(ranges) < 2:
@@ -261,7 +266,10 @@ class HistogramSampler:
             if answer.osd in self._sampling and counts is not None:
                 samples.append(counts)
             # The second dump of a sample ends it; any other one begins the next.
-            self._sampling ^= {answer.osd}
+            if answer.osd in self._sampling:
+                self._sampling.discard(answer.osd)
+            else:
+                self._sampling.add(answer.osd)
             self._last_dumps[answer.osd] = (answer.asked, answer.parsed)
         self.counted = tuple(counted)
         return samples
@@ -309,9 +317,12 @@ class PingTimes:
 
     def take(self, now: float, alive: Sequence[int],
              laggy: Sequence[int]) -> Optional[Mapping[int, Mapping[int, float]]]:
-        """OSD -> reporter -> milliseconds. None without new answers.
+        """OSD -> reporter, the OSD that has measured it -> ping time in ms, of all recent
+        measurements; None: no answer has arrived since the last call. Asks some more OSDs if it is
+        time: of those with laggy PGs if there are any.
 
-        `laggy`: OSDs with laggy PGs. They share PGs with the OSD that causes them, so they ping it.
+        `alive`: OSDs that report; `laggy`: OSDs with laggy PGs. They share PGs with the OSD that
+        causes them, so they ping it.
         """
         fresh = self._collect()
         if now - self._asked_at >= (URGENT_SECONDS if laggy else ROUND_SECONDS):
@@ -398,14 +409,17 @@ def work_times(out: str) -> WorkTimes:
 
 
 class PressureSampler:
+    """Samples how busy the threads of OSDs with laggy PGs are."""
+
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> (time, counters) of its last dump.
         self._last_dumps: Dict[int, Tuple[float, WorkTimes]] = {}
 
     def take(self, now: float, laggy: Sequence[int]) -> Dict[int, Pressure]:
-        """Sample how busy the messenger threads of OSDs are. `laggy`: OSDs with laggy PGs, the most
-        first."""
+        """OSD -> how busy it has been between the dump that has arrived now and the one before, at
+        most PRESSURE_SECONDS_MAX earlier. Requests further dumps. `laggy`: OSDs with laggy PGs,
+        those with most of them first; only ASKED_OSDS are asked."""
         pressures: Dict[int, Pressure] = {}
         for answer in self._asking.answers(PRESSURE_TOPIC, work_times):
             asked_before, before = self._last_dumps.get(answer.osd, (math.inf, None))

@@ -68,6 +68,7 @@ class Paced:
         self._next = 0.0
 
     def is_due(self, now: float, urgent: bool = False) -> bool:
+        """Whether it is time to read; an `urgent` reading always is."""
         return now >= self._next or urgent
 
     def done(self, now: float, cost_seconds: float = 0.0) -> None:
@@ -85,9 +86,9 @@ class LoadSampling:
         self._decided_at = -math.inf
         self._counting = False
 
-    def decide(self, now: float, standing: bool) -> bool:
-        """Whether loads are read now. They are costly, so only while a check stands (`standing`),
-        and then for LOADS_SHARE of the time."""
+    def decide(self, now: float, check_stands: bool) -> bool:
+        """Whether operations are counted until the next call, which is costly: only while a check
+        stands, for LOADS_SHARE of the time in the long run."""
         elapsed_seconds = now - self._decided_at
         spent = elapsed_seconds if self._counting else 0.0
         self._decided_at = now
@@ -95,7 +96,7 @@ class LoadSampling:
                                   LOADS_FIRST_SECONDS)
         # Once begun, it lasts until the saved time is spent.
         threshold = 0.0 if self._counting else LOADS_LEAST_SECONDS
-        self._counting = standing and self._saved_seconds > threshold
+        self._counting = check_stands and self._saved_seconds > threshold
         return self._counting
 
 
@@ -172,9 +173,10 @@ class Sensors:
         if counts is not None and not laggy_osds:
             # The next ones are asked at once.
             self._ops_asked.clear()
-        is_asked = now < self._loads_until
-        standing = bool(CHECKS_WITH_LOADS & signals.health.keys())
-        loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
+        loads_requested = now < self._loads_until
+        check_stands = bool(CHECKS_WITH_LOADS & signals.health.keys())
+        loads = self._queries.loads(
+            self._load_sampling.decide(now, check_stands) or loads_requested)
         pings = self._pings.take(now, alive, laggy_osds)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
@@ -183,7 +185,7 @@ class Sensors:
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             pg_reads=self._queries.pg_reads(self._read_by_pg, view.placement),
             client_loads=loads.clients, object_loads=loads.objects,
-            kv_bytes=self._kv_bytes(alive) if is_asked or standing else {},
+            kv_bytes=self._kv_bytes(alive) if loads_requested or check_stands else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=None if pings is None else median_ping_ms(pings), peer_ping_ms=pings or {},
             pressures=self._pressures.take(now, laggy_osds),
@@ -241,8 +243,8 @@ class Sensors:
 
     def _late(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
               period: float) -> Dict[int, float]:
-        """OSD -> seconds since its last report, or since it is up without any, of those whose
-        report is late.
+        """OSD -> seconds since its last report, or since it is up without any, of the OSDs for
+        which these are more than SILENT_PERIODS times the `period` of reports.
 
         Measured since the stamp of its report last changed, because neither clock need be right.
         """
@@ -290,6 +292,7 @@ class Sensors:
         return point[1] if point else Ops()
 
     def _commit(self, osd: str) -> Ops:
+        """Commits of the store: by the counter that this kind of store has; zero if none."""
         for counter in COMMIT_COUNTERS:
             point = self._ops(osd, counter)
             if point:
@@ -331,8 +334,8 @@ class Sensors:
 
     def _osd_counts(self, now: float, signals: Signals,
                     period: float) -> Optional[Mapping[int, PgCounts]]:
-        """PG counts by OSD; {} while all PGs are active+clean and none is deep-scrubbed, trimmed or
-        in trouble; None if there is no newer reading: ceph-mgr iterates over all PGs for it."""
+        """PG counts by OSD; {}: all PGs are active+clean, and none is deep-scrubbed, trimmed or in
+        trouble; None: there is no newer reading, since ceph-mgr iterates over all PGs for one."""
         whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (
                 whole.deep_scrubbing or whole.snaptrim or urgent):
@@ -352,7 +355,9 @@ class Sensors:
 
     def _unreadable(self, now: float,
                     laggy_osds: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
-        """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
+        """Primary -> its PGs that are not readable, from the answers that have arrived. No cheap
+        call names these PGs, so some more of the OSDs with laggy PGs are asked for operations that
+        wait for them."""
         pending = self._asking.asked(OPS_TOPIC)
         # OSDs that were never asked, or longest ago, first.
         osds_to_ask = sorted((osd for osd in laggy_osds if osd not in pending
@@ -365,6 +370,8 @@ class Sensors:
                 for answer in self._asking.answers(OPS_TOPIC, unreadable_pgs)}
 
     def _epochs(self, now: float, alive: Sequence[int]) -> Optional[int]:
+        """The number of OSDMap epochs that the mons keep; None: no answer has arrived now. Any OSD
+        knows it, so the first one is asked."""
         if alive and self._epochs_pace.is_due(now):
             self._asking.ask(STATUS, alive[:1], {'prefix': 'status'})
             self._epochs_pace.done(now)
@@ -481,8 +488,12 @@ class _Query:
         self._id: Optional[int] = None
 
     def rows(self, description: Optional[Dict[str, Any]]) -> Optional[List[Dict[str, Any]]]:
-        """The operations since the last call; None if the query is not wanted, or has just replaced
-        another one: the last reading of that one has other operations."""
+        """The rows of the query with this description, with the operations since the last call.
+        `description`: None ends the query.
+
+        None: there is no query, or it begins with this call, perhaps in place of another one, whose
+        last reading has other operations.
+        """
         if description != self._description:
             replaced = self._id
             self._id = None if description is None else self._mgr.add_osd_perf_query(description)
@@ -499,7 +510,7 @@ class _Query:
 
 def _parsed(rows: Optional[Sequence[Mapping[str, Any]]],
             parse: Callable[[Mapping[str, Any]], Optional[Parsed]]) -> Iterator[Parsed]:
-    """Rows as values, without those that `parse` cannot read or has no value for."""
+    """The values of rows, without those that `parse` cannot read or returns None for."""
     for row in rows or ():
         try:
             value = parse(row)
@@ -590,8 +601,8 @@ class PerfQueries:
 
     def pg_reads(self, osds: Tuple[int, ...], placement: Callable[[str], Optional[Placement]]
                  ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
-        """The reads of clients by OSD and PG, also of OSDs without reads; None when the query has
-        just been replaced."""
+        """OSD -> the PGs that clients read from it since the last call, for each of `osds`; None:
+        `osds` is empty or has just changed, or the queries rest."""
         rows = self._reads.rows(_read_query(osds) if osds and not self._resting else None)
         if rows is None:
             return None

@@ -60,8 +60,9 @@ class SetByOthers:
 
     def _note(self, entries: Iterable[Mapping[str, object]],
               heard: Callable[[float], float]) -> None:
-        """Note when each flag was last set by others than mgrs, when it was last cleared, and the
-        values that others than mgrs have set. `heard`: converts the time of an entry."""
+        """Note when each flag was last set by others than mgrs, when anyone last cleared it, and
+        the values that others than mgrs have set. Entries that set nothing have no effect. `heard`:
+        the time of a command, from that of its entry."""
         for entry in entries:
             sent = _sent(entry)
             if sent is None:
@@ -91,7 +92,8 @@ class SetByOthers:
     def flags(self) -> FrozenSet[str]:
         """Flags that others have set, and that were not cleared since."""
         since = self._set_since or {}
-        # If the OSDMap shows the flag only long after the command, another command has set it.
+        # If the OSDMap shows a flag only since long after the command, it lacked the flag in between,
+        # and another command has set it.
         with self._lock:
             return frozenset(
                 flag for flag, when in self._set.items()

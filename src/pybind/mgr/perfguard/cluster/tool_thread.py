@@ -120,7 +120,8 @@ class Recomputed(Generic[Result]):
 
     def result(self, basis: object,
                prepare: Callable[[], Callable[[], Result]]) -> Optional[Result]:
-        """The result for this basis, once; None: it is being computed. Raises what the task raises.
+        """The result for this basis; None: it is being computed, or the thread is closed. Raises
+        what the task raises. A result is handed out once: the next call computes it again.
 
         `prepare`: reads what the loop's thread alone may read, and returns the task.
         """

@@ -215,6 +215,7 @@ class OsdMap:
         return sum(pool.pg_num for pool in self.pools.values())
 
     def entry(self, pgid: str) -> UpmapEntry:
+        """The upmap entries of a PG; NO_ENTRY if it has none."""
         items, vector = self.upmap_items.get(pgid), self.upmap_vectors.get(pgid)
         return NO_ENTRY if items is vector is None else UpmapEntry(items or (), vector)
 
@@ -245,8 +246,9 @@ def mask_of(pg_num: int) -> int:
 
 
 def merging_seeds(pg_num: int, to: int) -> FrozenSet[int]:
-    """Seeds of the PGs that are merged when a pool gets fewer PGs, and of those that they are
-    merged into (pg_t::get_parent in osd_types.cc: without the highest bit)."""
+    """Seeds of the PGs that are merged when a pool gets `to` PGs instead of `pg_num`, and of those
+    that they are merged into (pg_t::get_parent in osd_types.cc: without the highest bit). Empty if
+    it gets no fewer."""
     merged = range(max(1, to), pg_num)
     return frozenset(merged) | {seed ^ (1 << (seed.bit_length() - 1)) for seed in merged}
 

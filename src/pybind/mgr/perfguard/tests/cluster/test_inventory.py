@@ -6,8 +6,8 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import (ConfigTarget, client_releases, db_drives, device_ids,
-                                         devices_of, drive_id, drive_model, failure_domains,
-                                         in_force, pool_space, shared_bytes, shared_ratios,
+                                         devices_of, drive_id, drive_model, in_force,
+                                         pool_space, scarcest_domains, shared_bytes, shared_ratios,
                                          store_layout)
 from perfguard.cluster.types import ConfigEntry, Pool
 
@@ -68,7 +68,7 @@ def test_space_of_one_copy(space: Dict[str, int], found: int) -> None:
     (4, 2, ('', 0, 0))])
 def test_failure_domains_that_a_pool_needs_and_has(rule: int, size: int,
                                                    domains: Tuple[str, int, int]) -> None:
-    assert failure_domains(rule, size, CrushRules.from_dump(DUMP)) == domains
+    assert scarcest_domains(rule, size, CrushRules.from_dump(DUMP)) == domains
 
 
 @pytest.mark.parametrize('steps, size, domains', [
@@ -80,7 +80,7 @@ def test_failure_domains_that_a_pool_needs_and_has(rule: int, size: int,
      ('rack', 3, 2))])
 def test_a_step_may_choose_more_buckets_than_a_pg_needs(
         steps: Sequence[Dict[str, object]], size: int, domains: Tuple[str, int, int]) -> None:
-    assert failure_domains(0, size, with_rule(take(-1), *steps, EMIT)) == domains
+    assert scarcest_domains(0, size, with_rule(take(-1), *steps, EMIT)) == domains
 
 
 # ---- the configuration database
