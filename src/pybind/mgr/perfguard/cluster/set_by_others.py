@@ -92,8 +92,8 @@ class SetByOthers:
     def flags(self) -> FrozenSet[str]:
         """Flags that others have set, and that were not cleared since."""
         since = self._set_since or {}
-        # If the OSDMap shows a flag only since long after the command, it lacked the flag in between,
-        # and another command has set it.
+        # If the OSDMap shows a flag only since long after the command, it lacked the flag in
+        # between, and another command has set it.
         with self._lock:
             return frozenset(
                 flag for flag, when in self._set.items()

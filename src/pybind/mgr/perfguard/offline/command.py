@@ -33,7 +33,7 @@ from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
 from ..text import listed, osds_text, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable
-from ..upmap.semantics import NO_RAWS, Raws, lacking_osds
+from ..upmap.semantics import NO_RAWS, Raws, pgs_lacking_osds
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
                     held_back, listing, plan_pins, pool_up_of, reasons_json, script, stops)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
@@ -353,7 +353,7 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
 def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
     """Where CRUSH places the PGs whose up set does not show it: those with a pg_upmap entry, and
     those that lack an OSD that is down. Without osdmaptool, they are left alone."""
-    lacking = lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
+    lacking = pgs_lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
     if not osdmap.upmap_vectors and not lacking:
         return NO_RAWS
     # PGs that lack an OSD are included only with `whole`, unless they have an upmap.

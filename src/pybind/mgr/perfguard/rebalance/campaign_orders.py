@@ -11,7 +11,7 @@ from ..cluster.types import Document, pool_of
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
-from ..upmap.semantics import NO_RAWS, PoolUp, Raws, lacking_osds
+from ..upmap.semantics import NO_RAWS, PoolUp, Raws, pgs_lacking_osds
 from ..watch.stop_conditions import NOTHING, WAIVABLE, Touched, unhealthy
 from .adopting import Adoption, Imported, adopted, imported, parsed
 from .campaign import AnyChange, Campaign
@@ -268,7 +268,7 @@ class CampaignOrders:
         """Where CRUSH places these PGs with a pg_upmap vector, and the PGs of `pools` that lack an
         OSD which is down, as far as Ceph's tools show it. For the tool thread."""
         osdmap = observation.osdmap
-        lacking = [pgid for pgid in lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
+        lacking = [pgid for pgid in pgs_lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
                    if pgid not in osdmap.upmap_vectors]
         if not with_vector and not lacking:
             return NO_RAWS

@@ -18,7 +18,7 @@ from ..events import Event
 from ..observation import Observation
 from ..text import pgs, plural
 from ..upmap.balance import Balance, BalanceLimit, PlacedPg, balance, is_balanced, is_merging
-from ..upmap.pins import Unpinnable, after_commit, merge_reason, plan_pin, restate
+from ..upmap.pins import Unpinnable, after_commit, merge_reason, plan_pin, without_vector
 from ..upmap.semantics import PoolUp, apply_entry, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
@@ -415,7 +415,7 @@ class _PoolGoals:
             return self._pins[pgid].before if pgid in self._pins else present
         final = self._finals.get(pgid, up)
         if final == up:
-            entry = restate(pool, raw, up, present, self._out)
+            entry = without_vector(pool, raw, up, present, self._out)
         else:
             pin = plan_pin(pool, up, final, present, self._osdmap.osds, self._crush, raw=raw,
                            out=self._out)

@@ -10,7 +10,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
                              seed_of)
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
-                          merge_reason, next_merge_reason, plan_pin, without)
+                          merge_reason, next_merge_reason, plan_pin, without_targets)
 from ..upmap.semantics import apply_entry
 from .change import Change, Planned
 from .moves import Move, move_between
@@ -120,7 +120,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         if entry_before:
             entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
                                         out)
-        after_release = without(entry_before, drained)
+        after_release = without_targets(entry_before, drained)
         entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry

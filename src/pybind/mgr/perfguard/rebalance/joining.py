@@ -18,7 +18,7 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..text import listed, osds_text, pgs, pgs_are, plural
-from ..upmap.pins import INCOMPLETE, after_commit, without
+from ..upmap.pins import INCOMPLETE, after_commit, without_targets
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .campaign import Campaign, GoalsMark, Rollback
@@ -492,8 +492,8 @@ def _redirect_old_pins(draft: Draft, drained: OsdSet) -> Draft:
     if not drained:
         return draft
     return draft.note_pins({
-        pgid: replace(pin, before=without(pin.before, drained))
-        for pgid, pin in draft.pins.items() if without(pin.before, drained) != pin.before})
+        pgid: replace(pin, before=without_targets(pin.before, drained))
+        for pgid, pin in draft.pins.items() if without_targets(pin.before, drained) != pin.before})
 
 
 def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
@@ -502,9 +502,9 @@ def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
     osdmap = draft.observed.osdmap
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if draft.pin_of(pgid) is None}
-    return draft.note_pins({pgid: PinRecord(without(entry, drained), entry)
+    return draft.note_pins({pgid: PinRecord(without_targets(entry, drained), entry)
                             for pgid, entry in entries.items()
-                            if without(entry, drained) != entry})
+                            if without_targets(entry, drained) != entry})
 
 
 def _send_pins(draft: Draft, planned: Planned, future: Future) -> Draft:
@@ -568,7 +568,7 @@ def _unpin(draft: Draft, change: Change) -> Draft:
             continue  # the change needs this pin, which follows; until then the PG peers without it
         remaining = _sufficient_part(draft, pgid, pool, place.up, base)
         # An upmap to a drained OSD does not stay: the PG is released from it.
-        if remaining is not None and remaining == without(remaining, change.drained):
+        if remaining is not None and remaining == without_targets(remaining, change.drained):
             needless[pgid] = remaining
     if not needless:
         return draft

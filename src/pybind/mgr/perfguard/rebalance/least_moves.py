@@ -18,7 +18,7 @@ from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Balancing, Json, OsdSet, Pool
 from ..observation import Observation
-from ..upmap.balance import (Balance, PlacedPg, balance, is_balanced, is_merging, may_obey,
+from ..upmap.balance import (Balance, PlacedPg, balance, finds_lawful_sets, is_balanced, is_merging,
                              why_unbalanced)
 from ..upmap.pins import broken_rule, merge_reason
 from ..upmap.shares import ROUNDING
@@ -99,7 +99,7 @@ def why_all_follow(pool: Pool, crush: CrushRules, balancing: Balancing) -> str:
     if unbalanced:
         return unbalanced
     # With several takes, positions have a meaning, such as the device class of the primary.
-    return '' if may_obey(pool, crush) else \
+    return '' if finds_lawful_sets(pool, crush) else \
         'that rule has several takes, or places unequal numbers of shards in its buckets'
 
 
@@ -119,8 +119,9 @@ def moves_for_map(future: Future, observation: Observation, bounds: Bounds,
         concerned = observation.balancing.covers(number) and (number in pools or any(
             _may_move(pgid, pg, pool, observation)
             and broken_rule(pool, pg.acting, future.crush, out) for pgid, pg in pgs.items()))
-        if concerned and all(may_obey(pool, crush) and is_balanced(pool, crush, Balancing())
-                             for crush in (future.crush, observation.crush)):
+        if concerned and all(
+                finds_lawful_sets(pool, crush) and is_balanced(pool, crush, Balancing())
+                for crush in (future.crush, observation.crush)):
             moves.append(_PoolMoves(replace(future, pgs=pgs, others={}), pool, observation, bounds,
                                     observation.crush))
     return _limited(moves, upmaps_max)

@@ -12,7 +12,7 @@ from ..options import Options
 from ..text import listed, pgs, pgs_are, plural
 from ..upmap.pins import (BEYOND_LIMIT, DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable,
                           broken_rule, has_no_target, lawful, merge_reason, next_merge_reason,
-                          plan_partial_pin, without)
+                          plan_partial_pin, without_targets)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import TRIAL_KEPT, TRIAL_REFUSED, Campaign
@@ -192,9 +192,9 @@ def _forget_purged(draft: Draft) -> Draft:
         if pin is not None:
             purged = pin.ahead - osds.keys()
             changed[pgid] = replace(
-                pin, before=without(pin.before, purged),
-                goal=pin.goal and without(pin.goal, purged),
-                was=pin.was and without(pin.was, purged))
+                pin, before=without_targets(pin.before, purged),
+                goal=pin.goal and without_targets(pin.goal, purged),
+                was=pin.was and without_targets(pin.was, purged))
     if not changed:
         return draft
     return draft.note_pins(changed).event(
@@ -661,7 +661,7 @@ def _entry_to_restore(draft: Draft, pool: Pool, present: UpmapEntry,
                       raw: Optional[OsdSet]) -> UpmapEntry:
     """The entry that a release restores: the part of the present one that leads to no drained OSD
     and obeys the rule of the pool."""
-    before = without(present, draft.campaign.drained)
+    before = without_targets(present, draft.campaign.drained)
     return before if raw is None else lawful(before, raw, pool, draft.observed.crush, draft.out)
 
 

@@ -11,7 +11,7 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..text import plural
-from ..upmap.semantics import PoolUp, lacking_osds, with_down_osds
+from ..upmap.semantics import PoolUp, pgs_lacking_osds, with_down_osds
 from . import copying, goals
 from .campaign import Basis, Campaign, GoalsMark
 from .campaign_store import PinStore, parts
@@ -461,7 +461,7 @@ class PinGoals:
                         view: View) -> Tuple[PoolUp, FrozenSet[int]]:
         """The up sets of pools with the OSDs that are down, which only Ceph's tools show; and
         `absent`: OSDs that are down and may be missing from some of these up sets."""
-        lacking = lacking_osds(osdmap, view.pool_up, pools)
+        lacking = pgs_lacking_osds(osdmap, view.pool_up, pools)
         if not lacking:
             return view.pool_up, frozenset()
         outlook = self._cluster.outlook(osdmap, {}, None, True)  # True: of all PGs
@@ -469,7 +469,7 @@ class PinGoals:
         whole = with_down_osds(osdmap, view.pool_up, raws)
         # The tools may place a PG elsewhere than where it is, as with a newer map, or find too few
         # OSDs for it: then its set stays incomplete.
-        return whole, osdmap.absent if lacking_osds(osdmap, whole, pools) else frozenset()
+        return whole, osdmap.absent if pgs_lacking_osds(osdmap, whole, pools) else frozenset()
 
 
 def _lasting_goal(pin: PinRecord) -> Optional[UpmapEntry]:

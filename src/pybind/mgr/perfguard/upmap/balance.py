@@ -24,7 +24,7 @@ from .grouped_sets import EarlierRule, GroupedSets
 from .levels import ShardLevel
 from .pins import broken_rule
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
-                     weights_of, within_buckets)
+                     weights_of, widened_in_buckets)
 
 
 class PlacedPg(NamedTuple):
@@ -119,10 +119,10 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             new_rule: bool = False, earlier: Optional[CrushRules] = None) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
-    `new_rule`: the rule of `pool`, for which `may_obey` is true, need not allow PGs to be where
-    they are. Those that it does not allow move first, with as few shards as possible. `earlier`:
-    CRUSH before the change, in which that rule must allow the new sets as well, if `may_obey` is
-    true in both; a PG without such a set ends where `crush` places it.
+    `new_rule`: the rule of `pool`, for which `finds_lawful_sets` is true, need not allow PGs to be
+    where they are. Those that it does not allow move first, with as few shards as possible.
+    `earlier`: CRUSH before the change, in which that rule must allow the new sets as well, if
+    `finds_lawful_sets` is true in both; a PG without such a set ends where `crush` places it.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -279,7 +279,7 @@ class Shards(ShardLevel):
         for take in self.takes:
             if not take.even or not take.groups:
                 continue
-            for_bucket = partial(within_buckets, weights=self.weights, group=take.groups[-1],
+            for_bucket = partial(widened_in_buckets, weights=self.weights, group=take.groups[-1],
                                  domain=self.domain, count=self.count, limits=self.limits)
             self.near = for_bucket(self.near, within=1.0)
             self.wide = for_bucket(self.wide, within=self.deviation)
@@ -642,7 +642,7 @@ class _Exchange:
 CHOICES = 64
 
 
-def may_obey(pool: Pool, crush: CrushRules) -> bool:
+def finds_lawful_sets(pool: Pool, crush: CrushRules) -> bool:
     """Whether `balance` finds sets for PGs that the pool's rule does not allow to stay."""
     takes = crush.spread(pool.crush_rule, pool.size).takes
     return len(takes) == 1 and takes[0].even

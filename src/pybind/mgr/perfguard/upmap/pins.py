@@ -126,16 +126,18 @@ def _in_order(pool: Pool, osds: OsdSet, crush: Optional[CrushRules],
 
 def lawful(entry: UpmapEntry, raw: OsdSet, pool: Pool, crush: CrushRules,
            out: Container[int]) -> UpmapEntry:
-    """The entry, or none if it leads to a set that breaks the pool's rule; `raw` never does."""
+    """The entry, or none if it leads to a set that breaks the pool's rule. The set of CRUSH, `raw`,
+    never does."""
     if entry and broken_rule(pool, apply_entry(raw, entry, out), crush, out):
         return NO_ENTRY
     return entry
 
 
-def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
-            out: Container[int]) -> UpmapEntry:
-    """The entry for a PG that stays where it is: items in place of a vector if they suffice, no
-    entry if CRUSH places it there anyway; else the present one."""
+def without_vector(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
+                   out: Container[int]) -> UpmapEntry:
+    """The entry for a PG that stays where it is (`up`): no entry in place of a vector if CRUSH
+    (`raw`) places the PG there anyway, items if they suffice; else the present one. An entry
+    without a vector is left as it is."""
     if entry.vector is None:
         return entry
     pin = pin_from_raw(raw, up, entry, pool.erasure, out)
@@ -209,19 +211,20 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
     return UpmapEntry(pairs, entry.vector)
 
 
-def without(entry: UpmapEntry, drained: Collection[int]) -> UpmapEntry:
-    """An entry without the pairs, or the vector, that lead to drained OSDs."""
-    if not entry or not drained:
+def without_targets(entry: UpmapEntry, osds: Collection[int]) -> UpmapEntry:
+    """An entry without the pairs that lead to some OSDs; no entry if its vector leads to one."""
+    if not entry or not osds:
         return entry
-    if entry.vector is not None and any(osd in drained for osd in entry.vector):
+    if entry.vector is not None and any(osd in osds for osd in entry.vector):
         return NO_ENTRY
-    pairs = tuple(pair for pair in entry.items if pair[1] not in drained)
+    pairs = tuple(pair for pair in entry.items if pair[1] not in osds)
     return entry if pairs == entry.items else UpmapEntry(pairs, entry.vector)
 
 
 def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before: UpmapEntry,
                 out: Container[int], raw: Optional[OsdSet] = None) -> Optional[OsdSet]:
-    """The set a PG gets when ``entry_now``, its pin, is replaced by ``entry_before``.
+    """The set a PG gets when ``entry_now``, its pin, is replaced by ``entry_before``, the entry
+    that is to be in force afterwards. ``up_now``: its set with the pin.
 
     ``raw`` is the raw set as recorded when the PG was pinned. It serves only where the pin is a
     vector, which hides the raw set, and is stale after the next CRUSH change. None: unknown, or
@@ -267,8 +270,10 @@ def target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
 
 def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
                  out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
-    """The pin that leads from a raw set to the acting set: pairs if they can write it, else a
-    vector. `existing`: pairs to keep where they still serve."""
+    """The pin that leads from a raw set to the acting set: no entry if the sets are equal, pairs if
+    they can write it, else a vector. `entry`: the present one; `existing`: pairs to keep where they
+    still serve; (): those of `entry`. Unpinnable: pairs lead elsewhere, as to an OSD that is
+    out."""
     if raw == acting or (not by_position and set(raw) == set(acting)):
         return _pin(NO_ENTRY, entry)
     existing = existing or entry.items
@@ -305,7 +310,7 @@ def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optio
     pairs = [(old, new) for old, new in zip(raw, final) if old != new]
     if len(pairs) == 1 and pairs[0][1] not in raw:
         return (pairs[0],)  # as nearly always
-    open_pairs = _kept_first(pairs, existing)
+    open_pairs = _existing_first(pairs, existing)
     present = set(raw)
     ordered: List[Pair] = []
     while open_pairs:
@@ -319,7 +324,7 @@ def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optio
     return tuple(ordered)
 
 
-def _kept_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
+def _existing_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
     """The pairs in another order: first those of `existing`, in their order there."""
     existing_pairs = [pair for pair in existing if pair in pairs]
     return list(dict.fromkeys(existing_pairs)) + [pair for pair in pairs
@@ -330,7 +335,7 @@ def _fewest_changes(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
     """Pairs that turn ``raw`` into some order of ``acting``, existing ones first; their order does
     not matter, since no OSD that leaves enters again."""
     leaving, entering = _matched(raw, acting, existing)
-    return tuple(_kept_first(list(zip(leaving, entering)), existing))
+    return tuple(_existing_first(list(zip(leaving, entering)), existing))
 
 
 def _items_as_set(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
@@ -393,10 +398,12 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      out: Optional[FrozenSet[int]] = None,
                      leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
     """The pin of plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that
-    can stay, with the reason why it is not all of them (Pin.unpinned_reason).
+    can stay, with the reason why it is not all of them (Pin.unpinned_reason). Unpinnable, with the
+    reason of plan_pin, if none can.
 
-    `entry`: the upmap that the PG has; `out`: out_osds(osds), for callers with many PGs;
-    `leaving`: further OSDs that shards must leave.
+    `entry`: the upmap that the PG has; `crush`: None: no set is illegal; `out`: out_osds(osds), for
+    callers with many PGs; `leaving`: OSDs that shards must leave besides those that are out,
+    destroyed or removed, or have no weight.
     """
     out_of_use = out_osds(osds) if out is None else out
     whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
@@ -475,8 +482,8 @@ def _with_displaced_moved(up: OsdSet, acting: OsdSet, staying: AbstractSet[int])
 
 
 def _with_all_staying(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
-    """The acting set in which all shards on `staying` stay, and each other one moves to its OSD of
-    `up`; if a shard stays there, to the OSD that this shard would move to, and so on."""
+    """The acting set in which all shards on OSDs of `staying` stay, and each other one moves to its
+    OSD of `up`; if a shard stays there, to the OSD that this shard would move to, and so on."""
     instead = {old: new for old, new in zip(acting, up) if old in staying}
 
     def free(osd: int) -> int:

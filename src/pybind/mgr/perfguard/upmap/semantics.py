@@ -68,7 +68,7 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
 
 
 def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
-    """Whether the source of a pair is not in the raw set.
+    """Whether the source of a pair is certainly not in the raw set.
 
     If it were, and no other pair has either OSD, the source or the target would be in ``up``.
     """
@@ -79,7 +79,8 @@ def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
 
 
 def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
-    """Sets that may have been there before ``items``, undone last to first.
+    """The sets that ``items`` may have turned into ``up``; the pairs are undone last to first.
+    ``shared_source``: two pairs have the same source.
 
     With sources all different and in the raw set, a pair took effect exactly if its target is there
     and its source is not. A source shared by two pairs may be missing because the other pair
@@ -102,7 +103,8 @@ def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
 # ---- The mon commands that change upmap entries
 
 def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[Command]:
-    """The fewest commands that turn one entry of a PG into another.
+    """The fewest commands that turn one entry of a PG into another, in the order in which they must
+    be sent; none if the entries are equal.
 
     Removals come first: a new vector with old items on top of it, or the reverse, is a third
     set, and if that one is illegal the mon cancels both. Items without an effect on the new vector
@@ -158,8 +160,9 @@ Raws = Mapping[str, OsdSet]
 NO_RAWS: Raws = {}
 
 
-def lacking_osds(osdmap: OsdMap, pool_up: PoolUp, pools: Iterable[int]) -> List[str]:
-    """PGs of these pools whose up sets are incomplete while OSDs are down."""
+def pgs_lacking_osds(osdmap: OsdMap, pool_up: PoolUp, pools: Iterable[int]) -> List[str]:
+    """PGs of these pools whose up sets are incomplete; none unless OSDs are down and in, which up
+    sets lack."""
     if not osdmap.absent:
         return []
     return [pgid for pool in pools for pgid, up in pool_up(pool).items()

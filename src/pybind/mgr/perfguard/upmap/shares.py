@@ -31,8 +31,9 @@ class Targets:
     high: Mapping[int, int]
 
     def filled(self, count: Mapping[int, int], limits: Mapping[int, int]) -> Dict[int, int]:
-        """To how many shards CRUSH fills each OSD: `low`; or, if the OSD holds nothing of the pool
-        yet, all but a quarter of its share.
+        """The number of shards up to which each OSD takes more from OSDs within their targets, if
+        CRUSH places them there: `low`; or, if the OSD holds nothing of the pool yet, all but a
+        quarter of its share (LACKING_SHARE).
 
         By `low` alone, an OSD whose share is hardly more than the deviation would stay empty. Where
         the share is less than a PG, as in a pool of one PG, nothing moves.
@@ -64,7 +65,8 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
 
 
 def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) -> AbstractSet[int]:
-    """The OSDs in buckets that have enough of them for the shards of a PG."""
+    """The OSDs of a take in buckets that have enough of them for the shards of a PG. All if the
+    take is not even: then a bucket may have fewer shards."""
     choosable = osds & take.osds
     # Items: failure domains, then the buckets of each choice, from the lowest.
     item_of, item_shards = domain, 1
@@ -154,8 +156,9 @@ def bucket_targets(weights: Mapping[int, float], ideal: Mapping[int, float],
 
 
 def in_whole_groups(bounds: Targets, limits: Mapping[int, int]) -> Targets:
-    """Targets that can be reached although only whole groups of shards move: the next smaller and
-    the next larger number of groups are near enough to the ideal."""
+    """Targets of buckets, widened so that they can be reached although only whole groups of shards
+    move: the next smaller and the next larger number of groups are near enough to the ideal.
+    `limits`: bucket -> groups for which it has room."""
     return Targets(bounds.ideal, {bucket: min(low, math.floor(bounds.ideal[bucket] + ROUNDING))
                                   for bucket, low in bounds.low.items()},
                    {bucket: min(limits[bucket], max(
@@ -163,11 +166,12 @@ def in_whole_groups(bounds: Targets, limits: Mapping[int, int]) -> Targets:
                        for bucket, high in bounds.high.items()})
 
 
-def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
-                   domain: Mapping[int, int], count: Mapping[int, int], within: float,
-                   limits: Mapping[int, int]) -> Targets:
-    """Targets that the OSDs of each bucket can reach with the shards that it has: wider than
-    `before` in buckets that have too many or too few."""
+def widened_in_buckets(before: Targets, weights: Mapping[int, float], group: Group,
+                       domain: Mapping[int, int], count: Mapping[int, int], within: float,
+                       limits: Mapping[int, int]) -> Targets:
+    """Targets that the OSDs of each bucket can reach with the shards that it has: `before`, widened
+    in buckets that have too many or too few. `within`: how far from an even share within the bucket
+    is near enough."""
     low, high = dict(before.low), dict(before.high)
     buckets: Dict[int, List[int]] = {}
     for osd, bucket in group.bucket_of.items():
@@ -186,8 +190,8 @@ def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
 
 
 def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> Dict[int, float]:
-    """`total` shards, divided by weight between domains that hold at most `cap` each. `domains`:
-    with their weights, the lightest first."""
+    """Domain -> its part of `total` shards, by weight, but at most `cap`; what does not fit
+    anywhere is in none. `domains`: with their weights, the lightest first."""
     uncapped: List[Tuple[int, float]] = list(domains)
     weight_left = sum(weight for _, weight in uncapped)
     shares: Dict[int, float] = {}
@@ -219,7 +223,8 @@ class Backfill(NamedTuple):
 
 def backfill_bytes(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
                    shard_bytes: Callable[[Pool], int]) -> Backfill:
-    """The bytes that are arriving on and leaving OSDs with the PGs that are remapped."""
+    """The bytes that are arriving on and leaving OSDs with the PGs that are remapped, as if nothing
+    were copied yet. `shard_bytes`: bytes of a PG of a pool on one OSD."""
     arriving: 'Counter[int]' = Counter()
     leaving: 'Counter[int]' = Counter()
     for pgid, acting in osdmap.pg_temp.items():
@@ -241,7 +246,8 @@ class Room:
         self._used: Dict[int, int] = {osd: row.used_bytes for osd, row in self._space.items()}
 
     def of_pool(self, shard_bytes: int) -> PoolRoom:
-        """The room for a pool with shards of this size."""
+        """The room for a pool with shards of this size; of a pool without data, any number has
+        room."""
         fill = {osd: self._used[osd] / row.total_bytes for osd, row in self._space.items()}
         if shard_bytes <= 0:
             return PoolRoom({}, fill)

@@ -30,7 +30,7 @@ from perfguard.rebalance.whole_map import MapChange
 from perfguard.request_queue import PendingOrder
 from perfguard.store import Store
 from perfguard.text import osds_text
-from perfguard.upmap.pins import without
+from perfguard.upmap.pins import without_targets
 
 from ..cluster.test_crush import DUMP
 from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply, FakeView
@@ -78,7 +78,7 @@ def test_a_pg_that_is_not_led_by_the_first_osd_of_its_upmap_is_not_pinned() -> N
     (UpmapEntry(((1, 6), (2, 5))), UpmapEntry(((2, 5),))),
     (UpmapEntry(vector=(1, 6, 2)), UpmapEntry()), (UpmapEntry(((6, 1),)), UpmapEntry(((6, 1),)))])
 def test_without(entry: UpmapEntry, left: UpmapEntry) -> None:
-    assert without(entry, (6,)) == left
+    assert without_targets(entry, (6,)) == left
 
 
 def waiting(**kwargs: Any) -> FakeCluster:

@@ -9,8 +9,8 @@ from perfguard.cluster.crush_rule import Group
 from perfguard.cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool
 from perfguard.upmap import balance as balance_module
 from perfguard.upmap.balance import (
-    Balance, BalanceLimit, LawfulSets, PlacedPg, Shards, _Exchange, balance, is_balanced,
-    is_merging, may_obey, why_unbalanced)
+    Balance, BalanceLimit, LawfulSets, PlacedPg, Shards, _Exchange, balance, finds_lawful_sets,
+    is_balanced, is_merging, why_unbalanced)
 from perfguard.upmap.grouped_sets import EarlierRule
 from perfguard.upmap.shares import PoolRoom, Targets
 
@@ -39,7 +39,8 @@ def test_pools_that_are_not_balanced() -> None:
     assert is_balanced(a_pool(rule=7), CRUSH, Balancing()) is False
     assert why_unbalanced(a_pool(), CRUSH) == ''
     assert why_unbalanced(a_pool(rule=7), CRUSH).startswith('perfguard does not know the shares of')
-    assert may_obey(a_pool(), CRUSH) is True and may_obey(a_pool(rule=7), CRUSH) is False
+    assert finds_lawful_sets(a_pool(), CRUSH) is True
+    assert finds_lawful_sets(a_pool(rule=7), CRUSH) is False
 
 
 # ---- results

@@ -335,7 +335,7 @@ class CrushFake:
     def weight_of(self, rule: int, osd: int) -> float:
         return 1.0
 
-    def places(self, rule: int, size: int, osds: Any) -> int:
+    def fewest_chosen(self, rule: int, size: int, osds: Any) -> int:
         return size
 
     def in_order(self, rule: int, size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:

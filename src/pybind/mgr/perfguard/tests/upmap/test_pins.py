@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry, out_osds
 from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, has_no_target, merge_reason,
-                                  plan_pin, released_up, restate)
+                                  plan_pin, released_up, without_vector)
 from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
@@ -321,20 +321,20 @@ def test_the_models_hole_is_ceph_s():
     (True, (1, 2, 3), (1, 4, 3), UpmapEntry(((2, 4),))),
     (True, (1, 2, 3), (2, 1, 3), UpmapEntry(vector=(2, 1, 3)))])  # a swap, which pairs cannot say
 def test_a_vector_that_stays_is_said_by_items_where_they_can(erasure, raw, up, wanted) -> None:
-    assert restate(pool(3, erasure), raw, up, UpmapEntry(vector=up), ()) == wanted
+    assert without_vector(pool(3, erasure), raw, up, UpmapEntry(vector=up), ()) == wanted
 
 
 def test_items_that_stay_are_left_as_they_are() -> None:
     entry = UpmapEntry(((2, 4), (9, 1)))
-    assert restate(pool(3, False), (1, 2, 3), (1, 4, 3), entry, ()) == entry
+    assert without_vector(pool(3, False), (1, 2, 3), (1, 4, 3), entry, ()) == entry
 
 
 @MANY
 @given(mons(), st.booleans(), st.data())
 def test_what_is_restated_leads_to_the_same_place(mon, erasure, data) -> None:
     up = data.draw(legal_sets(mon.usable, mon.size))
-    entry = restate(pool(mon.size, erasure), tuple(mon.raw), tuple(up),
-                    UpmapEntry(vector=tuple(up)), ())
+    entry = without_vector(pool(mon.size, erasure), tuple(mon.raw), tuple(up),
+                           UpmapEntry(vector=tuple(up)), ())
     commit(mon, entry)
     got = mon.up()
     assert got == list(up) if erasure else set(got) == set(up)

@@ -6,8 +6,9 @@ import pytest
 
 from perfguard.cluster.types import NO_OSD, Osd, OsdMap, Pool, UpmapEntry, out_osds
 from perfguard.upmap.pins import merge_reason
-from perfguard.upmap.semantics import (apply_entry, as_line, entry_commands, lacking_osds, led_by,
-                                       prime_commands, raw_from_up, with_down_osds)
+from perfguard.upmap.semantics import (apply_entry, as_line, entry_commands, led_by,
+                                       pgs_lacking_osds, prime_commands, raw_from_up,
+                                       with_down_osds)
 
 
 def items(*pairs):
@@ -101,10 +102,10 @@ def test_the_set_of_a_pg_with_its_osds_that_are_down(up, raw, entry, expected):
     sets = {'3.0': (0, 4, 5), '3.1': up}
     raws = {} if raw is None else {'3.1': raw}
     assert with_down_osds(osdmap, lambda _: sets, raws)(3) == {'3.0': (0, 4, 5), '3.1': expected}
-    assert lacking_osds(osdmap, lambda _: sets, [3]) == ['3.1']
+    assert pgs_lacking_osds(osdmap, lambda _: sets, [3]) == ['3.1']
     all_up = replace(osdmap, osds={osd: Osd(osd, True, 1.0) for osd in osds})
     assert with_down_osds(all_up, lambda _: sets, raws)(3) == sets
-    assert lacking_osds(all_up, lambda _: sets, [3]) == []
+    assert pgs_lacking_osds(all_up, lambda _: sets, [3]) == []
 
 
 def test_out_is_reweight_zero_only():

@@ -10,7 +10,7 @@ from perfguard.cluster.crush_rule import Group, Spread, Take
 from perfguard.cluster.types import OsdSet, Space
 from perfguard.upmap.balance import Balance, balance
 from perfguard.upmap.shares import (PoolRoom, Room, Targets, bucket_targets, ideals,
-                                    in_whole_groups, targets, within_buckets)
+                                    in_whole_groups, targets, widened_in_buckets)
 
 from ..fakes.crushmaps import Map
 from .test_balance import FIRSTN, INDEP, Outcome, change, check, hosts
@@ -240,7 +240,7 @@ def test_targets_within_buckets(count: Dict[int, int], low: Dict[int, int],
                                 high: Dict[int, int]) -> None:
     ideal = dict.fromkeys(range(4), 2.5)
     before = Targets(ideal, dict.fromkeys(range(4), 2), dict.fromkeys(range(4), 3))
-    assert within_buckets(before, dict.fromkeys(range(4), 1.0), Group(1, {
+    assert widened_in_buckets(before, dict.fromkeys(range(4), 1.0), Group(1, {
         0: -1, 1: -1, 2: -2, 3: -2}), own(0, 1, 2, 3), count, 1.0, {0: 9, 1: 3, 2: 9, 3: 9}
         ) == Targets(ideal, low, high)
 
@@ -248,7 +248,7 @@ def test_targets_within_buckets(count: Dict[int, int], low: Dict[int, int],
 def test_no_osd_has_more_than_one_shard_of_a_pg_of_its_bucket() -> None:
     """A rack has two shards of each of four PGs; and an OSD that is to be emptied gets none."""
     bounds = dict.fromkeys(range(3), 2)
-    assert within_buckets(Targets({}, bounds, {0: 2, 1: 2, 2: 0}), {0: 3.0, 1: 1.0, 2: 0.0},
-                          Group(2, dict.fromkeys(range(3), -1)), own(0, 1, 2),
-                          {0: 4, 1: 3, 2: 1}, 1.0, dict.fromkeys(range(3), 9)) == Targets(
+    assert widened_in_buckets(Targets({}, bounds, {0: 2, 1: 2, 2: 0}), {0: 3.0, 1: 1.0, 2: 0.0},
+                              Group(2, dict.fromkeys(range(3), -1)), own(0, 1, 2),
+                              {0: 4, 1: 3, 2: 1}, 1.0, dict.fromkeys(range(3), 9)) == Targets(
         {}, {0: 2, 1: 2, 2: 0}, {0: 4, 1: 4, 2: 0})
