@@ -5,6 +5,7 @@ import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
+from .jobs import job_options
 from .types import Direction, Job, JobStep, Quantiles, Second, StepResult, StreamResult
 
 #: Exclusive upper bounds in ns of the classes in which fio counts latencies: key, unit in ns.
@@ -23,21 +24,6 @@ _LEAST_SECOND = 0.5
 EIO, EILSEQ = 5, 84
 
 NS_PER_SECOND = 10 ** 9
-
-
-def job_options(job: Job) -> Dict[str, str]:
-    """The job in fio's options, sizes in plain bytes, which most readers expect."""
-    options = {'name': job.name, 'ioengine': job.ioengine, 'rw': job.rw, 'bs': str(job.bs),
-               'iodepth': str(job.iodepth), 'numjobs': str(job.numjobs), 'size': str(job.size),
-               'nrfiles': str(job.nrfiles), 'runtime': '%g' % job.runtime,
-               'ramp_time': '%g' % job.ramp_time}
-    if job.reads and job.writes:
-        options.update(rwmixread=str(job.rwmixread), rwmixwrite=str(100 - job.rwmixread))
-    if job.rate_iops:
-        options['rate_iops'] = str(job.rate_iops)
-    if job.io_size:
-        options['io_size'] = str(job.io_size)
-    return options
 
 
 def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:

@@ -378,6 +378,21 @@ def job_of(name: str, words: Words) -> Job:
     return job
 
 
+def job_options(job: Job) -> Dict[str, str]:
+    """The job in fio's options, sizes in plain bytes, which most readers expect."""
+    options = {'name': job.name, 'ioengine': job.ioengine, 'rw': job.rw, 'bs': str(job.bs),
+               'iodepth': str(job.iodepth), 'numjobs': str(job.numjobs), 'size': str(job.size),
+               'nrfiles': str(job.nrfiles), 'runtime': '%g' % job.runtime,
+               'ramp_time': '%g' % job.ramp_time}
+    if job.reads and job.writes:
+        options.update(rwmixread=str(job.rwmixread), rwmixwrite=str(100 - job.rwmixread))
+    if job.rate_iops:
+        options['rate_iops'] = str(job.rate_iops)
+    if job.io_size:
+        options['io_size'] = str(job.io_size)
+    return options
+
+
 def _objects(size: int, bs: int) -> int:
     """The number of objects of 4 MiB, or of one block if that is larger, that hold `size` bytes."""
     return max(1, -(-size // max(OBJECT_BYTES, bs)))

@@ -9,8 +9,7 @@ from ..observation import Clients
 from ..text import bytes_text, pgs_are, plural, seconds_text
 from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Touched
-from .fio_json import job_options
-from .jobs import scale_counts, step_count
+from .jobs import job_options, scale_counts, step_count
 from .placement import objects_wanted
 from .types import Job, Target
 

@@ -9,8 +9,7 @@ from ..cluster.types import ConfigEntry, Json
 from ..codec import Malformed, Newer, decode, encode
 from ..store import Store
 from ..text import listed, plural
-from .fio_json import job_options
-from .jobs import MAX_JOBS, MAX_REPEAT, job_of, parse_jobs, plan_steps
+from .jobs import MAX_JOBS, MAX_REPEAT, job_of, job_options, parse_jobs, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, JobSteps, Quantiles, Second,
                     StepResult, StreamResult, Target)
 from .worker.protocol import step_result

@@ -7,10 +7,9 @@ from typing import Dict, Optional
 
 import pytest
 
-from perfguard.probe.fio_json import job_options
-from perfguard.probe.jobs import (ALIASES, IMPLIED, PROFILES, WORDS, default_repeat, number_between,
-                                  parse_jobs, parse_seconds, parse_size, profile_of, remarks,
-                                  size_text)
+from perfguard.probe.jobs import (ALIASES, IMPLIED, PROFILES, WORDS, default_repeat, job_options,
+                                  number_between, parse_jobs, parse_seconds, parse_size, profile_of,
+                                  remarks, size_text)
 from perfguard.probe.types import BadJob, Job
 
 KIB, MIB = 1 << 10, 1 << 20
