@@ -95,8 +95,8 @@ class HealthWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        """The thread: note in `reason` when the cluster becomes unwell, or its health cannot be
-        read."""
+        """The thread: watch until there is a `reason`: the cluster is unwell, or its health could
+        not be read FAILED_READINGS times in a row."""
         failures = 0
         while not self.reason and not self._closing.wait(HEALTH_SECONDS):
             try:
@@ -135,8 +135,8 @@ class Measuring:
         self.interrupted = False
 
     def cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        """A signal handler: the worker removes its objects and ends. After its end, this process
-        waits no longer for other hosts."""
+        """A signal handler: let the worker remove its objects and end. If it has ended already,
+        note that this process must not wait for other hosts any longer."""
         if self._has_ended:
             self.interrupted = True
         elif not self._cancelled:
@@ -144,8 +144,8 @@ class Measuring:
             self._child.send({'cancel': 'interrupted'})
 
     def wait(self) -> str:
-        """Wait until the worker has removed its objects, but not longer than its limit allows.
-        Returns the state of the run."""
+        """Follow the worker until it has ended. At its limit it is killed, and given up if that
+        does not end it. Returns the state of the run: DONE, CANCELLED or FAILED."""
         end = time.monotonic() + self._limit_seconds
         while True:
             # Before its lines, so that they include the last ones.
@@ -167,7 +167,8 @@ class Measuring:
             time.sleep(self._attend_meeting() if self._meeting is not None else POLL_SECONDS)
 
     def _end_if_unwell(self) -> None:
-        """Let the worker remove its objects and end when the cluster is unwell."""
+        """When the cluster is unwell, let the worker remove its objects and end, unless it is
+        ending already or has measured all."""
         reason = '' if self._watch is None else self._watch.reason
         is_measuring = len(self.results) < len(self.steps)
         if reason and is_measuring and not (self._cancelled or self.messages):
@@ -175,8 +176,9 @@ class Measuring:
             self._child.send({'cancel': reason})
 
     def _attend_meeting(self) -> float:
-        """Begin the next measurement when all hosts are ready for it, and end when one of them has
-        ended. Returns the seconds until this is due again."""
+        """Follow the meeting: let the worker begin the next measurement when all hosts are ready
+        for it, and end when the meeting has ended. Returns the seconds to wait before the next
+        call."""
         assert self._meeting is not None
         if self._cancelled or self.messages:
             # The worker is ending.
@@ -198,7 +200,7 @@ class Measuring:
         return BEGIN_SECONDS if self._ready_step > self._begun_step else POLL_SECONDS
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        """Take in one line of the worker's output."""
+        """Take in one line of the worker's output, and print its progress."""
         kind = line.get('type')
         if kind == 'step':
             self.may_have_written = True
@@ -229,7 +231,7 @@ def say(text: str) -> None:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The console script. Returns the exit status."""
+    """The console script. Returns the exit status: 0, 1 for a failure, BAD_INPUT or INTERRUPTED."""
     args = _parser().parse_args(argv)
     try:
         return _run(args) if args.clean is None else _clean(args)
@@ -244,7 +246,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     """Measure as the arguments say, write the results, and remove what was written. Returns the
-    exit status."""
+    exit status: 0 if the run is done, else 1."""
     jobs, repeat, profile = _jobs(args)
     target = Target('pool', args.pool)
     steps = plan_steps(jobs, target, repeat)
@@ -252,7 +254,7 @@ def _run(args: argparse.Namespace) -> int:
     budget = budget_of(jobs, target, repeat, REPLICAS)
     created = time.time()
     request = _request(args, run, RUN, limit_seconds(budget), jobs, steps)
-    cluster = _admitted(request, budget, args)
+    cluster = _connect_and_check(request, budget, args)
     if cluster is None:
         return 1
     fsid = cluster.fsid()
@@ -262,7 +264,7 @@ def _run(args: argparse.Namespace) -> int:
         _write(args.output, '', 'a')
     meeting = None
     if args.join:
-        meeting = _joined(args, cluster, request, jobs, repeat)
+        meeting = _join(args, cluster, request, jobs, repeat)
         request = replace(request, meeting=object_of(args.join), leads=meeting.leads,
                           limit_seconds=request.limit_seconds + JOIN_SECONDS)
     watch = None if args.force else HealthWatch(cluster)
@@ -280,42 +282,49 @@ def _run(args: argparse.Namespace) -> int:
                        results=tuple(measuring.results), messages=tuple(measuring.messages),
                        setting={CLIENT: socket.gethostname()})
     if meeting is not None:
-        record = _ended_together(measuring, meeting, record)
+        record = _end_meeting(measuring, meeting, record)
     try:
-        if meeting is None or meeting.leads:
+        if meeting is None or meeting.leads:  # the first host writes the results of all
             _write(args.output, json.dumps(imported_to_json(record, jobs, repeat, fsid)) + '\n')
     finally:
         # Also if the results cannot be written: a disk is full, or the reader of a pipe has ended.
         for text in record.messages:
             say(text)
-        _sweep_left(request, measuring, run)
-        for dead_run in () if meeting is None else meeting.dead:
-            say('removing the objects of run %d, whose host has died' % dead_run)
-            _sweep(request, dead_run)
-        for dead_run in () if meeting is None else meeting.dead_of_other_jobs:
-            # Unknown jobs, so unknown names.
-            _say_left(dead_run, objects_left=None)
+        _remove_own_objects(request, measuring, run)
+        if meeting is not None:
+            _remove_objects_of_dead(request, meeting)
     return 0 if record.state == DONE else 1
 
 
-def _sweep_left(request: WorkerRequest, measuring: Measuring, run: int) -> None:
-    """Remove the objects of a worker that ended before it removed them; of one that could not
+def _remove_own_objects(request: WorkerRequest, measuring: Measuring, run: int) -> None:
+    """Remove the objects of this run if its worker ended before it did so. If the worker could not
     remove some, report their number."""
     objects_left = measuring.objects_left
     if objects_left is None and measuring.may_have_written:
         say('removing the objects of run %d' % run)
-        _sweep(request, run)
+        _remove_by_name(request, run)
     elif objects_left:
         _say_left(run, objects_left)
 
 
-def _sweep(request: WorkerRequest, run: int) -> None:
-    """Remove the objects of a run of the same jobs, by their names, since a pool may have too many
-    objects to list them. An interrupt ends this."""
+def _remove_objects_of_dead(request: WorkerRequest, meeting: Meeting) -> None:
+    """Remove the objects of hosts that have died in the meeting. Those of other jobs have unknown
+    names, so they are only reported."""
+    for dead_run in meeting.dead:
+        say('removing the objects of run %d, whose host has died' % dead_run)
+        _remove_by_name(request, dead_run)
+    for dead_run in meeting.dead_of_other_jobs:
+        _say_left(dead_run, objects_left=None)
+
+
+def _remove_by_name(request: WorkerRequest, run: int) -> None:
+    """Remove the objects of a run with the jobs of `request`, by their names: a pool may have too
+    many objects to list them. Reports the number of those that remain. From now on, SIGINT and
+    SIGTERM end this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert request.naming is not None
-    objects_left = _swept(replace(
+    objects_left = _run_sweep(replace(
         request, mode=SWEEP, prefix=run_prefix(run), steps=(), meeting='',
         naming=replace(request.naming, run=run), limit_seconds=CLIENT_SWEEP_SECONDS))
     if objects_left != 0:  # None: not known
@@ -328,9 +337,9 @@ def _say_left(run: int, objects_left: Optional[int]) -> None:
 
 # ---- Several hosts
 
-def _joined(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequest,
-            jobs: Sequence[Job], repeat: int) -> Meeting:
-    """The meeting, which this host has joined. Raises BadArguments."""
+def _join(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequest,
+          jobs: Sequence[Job], repeat: int) -> Meeting:
+    """Join the meeting of --join, or begin it; waits for its first host. Raises BadArguments."""
     must_match = [VERSION, args.pool, repeat, *map(repr, jobs)]
     plan = MeetingPlan(hashlib.sha256(repr(must_match).encode()).hexdigest(), args.hosts,
                        len(request.steps))
@@ -359,12 +368,13 @@ def _say_left_by_dead(meeting: Meeting) -> None:
         _say_left(dead_run, objects_left=None)
 
 
-def _ended_together(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
-    """The record of all hosts once they have delivered their results, or one that has failed.
-    Leaves the meeting."""
+def _end_meeting(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
+    """Exchange the results of a run that is done, and leave the meeting. Returns the record of all
+    hosts on the first host, and that of this host on others; its state is FAILED if a host has
+    failed."""
     if record.ended_well:
         try:
-            record = _gathered(measuring, meeting, record)
+            record = _exchange_results(measuring, meeting, record)
         except (CannotJoin, Failed) as error:
             record = _failed(record, error)
     try:
@@ -383,10 +393,10 @@ def _failed(record: RunRecord, error: Exception) -> RunRecord:
     return replace(record, state=FAILED, messages=(*record.messages, str(error)))
 
 
-def _gathered(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
-    """Deliver the results of this host, and wait until all hosts have delivered theirs, or for an
-    interrupt. Returns the record of all of them on the first host, that of this host on others.
-    Raises CannotJoin or Failed."""
+def _exchange_results(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunRecord:
+    """Deliver the results of this host, and wait until all hosts have delivered theirs. Returns the
+    record of all of them on the first host, that of this host on others. Its state is CANCELLED
+    after an interrupt, FAILED if the meeting has ended early. Raises CannotJoin or Failed."""
     meeting.deliver(record.results, time.monotonic())
     # GO says "begin" for the step after the last one when all hosts have delivered their results.
     while not meeting.go.end and meeting.go.step < len(record.steps):
@@ -408,13 +418,14 @@ def _gathered(measuring: Measuring, meeting: Meeting, record: RunRecord) -> RunR
                  CLIENTS: str(len(hosts))})
 
 
-def _swept(request: WorkerRequest) -> Optional[int]:
-    """Remove the objects of a run. Returns how many are left; None: not known."""
+def _run_sweep(request: WorkerRequest) -> Optional[int]:
+    """Let a worker remove the objects of a run, as a request with mode SWEEP says. Returns how many
+    are left; None: not known."""
     measuring = Measuring(request)
     measuring.wait()
     for text in measuring.messages:
         say(text)
-    # After an error, 0 does not prove that all were found.
+    # After an error, a count of 0 does not prove that all were found.
     return measuring.objects_left if measuring.objects_left or not measuring.messages else None
 
 
@@ -422,25 +433,25 @@ def _number(objects_left: Optional[int]) -> str:
     return 'unknown' if objects_left is None else str(objects_left)
 
 
-def connected(request: WorkerRequest) -> 'Connection':
+def connect(request: WorkerRequest) -> 'Connection':
     # Only here librados is needed in this process.
     from .worker.connection import Connection
     return Connection(request, {'rados_osd_op_timeout': str(MEETING_OPERATION_SECONDS)})
 
 
-def _admitted(request: WorkerRequest, budget: Budget,
-              args: argparse.Namespace) -> Optional['Connection']:
-    """The connection to the cluster; None: it should not or cannot be probed now, and the reasons
-    were printed."""
+def _connect_and_check(request: WorkerRequest, budget: Budget,
+                       args: argparse.Namespace) -> Optional['Connection']:
+    """Connect to the cluster, and check its health, its free space and the quota of the pool. None:
+    it should not or cannot be probed now, and the reasons were printed. `budget`: of one host."""
     hosts = args.hosts if args.join else 1
-    of_all = budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
-                             stored_bytes=hosts * budget.stored_bytes,
-                             objects=hosts * budget.objects)
+    budget_of_all = budget._replace(prefill_bytes=hosts * budget.prefill_bytes,
+                                    stored_bytes=hosts * budget.stored_bytes,
+                                    objects=hosts * budget.objects)
     try:
-        cluster = connected(request)
+        cluster = connect(request)
         unwell = [] if args.force else _unwell(cluster.health())
-        too_large = [*_over_space(of_all, args.max_bytes, cluster.free_bytes()),
-                     *over_quota(of_all, *cluster.quota_left())]
+        too_large = [*_over_space(budget_of_all, args.max_bytes, cluster.free_bytes()),
+                     *over_quota(budget_of_all, *cluster.quota_left())]
     except Failed as error:
         say(str(error))
         return None
@@ -470,15 +481,15 @@ def _over_space(budget: Budget, max_bytes: int, free_bytes: int) -> List[str]:
 
 
 def _clean(args: argparse.Namespace) -> int:
-    """Remove the objects of a run that was killed."""
-    objects_left = _swept(_request(args, args.clean, SWEEP, CLIENT_LISTING_SECONDS))
+    """Remove the objects of a run that was killed (--clean). Returns the exit status."""
+    objects_left = _run_sweep(_request(args, args.clean, SWEEP, CLIENT_LISTING_SECONDS))
     say('objects left: %s' % _number(objects_left))
     return 0 if objects_left == 0 else 1
 
 
 def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
-    """The jobs of the arguments, the number of repetitions, and the profile. Raises BadArguments or
-    BadJob."""
+    """The jobs of the arguments, the number of repetitions, and the profile ('': none). Prints what
+    fio would do differently. Raises BadArguments or BadJob."""
     words = {word: getattr(args, word) for word in WORDS if getattr(args, word) is not None}
     job_file = _read(args.job_file) if args.job_file else None
     jobs = parse_jobs(args.profile, words, job_file)
@@ -493,9 +504,8 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
 
 def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
              jobs: Sequence[Job] = (), steps: Tuple[JobStep, ...] = ()) -> WorkerRequest:
-    """The request to the worker. `limit`: seconds; `jobs`: not empty, unless `mode` is SWEEP.
-
-    A sweep lists the pool, and removes images as well: it does not know the jobs of the run.
+    """The request to the worker: to measure the steps of `jobs` (RUN), or to remove what a run with
+    unknown jobs has left (SWEEP): it lists the pool, and removes images as well. `limit`: seconds.
     """
     target = Target('pool', args.pool)
     return WorkerRequest(
@@ -507,7 +517,7 @@ def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
 
 
 def _key(args: argparse.Namespace) -> str:
-    """The key of the user from the keyring. Raises BadArguments."""
+    """The secret of the user, from the keyring. Raises BadArguments."""
     path = args.keyring or '/etc/ceph/ceph.%s.keyring' % args.name
     keyring = configparser.RawConfigParser(strict=False, delimiters=('=',))
     try:

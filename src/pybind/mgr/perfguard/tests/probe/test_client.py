@@ -324,7 +324,7 @@ class Command:
         self.handlers: Dict[int, List[Any]] = {signal.SIGINT: [], signal.SIGTERM: []}
         self._left: List[Scripted] = []
         patch.setattr(client, 'Child', lambda argv: self._left.pop(0))
-        patch.setattr(client, 'connected', lambda request: self.connection)
+        patch.setattr(client, 'connect', lambda request: self.connection)
         patch.setattr(client.signal, 'signal', lambda number, handler: self.handlers.setdefault(
             number, []).append(handler))
         patch.setattr(client, 'POLL_SECONDS', 0.001)
@@ -441,7 +441,7 @@ def test_the_connection_to_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = SimpleNamespace(Connection=lambda *arguments: arguments)
     monkeypatch.setitem(sys.modules, 'perfguard.probe.worker.connection', module)
     request: Any = object()
-    connection: Any = client.connected(request)
+    connection: Any = client.connect(request)
     assert connection == (request, {'rados_osd_op_timeout': '15'})
 
 
@@ -522,7 +522,7 @@ def joining(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         connection: Any = SimpleNamespace(board=lambda name: Pool() if crowd is None else name)
         if crowd is not None:
             monkeypatch.setattr(client, 'Meeting', noting(made, crowd))
-        meeting = client._joined(parsed('--join', 'night'), connection, request, JOBS, 3)
+        meeting = client._join(parsed('--join', 'night'), connection, request, JOBS, 3)
         if crowd is not None:
             (board, plan, _, run, now), = made
             assert (board, run, now) == ('perfguard-probe-join-night', RUN, 100.0)
@@ -572,7 +572,7 @@ def ended_together(crowd: Crowd, interrupted: bool = False, **changes: Any) -> R
     record = RunRecord(0, 'done', '', TARGET, 1.0, steps=STEPS)
     run: Any = SimpleNamespace(interrupted=interrupted)
     meeting: Any = crowd
-    return client._ended_together(run, meeting, replace(record, **changes))
+    return client._end_meeting(run, meeting, replace(record, **changes))
 
 
 @pytest.mark.parametrize('changes, why', [
@@ -625,8 +625,8 @@ def test_objects_of_hosts_that_have_died_are_removed_or_named(
     clock: Any = SimpleNamespace(now=0.0)
     crowd = Crowd(clock, Go(-1))
     crowd.dead, crowd.dead_of_other_jobs = (RUN + 1,), (RUN + 2,)
-    monkeypatch.setattr(client, '_joined', lambda *given: crowd)
-    monkeypatch.setattr(client, '_ended_together', lambda measuring, meeting, record: record)
+    monkeypatch.setattr(client, '_join', lambda *given: crowd)
+    monkeypatch.setattr(client, '_end_meeting', lambda measuring, meeting, record: record)
     children = [Scripted([BEGUN], [RESULTS[0], CLEANED]), Scripted([], [CLEANED])]
     assert probe(*JOB, '--join', 'night', children=children) == 0
     assert probe.out == '' and probe.said[2:] == [

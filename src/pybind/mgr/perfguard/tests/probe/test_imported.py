@@ -352,7 +352,7 @@ def argv(tmp_path: Any, monkeypatch: Any) -> List[str]:
     keyring = tmp_path / 'keyring'
     keyring.write_text('[client.probe]\n\tkey = AQ==\n\tcaps mon = "allow r"\n')
     monkeypatch.setattr(client, 'Child', FakeChild)
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}))
+    monkeypatch.setattr(client, 'connect', lambda request: FakeConnection({}))
     monkeypatch.setattr(FakeChild, 'requests', [])
     return ['--pool', 'rep', '--name', 'client.probe', '--keyring', str(keyring)]
 
@@ -478,7 +478,7 @@ def test_they_are_removed_although_the_results_cannot_be_written(
 
 
 def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({
+    monkeypatch.setattr(client, 'connect', lambda request: FakeConnection({
         'PG_DEGRADED': 'Degraded data redundancy', 'POOL_APP_NOT_ENABLED': 'no application'}))
     assert client.main([*argv, '--rw', 'randread']) == 1
     said = capsys.readouterr()
@@ -497,7 +497,7 @@ def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, caps
 @pytest.mark.parametrize('words', [[], ['--force']])
 def test_a_quota_limits_a_probe_as_in_the_mgr(argv: List[str], left: Any, text: str, capsys: Any,
                                               words: List[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, left))
+    monkeypatch.setattr(client, 'connect', lambda request: FakeConnection({}, left))
     status = client.main([*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '2', *words])
     assert status == 1 and text in capsys.readouterr().err
     assert bool(FakeChild.requests) is not bool(text)
@@ -519,7 +519,7 @@ HOSTS = ['--join', 'night', '--hosts', '4']
 @pytest.mark.parametrize('forced', [[], ['--force']])
 def test_space_limits_a_probe(argv: List[str], words: List[str], free: int, text: str, capsys: Any,
                               forced: List[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, free=free))
+    monkeypatch.setattr(client, 'connect', lambda request: FakeConnection({}, free=free))
     monkeypatch.setattr(FakeChild, 'lines_', [])
     status = client.main([*argv, '--rw', 'randread', '--size', '16m', '--nrfiles', '1',
                           *words, *forced])
@@ -562,7 +562,7 @@ def test_a_cluster_that_becomes_unwell_ends_the_measurement(
         after: List[Any], reason: str, asked: int, argv: List[str], monkeypatch: Any,
         capsys: Any) -> None:
     connection = Sickening(after)
-    monkeypatch.setattr(client, 'connected', lambda request: connection)
+    monkeypatch.setattr(client, 'connect', lambda request: connection)
     monkeypatch.setattr(client, 'Child', Cancelled)
     monkeypatch.setattr(client, 'HEALTH_SECONDS', 0.001)
     monkeypatch.setattr(client, 'POLL_SECONDS', 0.001)
@@ -642,7 +642,7 @@ def test_an_interrupt_before_the_measurement_is_one_line(
     def interrupted(request: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client, 'connected', interrupted)
+    monkeypatch.setattr(client, 'connect', interrupted)
     assert client.main([*argv, '--rw', 'randread']) == 130
     assert capsys.readouterr().err == 'perfguard-probe: interrupted\n' and not FakeChild.requests
 
@@ -696,7 +696,7 @@ def together(argv: List[str], monkeypatch: Any, tmp_path: Any) -> Callable[..., 
     pool = Pool()
     connection = FakeConnection({})
     monkeypatch.setattr(connection, 'board', lambda name: pool, raising=False)
-    monkeypatch.setattr(client, 'connected', lambda request: connection)
+    monkeypatch.setattr(client, 'connect', lambda request: connection)
     monkeypatch.setattr(client, 'Child', TogetherChild)
     monkeypatch.setattr(TogetherChild, 'children', [])
     monkeypatch.setattr(client.signal, 'signal', lambda number, handler: None)
@@ -845,7 +845,7 @@ def ended_with_an_interrupt(meeting: Meeting, state: str, monkeypatch: Any) -> R
     monkeypatch.setattr(client, 'time', clock)
     record = RunRecord(0, state, '', Target('pool', 'rep'), 1.0, steps=steps,
                        results=(result(1),), messages=('no memory',) if state == 'failed' else ())
-    ended = client._ended_together(measuring, meeting, record)
+    ended = client._end_meeting(measuring, meeting, record)
     assert clock.sleeps == 1
     return ended
 
@@ -885,7 +885,7 @@ def test_an_interrupt_ends_the_wait_for_hosts_that_have_not_left(
 @pytest.mark.parametrize('hosts', [2, 3, client.MAX_HOSTS])
 def test_the_quota_must_suffice_for_all_hosts(hosts: int, argv: List[str], monkeypatch: Any,
                                               capsys: Any) -> None:
-    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, (None, 8)))
+    monkeypatch.setattr(client, 'connect', lambda request: FakeConnection({}, (None, 8)))
     words = [*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '4', '--join', 'night']
     assert client.main([*words, '--hosts', str(hosts)]) == 1
     assert 'create %d objects' % (4 * hosts) in capsys.readouterr().err
