@@ -78,7 +78,7 @@ class Child:
 
     def ended(self, now: float) -> Optional[int]:
         """Its exit status; None: it runs, or its output is not read completely. Call `lines` after
-        this: then they include its last ones."""
+        this: then they include its last ones. `now`: of a clock in seconds."""
         status = self._process.poll()
         if status is None or not self._lines.reading:
             return status
@@ -97,7 +97,8 @@ class Child:
         return lines[-1].strip() if lines else 'the worker ended with status %s' % status
 
     def hang_up(self) -> None:
-        """Close its standard input, which makes it clean up and exit."""
+        """Close its standard input, which makes a worker clean up and exit. What was not sent yet
+        is dropped."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._outgoing = b''
             self._process.stdin.close()
@@ -115,7 +116,8 @@ class Child:
         return True
 
     def close(self) -> None:
-        """After its exit. Output is read until then, so that the child does not block."""
+        """Close the pipes; nothing is read or sent afterwards. The output of a child that still
+        runs is discarded, so that it does not block."""
         self._lines.drop()
         for pipe in (self._process.stdin, self._process.stderr):
             if pipe is not None:
@@ -170,8 +172,8 @@ class _Lines:
             self._changed.notify()
 
     def _read(self) -> None:
-        """The thread: keep whole lines until the pipe ends. The beginning of a line that is too
-        long is dropped."""
+        """The thread: keep whole lines until the pipe ends. Of a line that exceeds LINE_BYTES, the
+        part read so far is dropped."""
         line_so_far: List[bytes] = []
         with self._pipe:
             for chunk in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):

@@ -53,8 +53,9 @@ LEFT_SECONDS = 60.0
 
 
 class WaitingProbe(Protocol):
-    """An order whose command waits, and its job."""
+    """An order whose command waits."""
     order: Any
+    #: The check of its placement in the tool thread; None: it has not begun.
     job: Optional[AnyJob]
 
 
@@ -68,7 +69,7 @@ class RunJournal:
 
 @dataclass
 class ScheduledOrder:
-    """The order of a schedule that is about to begin, and its job."""
+    """The order of a schedule whose placement is being checked, as WaitingProbe."""
     order: RunOrder = RunOrder()
     job: Optional[AnyJob] = None
 
@@ -93,7 +94,7 @@ class Probing:
                  journal_is_stored: Callable[[], bool] = lambda: True,
                  may_write: Callable[[], bool] = lambda: True) -> None:
         """`journal_is_stored`: whether the mons have stored the journal; `may_write`: whether this
-        mgr owns it."""
+        mgr owns the store: another one may have replaced it."""
         self._cluster = cluster
         self._tools = tools
         self._journal_is_stored, self._may_write = journal_is_stored, may_write
@@ -102,13 +103,13 @@ class Probing:
         self._note = note
         self._history = RunHistory()
         self._settings = StoredSettings(partial(store.put, SETTINGS), note, tools)
-        #: Why the stored journal cannot be read; '': it can.
-        self._foreign_journal = ''
-        #: The active run, its order, and its record so far.
+        #: Why the stored journal, which another version wrote, cannot be read; '': it can.
+        self._journal_error = ''
+        #: The active run and its record so far, None: there is none; and its order.
         self._run: Optional[Run] = None
         self._order = RunOrder()
         self._record: Optional[RunRecord] = None
-        #: When the clean-up of the active run began.
+        #: When the clean-up of the active run began, or its last turn before that.
         self._cleaning_since = 0.0
         #: When the last run ended.
         self._last_ended = float('-inf')
@@ -146,9 +147,10 @@ class Probing:
         return None if self._run is None or self._record is None else self._record.id
 
     def affects_latency(self, now: float, stats_period: float) -> bool:
-        """Whether a probe may affect what the OSDs report now: reports are late. A clean-up longer
-        than LEFT_SECONDS only waits for mons, OSDs or an operator, perhaps for days: the watch must
-        be able to learn meanwhile."""
+        """Whether a probe may affect what the OSDs report now, a run that has just ended included:
+        reports are late. A clean-up longer than LEFT_SECONDS only waits for mons, OSDs or an
+        operator, perhaps for days: the watch must be able to learn meanwhile. `stats_period`:
+        seconds between two reports of an OSD."""
         if self._run is not None and (self._run.state != CLEANING
                                       or now - self._cleaning_since <= LEFT_SECONDS):
             return True
@@ -161,16 +163,17 @@ class Probing:
     # ---- life
 
     def load(self, now: float) -> None:
-        """Load what an earlier mgr left in the store."""
+        """Load what an earlier mgr left in the store, when this mgr becomes active."""
         for record in self._archive.load():
             self._history.put(record)
         self._settings.unreadable = self._try_to_load(SETTINGS, self._load_settings)
         # Separately: what is on the cluster must be removed even if the settings are unreadable.
-        self._foreign_journal = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
+        self._journal_error = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
 
     def _try_to_load(self, name: str, load: Callable[[], None]) -> str:
-        """Why a document cannot be read; '': it can. An unreadable document is left unchanged:
-        another version wrote it, and an mgr of that version may become active again."""
+        """Call `load`, which reads the document `name`. Returns why it cannot be read; '': it can.
+        An unreadable document is left unchanged: another version wrote it, and an mgr of that
+        version may become active again."""
         try:
             if self._store.newer(name):
                 raise Malformed('written by a newer version of perfguard')
@@ -191,7 +194,8 @@ class Probing:
             self._store.refuse(SETTINGS, str(error))
 
     def _load_journal(self, now: float) -> None:
-        """Take over the run of an earlier mgr, which failed, to clean up after it."""
+        """Take over the run of an earlier mgr, which failed, to clean up after it. A bench has
+        nothing to clean up: only its record is filed. Raises Malformed."""
         document = self._store.read(JOURNAL)
         if document is None:
             return
@@ -208,7 +212,7 @@ class Probing:
         self._cleaning_since = now
         if taken_over.abandoned:
             # An operator has given up the clean-up, and the mgr failed before it filed the record.
-            self._abandoned(self._run, now)
+            self._finish_abandoned(self._run, now)
             return
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
@@ -224,8 +228,8 @@ class Probing:
             self._run.close()
 
     def _keep(self, resources: Optional[RunResources]) -> bool:
-        """Journal what the active probe has created, or is about to create. Returns whether the
-        mons have stored it."""
+        """Journal what the active probe has created, or is about to create (None: nothing, since it
+        is a bench). Returns whether the mons have stored it."""
         assert self._record is not None
         if not self._may_write():
             return False
@@ -254,7 +258,7 @@ class Probing:
         if isinstance(order, DroppedSchedule):
             return self._drop_schedule(order.key)
         # For any id: that of an unreadable journal is unknown.
-        if order.verb == 'probe cancel --force' and self._foreign_journal:
+        if order.verb == 'probe cancel --force' and self._journal_error:
             return {'id': order.run, 'message': self._abandon_journal()}
         if order.verb == 'probe baseline --rm':
             self._settings.drop_baseline(order.run)
@@ -266,8 +270,9 @@ class Probing:
         return {'id': order.run, 'message': verbs[order.verb](self._record_of(order.run))}
 
     def _placement_is_checked(self, waiting: WaitingProbe, checked: CheckedRun, view: View) -> bool:
-        """Check outside the loop whether the chosen OSDs lead enough PGs. Returns whether this is
-        done or unnecessary. Raises BadJob if they do not, and Refused if it must be tried later."""
+        """Check outside the loop whether the chosen OSDs lead enough PGs. Returns whether they do,
+        or no check is needed; False: call it again in the next turn. Raises BadJob if they do not,
+        and Refused if too many jobs wait."""
         placement_check = checked.placement_check(view)
         if placement_check is None:
             return True
@@ -291,9 +296,9 @@ class Probing:
 
     def _checked(self, order: RunOrder, observation: Observation, view: View, options: Options,
                  moving: bool) -> CheckedRun:
-        """The check of an order that begins a run, which is refused while another version than that
-        of this mgr is installed. Raises Refused or BadJob if the order is invalid; other refusals
-        are in the result."""
+        """The check of an order that begins a run. Its result contains why the run may not begin
+        now, also that another version than that of this mgr is installed. Raises Refused or BadJob
+        if the order is invalid."""
         checked = check_run(order, self._cluster, observation, view, options, moving)
         upgrade_refusals = self._look_for_upgrade(observation.now)
         # A bench of the stores needs no worker, whose files may be of another version.
@@ -306,7 +311,7 @@ class Probing:
     def _look_for_upgrade(self, now: float) -> Tuple[str, ...]:
         """Read the installed version. If it is not the version of this mgr, which must be restarted
         then, note for `remarks` and return why no probe begins: a worker is of the installed
-        version, and refuses requests of another one."""
+        version, and refuses requests of another one. Returns () if it is the same."""
         installed, self._version_read = installed_version(), now
         self._upgrade_remarks = () if installed == VERSION else (
             (other_version(VERSION, installed) if installed else NO_FILES)
@@ -314,15 +319,15 @@ class Probing:
         return self._upgrade_remarks
 
     def _begin(self, checked: CheckedRun, observation: Observation) -> Json:
-        """Begin a run: journal it, then create what it needs. Returns the answer. Raises
-        Refused."""
+        """Begin a run: give it an id, and journal it; its first turn creates what it needs. Returns
+        the answer to the command. Raises Refused."""
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
                           'with "probe cancel %d"' % (self._record.id, self._record.id))
-        if self._foreign_journal:
+        if self._journal_error:
             raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
                           'upgrade this mgr, or give up the clean-up of that probe '
-                          'with "probe cancel 0 --force"' % self._foreign_journal)
+                          'with "probe cancel 0 --force"' % self._journal_error)
         if checked.refusals:
             raise Refused(errno.EBUSY, '%s; "preview probe" with the same arguments shows when it '
                           'may begin' % '; '.join(checked.refusals))
@@ -351,10 +356,11 @@ class Probing:
         return {**checked.preview, 'dry_run': False, 'id': run}
 
     def _import(self, text: str, fsid: str) -> Json:
-        """Keep the record of a run that perfguard-probe has made on client hosts. Raises Refused if
-        it is known already. `fsid`: of this cluster."""
+        """Keep the record of a run of perfguard-probe or fio on client hosts. Raises Refused if it
+        is known already, and BadJob if it is invalid. `fsid`: of this cluster."""
         record = imported_record(text, fsid)
         for imported in self._history.all():
+            # Its id is not known yet.
             if imported.trigger == IMPORTED and (imported.created, imported.target) == (
                     record.created, record.target):
                 raise Refused(errno.EEXIST, 'already imported as probe %d' % imported.id)
@@ -372,7 +378,8 @@ class Probing:
             self._settings.compare(record, self._history)
 
     def _cancel(self, record: RunRecord) -> str:
-        """Stop the active run; its clean-up follows. Returns that as text. Raises Refused."""
+        """Stop the active run; its clean-up follows. Returns the message for the operator. Raises
+        Refused if the run is not active, or is cleaning up already."""
         if self._run is None or record is not self._record:
             raise _not_active(record)
         if self._run.state == CLEANING:
@@ -383,18 +390,20 @@ class Probing:
         return 'stopping'
 
     def _abandon(self, record: RunRecord, now: float) -> str:
-        """Give up a clean-up, which prevents all other probes. Returns that as text."""
+        """Give up the clean-up of the active run, which prevents all other probes. Returns the
+        message for the operator. Raises Refused if the run is not cleaning up."""
         run = self._run
         if run is None or record is not self._record:
             raise _not_active(record)
         if not isinstance(run, ProbeRun) or run.state != CLEANING:
             raise Refused(errno.EBUSY, 'probe %d is %s ("probe cancel" stops it)'
                           % (record.id, run.state))
-        return self._abandoned(run, now)
+        return self._finish_abandoned(run, now)
 
     def _abandon_journal(self) -> str:
-        """Set aside an unreadable journal; only the prefix of the names of the run is known."""
-        self._foreign_journal = ''
+        """Set aside an unreadable journal, and give up the clean-up of its run, of which only the
+        prefix of all names is known. Returns the message for the operator."""
+        self._journal_error = ''
         self._store.set_aside(JOURNAL)
         text = ('journal set aside; the probe may have left users %s, pools %s, and '
                 'objects %s* in namespace %s' % (
@@ -402,14 +411,15 @@ class Probing:
         self._note(Event('probe', 'the clean-up of an earlier probe was abandoned', text))
         return text
 
-    def _abandoned(self, run: ProbeRun, now: float) -> str:
+    def _finish_abandoned(self, run: ProbeRun, now: float) -> str:
         stays = run.abandon()
         text = 'clean-up abandoned; remaining: %s' % (', '.join(stays) or 'nothing')
         self._finish(run, now, text)
         return text
 
     def _forget(self, record: RunRecord) -> str:
-        """Remove the record of a run. Raises Refused if the run is active or a baseline."""
+        """Remove the record of a run. Returns the message for the operator. Raises Refused if the
+        run is active or a baseline."""
         if record is self._record:
             raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)' % record.id)
         if record.id in self._settings.now.baselines.ids:
@@ -429,8 +439,8 @@ class Probing:
 
     def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, observation: Observation,
                       view: View, options: Options, moving: bool) -> Optional[Document]:
-        """Store a schedule whose order is valid; None: its OSDs are still being checked. Raises
-        Refused."""
+        """Store a schedule whose order is valid. Returns the answer to its command; None: its OSDs
+        are still being checked. Raises Refused, BadJob or BadWindow."""
         self._settings.check()
         if order.key in SCHEDULE_VERBS:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
@@ -470,7 +480,8 @@ class Probing:
 
     def _start_due(self, observation: Observation, view: View, options: Options,
                    moving: bool) -> None:
-        """Begin the next probe that a schedule makes due, or note why it cannot begin now."""
+        """Begin a probe that a schedule makes due: the first one that can begin now. Notes why the
+        others before it cannot."""
         settings = self._settings.now
         names = due_schedules(settings.schedules, settings.begun, observation.now,
                               observation.clock_set)
@@ -478,7 +489,7 @@ class Probing:
             if not self._may_write():
                 return
             order = next(schedule.run for schedule in settings.schedules if schedule.name == name)
-            # With the job of an earlier turn, if that was for this order.
+            # With the placement check of an earlier turn, if that was for this order.
             waiting = self._scheduled if self._scheduled.order == order else ScheduledOrder(order)
             self._scheduled = ScheduledOrder()
             try:
@@ -501,12 +512,13 @@ class Probing:
                 return
 
     def _note_refusal(self, name: str, why: str) -> None:
-        if self._attempts.refused(name, why):
+        if self._attempts.note_refusal(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 
     def _follow(self, run: Run, observation: Observation, view: View, moving: bool,
                 interval: float) -> None:
-        """Run one turn of the active run, and end it once it has cleaned up."""
+        """Run one turn of the active run, and file its record once it has cleaned up. `interval`:
+        of the loop, in seconds."""
         assert self._record is not None
         try:
             stop_reasons = self._stop_reasons(run, observation, view, moving)
@@ -525,7 +537,8 @@ class Probing:
 
     def _stop_reasons(self, run: Run, observation: Observation, view: View,
                       moving: bool) -> List[str]:
-        """Why the run may not continue."""
+        """Why the run may not continue; empty: it may. Also takes the last reading of the clients
+        that the run affects."""
         own_pool, displaced = -1, ''
         if isinstance(run, ProbeRun):
             displaced = run.displaced(view)
@@ -556,13 +569,15 @@ class Probing:
         self._loaded.note(observation.now, replace(loaded, osds=osds))
 
     def _finish(self, run: Run, now: float, remark: str = '') -> None:
+        """End a run that has nothing left to do. `remark`: added to its message."""
         assert self._record is not None
         self._cluster.progress_done(progress_id(self._record.id))
         self._run = None
         self._end(now, run.outcome or DONE, '; '.join(filter(None, (run.message, remark))), run)
 
     def _end(self, now: float, state: str, message: str, run: Optional[Run] = None) -> None:
-        """File the record of the active run, and remove its journal."""
+        """File the record of the active run, and remove its journal. `run`: None if it was a bench
+        of an earlier mgr, whose results are lost."""
         assert self._record is not None
         record = replace(self._record, state=state, ended=now,
                          messages=(message,) if message else ())
@@ -578,6 +593,7 @@ class Probing:
         self._store.remove(JOURNAL)
 
     def _drop_outlived(self, options: Options) -> None:
+        """Remove the oldest record beyond probe_history, if there is one."""
         outlived = self._history.outlived(options.probe_history, self._settings.now.baselines.ids)
         # One per turn: a write takes the mon some milliseconds, and a lower limit or a run with
         # many steps may end hundreds of records at once.
@@ -590,25 +606,26 @@ class Probing:
                                     if not self._is_gone(regression.run)]))
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             checks.update(leftover_check(self._run.resources, self._run.text))
-        if self._foreign_journal:
-            checks.update(unreadable_journal_check(self._foreign_journal))
+        if self._journal_error:
+            checks.update(unreadable_journal_check(self._journal_error))
         return checks
 
     def _is_gone(self, run: int) -> bool:
-        """Whether the pool of a run was deleted. An OSDMap without pools may be the initial one."""
+        """Whether the pool of the operator that a run measured was deleted. An OSDMap without pools
+        may be the initial one, so it proves nothing."""
         record = self._history.get(run)
         pool = record.target.pool if record is not None else ''
         return bool(pool and self._layouts) and pool not in self._layouts
 
     @property
     def held(self) -> List[Row]:
-        """What is borrowed from the cluster."""
+        """What the active run has borrowed from the cluster."""
         if not isinstance(self._run, ProbeRun) or self._record is None:
             return []
         return probe_rows(self._run.resources, self._record.created)
 
     def stop(self, why: str) -> None:
-        """End the active run, unless it is already cleaning up."""
+        """End the active run, unless it is already cleaning up or ending. `why`: its message."""
         if self._run is not None and self._run.state != CLEANING and not self._run.outcome:
             self._run.end(CANCELLED, why)
 

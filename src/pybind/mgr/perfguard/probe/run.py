@@ -7,8 +7,8 @@ way.
 """
 import logging
 from functools import partial
-from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set,
-                    Tuple)
+from typing import (AbstractSet, Any, Callable, Dict, Hashable, List, Mapping, Optional, Sequence,
+                    Set, Tuple)
 
 from ..cluster.ports import Cluster, Commander, View
 from ..cluster.tool_thread import ToolJob, ToolThread
@@ -69,7 +69,8 @@ class ProbeRun:
         self._is_active = is_active
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
-        #: PG of the probed OSDs -> its primary, on which the run has placed objects; and pg_num.
+        #: PG -> the probed OSD that led it when the run placed objects there; empty if no OSDs are
+        #: probed one by one. And pg_num of the pool.
         self._primaries: Mapping[str, int] = {}
         self._pg_num = 0
         #: What determined primaries when they were last read, the job that reads them again (None:
@@ -127,8 +128,8 @@ class ProbeRun:
     # ---- Control
 
     def end(self, outcome: str, message: str) -> None:
-        """Stop the worker, or clean up if none works. `outcome`: the final state. Of several calls,
-        the first one's outcome and message count."""
+        """Let the worker stop, or begin the clean-up if none runs. `outcome`: the final state;
+        `message`: its reason. Those of the first call count."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         if self._child is not None and not self._sweeping:
@@ -158,25 +159,32 @@ class ProbeRun:
             self._try_to_clean_up(seconds, view)
 
     def displaced(self, view: View) -> str:
-        """Text on a PG that has another primary than the probed OSD, so that its objects are on
-        another OSD now; '': none is known.
-
-        In a replicated pool, the first OSD of a PG leads it, so PGs with an override in the OSDMap
-        are compared at once. All PGs are compared outside the loop, when anything has changed that
-        determines primaries."""
-        osdmap, pool = view.osdmap, view.osdmap.pools.get(self.resources.pool_id)
+        """Why the objects of the probed OSDs are no longer on them, as a text: a PG has another
+        primary, or pg_num has changed. '': neither is known, or no OSDs are probed one by one."""
+        pool = view.osdmap.pools.get(self.resources.pool_id)
         if pool is None or not self._primaries:
             return ''
         if pool.pg_num != self._pg_num:
             return 'pg_num of pool %s has changed' % pool.name
+        osdmap = view.osdmap
         overrides = frozenset((pgid, pgids[pgid]) for pgids in (
             osdmap.upmap_items, osdmap.upmap_vectors, osdmap.upmap_primaries, osdmap.pg_temp)
             for pgid in self._primaries.keys() & pgids.keys())
-        for pgid, _ in () if pool.erasure else overrides:
-            place = view.placement(pgid)
-            if place is not None and place.acting[:1] != (self._primaries[pgid],):
-                self._moved_pg = pgid
-        basis = view.crush_version, osdmap.osds, pool, overrides
+        if not pool.erasure:
+            # The first OSD of a PG leads it, so these few PGs can be compared at once.
+            for pgid, _ in overrides:
+                place = view.placement(pgid)
+                if place is not None and place.acting[:1] != (self._primaries[pgid],):
+                    self._moved_pg = pgid
+        self._compare_primaries(view, pool, overrides)
+        return 'PG %s of the pool is no longer led by osd.%d' % (
+            self._moved_pg, self._primaries[self._moved_pg]) if self._moved_pg else ''
+
+    def _compare_primaries(self, view: View, pool: Pool, overrides: Hashable) -> None:
+        """Note a PG whose primary has changed. All primaries are read in the tool thread, each time
+        that something has changed that determines them. `overrides`: what the OSDMap sets for
+        single PGs."""
+        basis = view.crush_version, view.osdmap.osds, pool, overrides
         if self._primaries_job is None and basis != self._primaries_basis:
             self._primaries_basis = basis
             self._primaries_job = self._tools.submit(partial(view.primaries, pool.id), first=True)
@@ -185,12 +193,11 @@ class ProbeRun:
             primaries = job.result()
             self._moved_pg = next((pgid for pgid, osd in self._primaries.items()
                                    if primaries.get(pgid) != osd), self._moved_pg)
-        return 'PG %s of the pool is no longer led by osd.%d' % (
-            self._moved_pg, self._primaries[self._moved_pg]) if self._moved_pg else ''
 
     def loads(self, observation: Observation) -> Touched:
         """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
-        load in the next step: it does not wait for the loop between two steps."""
+        load in the next step: it does not wait for the loop between two steps. NOTHING: no step has
+        begun since, and none runs."""
         begun, self._steps_begun = self._steps_begun, set()
         if self.resources.stage == RUNNING:
             begun |= {self.step, self.step + 1}
@@ -207,7 +214,7 @@ class ProbeRun:
                  observation: Observation) -> AbstractSet[int]:
         """The OSDs that the steps load: the probed ones, or all of the pool if none are chosen.
         Writes load all OSDs of a PG, and so do reads of an erasure-coded pool. The first repetition
-        of a job writes the objects that it reads."""
+        of a job counts as writing: it creates the objects that the job reads."""
         probed = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
         loads_whole_pgs = pool.erasure or any(
             step.job.writes or not step.repetition for step in steps)
@@ -228,10 +235,11 @@ class ProbeRun:
         if self._manager.met_problem:
             self._pause = pause
             return
-        # Otherwise the next call continues an attempt, whose outcome is not known yet.
+        self._clean_up_at = now
+        # While the deletion of pools is allowed, half of an attempt is done: if the other half, in
+        # the next turn, fails, the pause doubles as well.
         if not self._manager.pool_delete_allowed:
             self._pause = 0.0
-        self._clean_up_at = now
 
     def close(self) -> None:
         """The module stops: leave as little as possible to the next start."""
@@ -283,10 +291,10 @@ class ProbeRun:
             # The pool of a run has MOST_PROBE_PGS at most.
             self._fail('%s%s' % (error, MORE_PGS if self.resources.own else ''))
             return
-        self._measure(now, checked, pool.id, naming)
+        self._begin_measuring(now, checked, pool.id, naming)
 
     def _usable_pool(self, view: View, signals: Signals) -> Optional[Pool]:
-        """The pool of the probe; None: it does not exist yet, or is the probe's own and not
+        """The pool of the probe; None: it does not exist, or is the probe's own and not
         active+clean yet."""
         pool = pool_named(view, self.resources.pool)
         if pool is None or not self.resources.own:
@@ -295,9 +303,10 @@ class ProbeRun:
         is_clean = counts is not None and counts.active_clean >= pool.pg_num
         return pool if is_clean else None
 
-    def _measure(self, now: float, checked: CheckedRun, pool_id: int, naming: Naming) -> None:
-        """Start the worker, once the journal says what the next mgr would have to remove. `now`:
-        seconds since the run began; the journal and the record have dates (`_now`)."""
+    def _begin_measuring(self, now: float, checked: CheckedRun, pool_id: int,
+                         naming: Naming) -> None:
+        """Journal what the worker will write, for the next mgr to remove, and start the worker.
+        `now`: seconds since the run began; the journal and the record have dates (`_now`)."""
         self.steps = checked.steps()
         self._pg_num = naming.pg_num
         self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
@@ -311,12 +320,13 @@ class ProbeRun:
             return
         self.started, self._ends_at = self._now, now + limit + GRACE_SECONDS
         self._alive_at = now + ALIVE_SECONDS
-        self._start(self._request(RUN, limit, naming))
+        self._start_worker(self._request(RUN, limit, naming))
 
     # ---- Running
 
-    def _start(self, request: WorkerRequest) -> bool:
-        """Start a worker and send it the request. Returns False if it cannot start."""
+    def _start_worker(self, request: WorkerRequest) -> bool:
+        """Start a worker and send it the request. Returns False if it cannot start: the run has
+        failed, or its clean-up has a problem."""
         try:
             self._child = Child(argv())
         except OSError as error:
@@ -328,7 +338,8 @@ class ProbeRun:
         return True
 
     def _request(self, mode: str, limit: float, naming: Optional[Naming]) -> WorkerRequest:
-        """The request to the worker. `limit`: seconds."""
+        """The request to the worker: to measure all steps (RUN), or to remove what an earlier
+        worker has left (SWEEP). `limit`: seconds."""
         conf, hosts = self._cluster.connection()
         resources = self.resources
         return WorkerRequest(
@@ -338,10 +349,10 @@ class ProbeRun:
             seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
     def _follow_worker(self, now: float) -> None:
-        """Follow the worker until it has ended; a late one is killed, and given up if that does not
-        end it."""
+        """Follow the worker that measures until it has ended, and begin the clean-up then. A late
+        worker is killed, and given up if that does not end it."""
         child = self._child
-        if child is None:
+        if child is None:  # an error has prevented its start
             self._begin_cleaning()
             return
         status = child.ended(now)
@@ -379,7 +390,7 @@ class ProbeRun:
                             self.resources.run, error, line)
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        """Take in one line of the worker's output."""
+        """Take in one line of the worker's output, be it one that measures or one that sweeps."""
         kind = line.get('type')
         if kind == 'step':
             self._step_began = True
@@ -418,8 +429,9 @@ class ProbeRun:
     # ---- Cleaning up
 
     def _clean_up(self, now: float, view: View) -> None:
-        """Continue the clean-up, and set `finished` when nothing is left and all flags and settings
-        are restored."""
+        """Continue the clean-up: restore the flags, read the counters of OSDs, remove the pool or
+        the objects, then the user, and restore the options of the mons. Sets `finished` when all
+        that is done."""
         # First, because the rest may take long; restore_settings() tries again.
         self._manager.unset_flags()
         if self.results and not self._op_counters.collect(AFTER, now):
@@ -432,7 +444,7 @@ class ProbeRun:
 
     def _remove_data(self, now: float, view: View) -> bool:
         """Remove the run's own pool, or its objects from the operator's pool, in several calls.
-        Returns whether they are gone."""
+        Returns whether they are gone, which they also are if the operator has removed the pool."""
         self._manager.follow_rename(view)
         if self.resources.own:
             return self._manager.remove_pool()
@@ -457,6 +469,7 @@ class ProbeRun:
 
     def _start_sweep(self, now: float) -> None:
         """Start a worker that only removes objects."""
+        # The key is unknown if another mgr began the run, and forgotten after a failed sweep.
         if not self._manager.key and not self._ensure_user():
             return
         naming = self.resources.naming
@@ -464,11 +477,12 @@ class ProbeRun:
         limit = SWEEP_SECONDS + (names_seconds(naming) if naming is not None else 0.0)
         self._sweeping, self._sweep_result = True, None
         self._sweep_ends = now + limit + 2 * GRACE_SECONDS
-        if not self._start(self._request(SWEEP, limit, naming)):
+        if not self._start_worker(self._request(SWEEP, limit, naming)):
             self._sweeps.note_failure(now)
 
     def _ensure_user(self) -> bool:
-        """Create the user of the worker if it does not exist. Returns whether it exists."""
+        """Create the user of the worker, or fetch its key if it exists. Returns whether this has
+        succeeded."""
         try:
             self._manager.make_user()
         except CannotMake as error:
@@ -502,21 +516,22 @@ class ProbeRun:
         self._child = None
 
     def abandon(self) -> Tuple[str, ...]:
-        """Give up the clean-up. Returns what remains on the cluster, as texts."""
+        """Give up the clean-up after one last attempt. Returns what remains on the cluster, as
+        texts."""
         self._manager.journal(abandoned=True)
         self._drop_child()
-        removing = []
+        removed = []
         if self.resources.own and self._manager.remove_pool():
-            removing.append('pool %s' % self.resources.pool)
+            removed.append('pool %s' % self.resources.pool)
         self._manager.restore_settings()
         if self.resources.user and self._manager.try_to_remove_user():
-            removing.append(self.resources.entity)
-        stays = [leftover for leftover in leftovers(self.resources) if leftover not in removing]
+            removed.append(self.resources.entity)
         self.finished = True
-        return tuple(stays)
+        return tuple(leftover for leftover in leftovers(self.resources)
+                     if leftover not in removed)
 
     def _drop_child(self) -> None:
-        """Kill the worker, if one works."""
+        """Kill the worker, if one runs."""
         if self._child is not None:
             self._child.kill()
             self._child.wait(GRACE_SECONDS)
@@ -532,7 +547,7 @@ class ProbeRun:
 
     @property
     def share(self) -> float:
-        """The share of the steps that have a result."""
+        """The share of the steps that have a result, 0 to 1."""
         return len(self.results) / self.total if self.total else 0.0
 
     @property
@@ -542,7 +557,7 @@ class ProbeRun:
 
     @property
     def text(self) -> str:
-        """The progress, as a text."""
+        """The progress, or what prevents it, as a text."""
         if self.outcome and self.resources.stage == RUNNING:
             return 'stopping: ' + self.message
         if self.resources.stage != RUNNING or not self.steps:
@@ -566,7 +581,8 @@ class ProbeRun:
         return self._op_counters.counted()
 
     def _fail(self, message: str) -> None:
-        """Note the failure, unless the run has an outcome, and clean up if no worker works."""
+        """Note the failure, unless the run has an outcome, and begin the clean-up unless a worker
+        runs that measures."""
         if not self.outcome:
             self.outcome, self.message = FAILED, message
         if self.resources.stage == PREPARING or self._child is None:
@@ -597,8 +613,9 @@ class OpCounters:
         self._collected: Set[str] = set()
 
     def collect(self, when: str, now: float) -> bool:
-        """Ask the OSDs for their counters, and take in the answers. Returns whether all have
-        answered, or the time to wait is over. `when`: BEFORE or AFTER."""
+        """Ask the OSDs for their counters, some at a time, and take in the answers. To be called
+        until it returns True: all have answered, or were given up after PROBE_PATIENCE_SECONDS.
+        `when`: BEFORE or AFTER the measurements."""
         if when in self._collected:
             return True
         answers = self._cluster.answers(TOPIC)
@@ -620,7 +637,7 @@ class OpCounters:
 
     @property
     def progress(self) -> str:
-        """How many OSDs have answered, as a text; '': all have been asked."""
+        """How many OSDs have answered in the present dump, as a text; '': all have been asked."""
         return 'counters of %d of %d OSDs' % (
             len(self._counters[self._collecting]), len(self._chosen)) if self._not_asked else ''
 
@@ -635,7 +652,7 @@ class OpCounters:
             log.warning('osd.%d: cannot read its counters: %r', osd, error)
 
     def _ask(self, now: float) -> None:
-        """Ask the next OSDs for their counters."""
+        """Ask the next OSDs for their counters: COUNTED_AT_ONCE at a time."""
         free_places = COUNTED_AT_ONCE - len(self._asked_at)
         osds, self._not_asked = self._not_asked[:free_places], self._not_asked[free_places:]
         if osds:
@@ -643,13 +660,14 @@ class OpCounters:
             self._cluster.ask(TOPIC, osds, {'prefix': 'perf dump', 'logger': 'osd'})
 
     def counted(self) -> Tuple[Counted, ...]:
-        """Client operations of each OSD between the two dumps."""
+        """Client operations of each OSD between the two dumps; without OSDs that have not answered
+        both, or were restarted between them."""
         before, after = self._counters[BEFORE], self._counters[AFTER]
         counts = []
         for osd in sorted(set(before) & set(after)):
             # Of all fields but the first, the OSD.
             differences = [now - then for now, then in zip(after[osd][1:], before[osd][1:])]
-            if min(differences) >= 0:  # else the OSD was restarted
+            if min(differences) >= 0:  # a restart sets the counters to 0
                 counts.append(Counted(osd, *differences))
         return tuple(counts)
 

@@ -126,9 +126,9 @@ class Attempts:
         """Allow another attempt at once: the last one has not ended."""
         self._tried.pop(name, None)
 
-    def refused(self, name: str, why: str) -> bool:
-        """Whether to report the refusal: once per window, because the reason may last for hours
-        with changing numbers."""
+    def note_refusal(self, name: str, why: str) -> bool:
+        """Note why a schedule could not begin. Returns whether to report it: once per window,
+        because the reason may last for hours with changing numbers."""
         self.reasons[name] = why
         already_reported = name in self._reported
         self._reported.add(name)

@@ -164,7 +164,7 @@ def test_a_journal_that_was_set_aside() -> None:
     Store(driver.kv).put(JOURNAL, {'record': {}, 'site': None})
     driver.restart()
     driver.turn()
-    why = driver.loop.probing._foreign_journal
+    why = driver.loop.probing._journal_error
     assert why and driver.loop.probing.checks(0.0).keys() == {LEFT_CHECK}
     refused = refusal(driver, IN_POOL)
     assert (refused.errno, str(refused)) == (

@@ -134,17 +134,17 @@ def test_the_ends_of_ranges_are_valid(words: Dict[str, str]) -> None:
 def test_a_refused_schedule_is_tried_again_after_a_minute_and_reported_once_a_window() -> None:
     attempts = Attempts()
     assert list(attempts.next_ones(['a', 'b'], 0.0)) == ['a', 'b']
-    assert attempts.refused('a', 'PGs are moving') and not attempts.refused('a', 'and still are')
+    assert attempts.note_refusal('a', 'PGs are moving') and not attempts.note_refusal('a', 'and still are')
     assert attempts.reasons == {'a': 'and still are'}
     attempts.retry_now('b')
     assert list(attempts.next_ones(['a', 'b'], 59.0)) == ['b']
     assert list(attempts.next_ones(['a', 'b'], 60.0)) == ['a']
-    assert not attempts.refused('a', 'x')
+    assert not attempts.note_refusal('a', 'x')
     # The window has closed meanwhile.
     assert list(attempts.next_ones([], 100.0)) == []
-    assert attempts.refused('a', 'x')
+    assert attempts.note_refusal('a', 'x')
     attempts.forget('a')
-    assert attempts.reasons == {} and attempts.refused('a', 'x')
+    assert attempts.reasons == {} and attempts.note_refusal('a', 'x')
     assert list(attempts.next_ones(['a'], 101.0)) == ['a']
 
 
