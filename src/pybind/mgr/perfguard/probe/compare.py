@@ -93,10 +93,12 @@ class RunComparison(NamedTuple):
 
 
 def compare(a: RunRecord, b: RunRecord) -> RunComparison:
-    """Run b compared with run a, in the jobs that both have. Raises NothingInCommon."""
+    """Run b compared with run a, in the jobs that both have. Raises NothingInCommon if they have
+    none, or measured different OSDs or pools. OSDs that were probed one by one are compared one by
+    one, even if each run probed others as well."""
     measured_a, measured_b = measured(a.done), measured(b.done)
     common = [key for key in measured_a if key in measured_b]
-    if a.target.key != b.target.key and not _same_osds(common):
+    if a.target.key != b.target.key and not _are_of_single_osds(common):
         raise NothingInCommon('cannot compare probe %d of %s with probe %d of %s: they measured '
                               'different OSDs or pools'
                               % (a.id, a.target.key, b.id, b.target.key))
@@ -115,9 +117,10 @@ def compare(a: RunRecord, b: RunRecord) -> RunComparison:
                          tuple(_notes(a, b, measured_a, measured_b, common)))
 
 
-def _same_osds(common: Sequence[Key]) -> bool:
-    """Whether both runs probed these OSDs one by one: the other OSDs do not matter."""
-    return bool(common) and all(key.osd is not None and not key.part for key in common)
+def _are_of_single_osds(keys: Sequence[Key]) -> bool:
+    """Whether there are keys, all of OSDs that were probed one by one: then the other OSDs of a run
+    do not matter."""
+    return bool(keys) and all(key.osd is not None and not key.part for key in keys)
 
 
 def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Random:
@@ -129,17 +132,20 @@ def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Rand
 
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
           replicates: int) -> Line:
-    """The comparison of one job of two probes: its speed, and its latency if that was measured."""
+    """The comparison of one job of two probes by its speed and, if latency was measured, its p99:
+    if p99 has changed and the speed does not contradict it, the verdict is that of p99. `a`, `b`:
+    the repetitions of each probe; `rngs`: their generators."""
     speed, speed_p = _estimate(a, b, 'iops', _of_iops, rngs, replicates, more_is_better=True)
     bandwidth = speed._replace(a=_middle(a, 'bytes_per_second'), b=_middle(b, 'bytes_per_second'))
     if not all(repetition.latency_ns for repetition in (*a, *b)):
-        # 0.0: the bench of an OSD measures none.
+        # The bench of an OSD measures no latency (0.0).
         without_latency = {IOPS: speed, BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), without_latency,
                     speed.verdict, speed_p, _why(key, without_latency, speed.verdict))
     latency, latency_p = _estimate(
         a, b, 'latency_ns', _of_latency, rngs, replicates, more_is_better=False)
     tail, tail_p = _tail(a, b, rngs, replicates)
+    # At a fixed rate, the IOPS are given, and latency is the speed.
     main, p = (latency, latency_p) if key.job.rate_iops else (speed, speed_p)
     verdict = main.verdict
     if _tail_counts(tail, verdict):
@@ -151,7 +157,7 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
 
 
 def _tail_counts(tail: Estimate, verdict: str) -> bool:
-    """Whether p99 is faster or slower, and the speed is not the opposite."""
+    """Whether p99 is faster or slower, and the `verdict` on the speed is not the opposite."""
     return tail.verdict in (FASTER, SLOWER) and verdict in (tail.verdict, SAME, UNKNOWN)
 
 
@@ -169,6 +175,8 @@ def _values(side: Sequence[Repetition], quantity: str) -> List[float]:
 
 
 def _middle(side: Sequence[Repetition], quantity: str) -> float:
+    """The median of a quantity; of two in the middle, their geometric mean, since differences are
+    ratios."""
     ordered = sorted(_values(side, quantity))
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else math.sqrt(ordered[half - 1] * ordered[half])
@@ -177,8 +185,9 @@ def _middle(side: Sequence[Repetition], quantity: str) -> float:
 def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
               value_of: Callable[[float, int, int], float], rngs: Generators, replicates: int,
               more_is_better: bool) -> Tuple[Estimate, float]:
-    """The estimate of a quantity that is known for each second, and its p. `value_of`: as in
-    `resamples`. With enough repetitions, a change must also show in their ranks."""
+    """The estimate of a quantity that is known for each second, and its p. `quantity`: a field of
+    Repetition; `value_of`: its logarithm from sums of seconds, as in `resamples`. With enough
+    repetitions, a change must also show in their ranks."""
     side_a, side_b = ([resamples(math.log(value), repetition.seconds, value_of, rng)
                        for value, repetition in zip(_values(side, quantity), side)]
                       for side, rng in zip((a, b), rngs))
@@ -209,8 +218,9 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
 
 def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
                 estimated: Difference, is_change: bool, more_is_better: bool) -> Estimate:
-    """A difference of two logarithms as a ratio, with its verdict. `is_change`: it is neither small
-    nor due to chance. If it is not: SAME only if the interval rules out a larger difference."""
+    """A difference of two logarithms as a ratio, with its verdict: FASTER or SLOWER if `is_change`
+    (it is neither small nor due to chance), else SAME if the interval rules out a difference of
+    RULED_OUT, else UNKNOWN."""
     bound = -math.log1p(-RULED_OUT)
     if is_change:
         verdict = FASTER if (estimated.value > 0.0) == more_is_better else SLOWER
@@ -221,7 +231,7 @@ def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
 
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
-    """The figures behind the verdict on a job, as text."""
+    """The figures behind the verdict on a job, as text. `verdict`: that on its speed."""
     main, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
     text = '%.2f times (%.2f to %.2f); ' % (main.ratio, main.low, main.high)
     if key.job.rate_iops:
@@ -234,7 +244,8 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
 
 
 def _overall(lines: Sequence[Line], significant: Sequence[Line]) -> str:
-    """The verdict on two probes. `significant`: the lines that chance does not explain."""
+    """The verdict on all lines of two probes together. `significant`: the lines that chance does
+    not explain, even given the number of lines. SAME requires that none of the lines is UNKNOWN."""
     verdicts = {line.verdict for line in significant}
     if SLOWER in verdicts:
         return SLOWER
@@ -248,8 +259,8 @@ def _overall(lines: Sequence[Line], significant: Sequence[Line]) -> str:
 
 def _notes(a: RunRecord, b: RunRecord, measured_a: Measured, measured_b: Measured,
            common: Sequence[Key]) -> List[str]:
-    """What limits the value of a comparison. `measured_a`, `measured_b`: what probes a and b have
-    measured."""
+    """What limits the value of a comparison, as texts. `measured_a`, `measured_b`: what probes a
+    and b have measured; `common`: what both have."""
     if a.id == b.id and measured_a == measured_b:
         return ['probe %d is compared with itself' % a.id]
     notes = ['the conditions differ: %s' % text for text in differing_conditions(a, b)]
@@ -346,18 +357,19 @@ class Interference(NamedTuple):
 
 
 def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
-    """Ranks by job and direction in the order of the run, the slowest OSD first."""
+    """The ranks of the OSDs that a run has probed one by one: by job and direction in the order of
+    the run, the slowest OSD first. `places`: of OSDs that are up and in."""
     by_job: Dict[Key, Dict[int, Repetition]] = {}
     for key, repetitions in measured(record.done).items():
         if key.osd is not None and not key.part:
             by_job.setdefault(key._replace(osd=None), {})[key.osd] = _median(repetitions)
     ranks: List[Rank] = []
-    for key, osds in by_job.items():
-        groups, _ = groups_of({osd: places[osd] for osd in osds if osd in places})
+    for key, results in by_job.items():
+        groups, _ = groups_of({osd: places[osd] for osd in results if osd in places})
         # An OSD that is down, out or gone has no place, and its kind is unknown: it has no peers.
-        of_job = [_rank(key, osd, osds, [peer for peer in groups if peer != osd
-                                         and groups[peer] == groups.get(osd)],
-                        places.get(osd)) for osd in osds]
+        of_job = [_rank(key, osd, results, [peer for peer in groups if peer != osd
+                                            and groups[peer] == groups.get(osd)],
+                        places.get(osd)) for osd in results]
         ranks.extend(sorted(of_job, key=lambda row: (-row.deviations, row.osd)))
     return tuple(ranks)
 
@@ -372,12 +384,13 @@ def _median(repetitions: Sequence[Repetition]) -> Repetition:
         latency_ns=middle('latency_ns'), p99_ns=middle('p99_ns'))
 
 
-def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],
+def _rank(key: Key, osd: int, results: Mapping[int, Repetition], peers: Sequence[int],
           place: Optional[OsdPlace]) -> Rank:
-    """How fast an OSD is, compared with its peers."""
-    result = osds[osd]
+    """How fast an OSD is in one job, compared with its peers. `results`: of all probed OSDs;
+    `place`: None: the OSD is down, out or gone."""
+    result = results[osd]
     compared = _compared_with_peers(
-        _log_speed(key, result), [_log_speed(key, osds[peer]) for peer in peers])
+        _log_speed(key, result), [_log_speed(key, results[peer]) for peer in peers])
     return Rank(result.name, key.direction, osd, place.host if place else '',
                 place.device_class if place else '', result.iops, result.bytes_per_second,
                 result.latency_ns, result.p99_ns, compared.ratio, compared.deviations, len(peers),
@@ -392,7 +405,8 @@ class _PeerComparison(NamedTuple):
 
 
 def _compared_with_peers(log_speed: float, peers: Sequence[float]) -> _PeerComparison:
-    """How much slower an OSD is than its peers; all are logarithms of speeds."""
+    """How much slower an OSD is than its peers; all are logarithms of speeds. Fewer than MIN_PEERS
+    peers prove nothing: the ratio is None, and the OSD no outlier."""
     if len(peers) < MIN_PEERS:
         return _PeerComparison(ratio=None, deviations=0.0, outlier=False)
     speeds = sorted(peers)
@@ -408,9 +422,9 @@ def _log_speed(key: Key, repetition: Repetition) -> float:
 
 
 def _robust_sd(ordered: Sequence[float]) -> float:
-    """The standard deviation of the speeds of peers, from their median absolute deviation. That of
-    few peers is uncertain, so MIN_RESULT_SPREAD counts as SPREAD_WEIGHT more of them; it is also
-    the minimum."""
+    """The standard deviation of the logarithms of the speeds of peers, which are sorted, from their
+    median absolute deviation. That of few peers is uncertain, so MIN_RESULT_SPREAD counts as the
+    deviation of SPREAD_WEIGHT more peers; it is also the minimum."""
     center = median(list(ordered))
     sd = MAD_SIGMA * median(sorted(abs(value - center) for value in ordered))
     count = len(ordered)
@@ -420,7 +434,8 @@ def _robust_sd(ordered: Sequence[float]) -> float:
 
 
 def outlier_text(row: Rank) -> str:
-    """"osd.3: latency read 490 IOPS, 0.51 times the median of 11 peers (6.7 deviations)"."""
+    """An OSD that is an outlier, as in "osd.3: latency read 490 IOPS, 0.51 times the median of 11
+    peers (6.7 deviations)"."""
     assert row.ratio is not None
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
         row.osd, row.job, row.direction, rate_text(row.iops), row.ratio, row.peers,
@@ -439,7 +454,7 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
     texts: List[str] = []
     if record.target.osds:
         return texts  # OSDs that are probed one by one have ranks
-    # Fields of Counted.
+    # The fields of Counted that have the number of operations and the sum of their latencies.
     for ops, total_ns in (('reads', 'read_ns'), ('writes', 'write_ns')):
         means = {row.osd: getattr(row, total_ns) / getattr(row, ops)
                  for row in record.counted if row.osd in places
@@ -447,21 +462,22 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
         ops_by_osd = {row.osd: getattr(row, ops) for row in record.counted}
         groups, _ = groups_of({osd: places[osd] for osd in means})
         for osd, mean in sorted(means.items()):
-            peers = [-math.log(means[peer]) for peer in means
-                     if peer != osd and groups[peer] == groups[osd]]
-            compared = _compared_with_peers(-math.log(mean), peers)
+            peer_log_speeds = [-math.log(means[peer]) for peer in means
+                               if peer != osd and groups[peer] == groups[osd]]
+            compared = _compared_with_peers(-math.log(mean), peer_log_speeds)
             # Chance may make the mean of so many operations as slow as that.
             chance_ratio = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(ops_by_osd[osd]))
             if compared.outlier and compared.ratio is not None and compared.ratio <= chance_ratio:
                 texts.append(
                     'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
                     '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / compared.ratio,
-                                                    len(peers), compared.deviations))
+                                                    len(peer_log_speeds), compared.deviations))
     return texts
 
 
 def interference(record: RunRecord) -> Tuple[Interference, ...]:
-    """Interference by OSD and in total, by job and direction, if all three parts were measured."""
+    """Interference in a run with --interference: by job and direction, of each OSD of which all
+    three parts were measured, and in total."""
     by_key = measured(record.done)
     rows = list(filter(None, (_interference(key, by_key) for key in by_key
                               if key.part == ALONE)))
@@ -469,8 +485,8 @@ def interference(record: RunRecord) -> Tuple[Interference, ...]:
 
 
 def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
-    """How much slower an OSD is while the others work, too, and after that; None: not all three
-    parts were measured."""
+    """The speed of an OSD alone, while the others work, too, and alone again; None: not all three
+    parts were measured. `key`: of its part ALONE."""
     parts = [repetitions.get(key._replace(part=part)) for part in (ALONE, TOGETHER, AGAIN)]
     medians = [_median(part) for part in parts if part]
     if len(medians) < 3:
@@ -484,7 +500,8 @@ def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
 
 
 def _sums(rows: Sequence[Interference]) -> List[Interference]:
-    """The sums of the IOPS of the OSDs of each job, or the means of their latencies."""
+    """For each job and direction with several OSDs: the sum of their IOPS, or, for jobs with a
+    fixed rate, the mean of their latencies."""
     groups: Dict[Tuple[str, str, str], List[Interference]] = {}
     for row in rows:
         groups.setdefault((row.job, row.direction, row.quantity), []).append(row)

@@ -23,7 +23,7 @@ from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded
 from .osd_bench import BENCH, BENCH_SECONDS, StoreRun
 from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
-                     check_run, ignores_clients, reasons)
+                     check_run, ignores_clients, stop_reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, setting_of)
 from .report import ActiveProbe, Caches, Probed, no_such_probe
@@ -521,8 +521,8 @@ class Probing:
         of the loop, in seconds."""
         assert self._record is not None
         try:
-            stop_reasons = self._stop_reasons(run, observation, view, moving)
-            run.turn(observation.now, view, observation.signals, stop_reasons, interval)
+            run.turn(observation.now, view, observation.signals,
+                     self._stop_reasons(run, observation, view, moving), interval)
         except Exception as error:
             # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)
@@ -545,16 +545,16 @@ class Probing:
             # The PGs of a pool that the run has created may move; during a campaign, all may.
             if run.resources.own and not self._order.during_campaign:
                 own_pool = run.resources.pool_id
-        stop_reasons = reasons(observation, self._order.during_campaign, own_pool)
+        texts = stop_reasons(observation, self._order.during_campaign, own_pool)
         if displaced:
-            stop_reasons.append(displaced)
+            texts.append(displaced)
         loaded = self.loaded(observation.now, observation.stats_period)
         self._clients.take_reading(observation.clients, loaded, observation.slow_osds)
         if not ignores_clients(observation.signals):
-            stop_reasons += self._clients.over_limit(observation.clients)
+            texts += self._clients.over_limit(observation.clients)
         if moving and not self._order.during_campaign:
-            stop_reasons.append('a campaign began')
-        return stop_reasons
+            texts.append('a campaign began')
+        return texts
 
     def _note_load(self, run: Optional[Run], observation: Observation) -> None:
         """Note the OSDs and pools that probes load now: the active run, and benches of OSDs that

@@ -121,7 +121,7 @@ def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
 
 
 def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
-    """The measure of what `get` returns for each repetition."""
+    """The measure of a quantity, which `get` reads from each repetition."""
     values = sorted(map(get, repetitions))
     return Measure(median(values), values[0], values[-1])
 
@@ -140,7 +140,8 @@ def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
 
 def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
     """How much latency rises with the last LAST_SHARE of the throughput of the peak; None: the
-    curve begins above that. Latency is assumed to be linear in throughput between two points."""
+    lowest depth has more than the rest of it. Latency is assumed to be linear in throughput between
+    two points. `points`: by depth."""
     from_iops = (1.0 - LAST_SHARE) * peak.iops.median
     rising = [point for point in points if point.depth <= peak.depth]
     for below, above in zip(rising, rising[1:]):
@@ -153,7 +154,8 @@ def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
 
 
 def _notes(points: Sequence[CurvePoint]) -> List[str]:
-    """What limits the value of a curve. `points`: by depth, at least LEAST_DEPTHS."""
+    """What limits the value of a curve, or what it shows of the cluster, as texts. `points`: by
+    depth, at least LEAST_DEPTHS."""
     notes = []
     alone_and_shallow = slower_alone(points)
     if alone_and_shallow is not None:
@@ -231,13 +233,14 @@ class Scaling(NamedTuple):
 
 
 def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
-    """The throughput with more and more OSDs of a run with --scale, by direction, once two numbers
-    of OSDs were measured."""
+    """The throughput with more and more OSDs of a run with --scale, for each direction with two
+    numbers of OSDs or more that were measured. Empty for other runs."""
     if record.target.kind != SCALE:
         return ()
+    # A family is one direction: number of OSDs -> repetitions of each OSD.
     families: Dict[Key, Dict[int, List[List[Repetition]]]] = {}
     for key, repetitions in measured(record.done).items():
-        # With --scale, the part of a run is the number of OSDs that it uses.
+        # With --scale, the part of a run is the number of OSDs that work at the same time.
         family = families.setdefault(key._replace(osd=None, part=''), {})
         family.setdefault(int(key.part), []).append(repetitions)
     # Number of OSDs -> number of their hosts.
@@ -251,9 +254,9 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
 
 def _scaling(key: Key, hosts: Mapping[int, int],
              family: Dict[int, List[List[Repetition]]]) -> Scaling:
-    """The throughput in one direction with more and more OSDs; each is compared with the first.
-    `hosts`: number of OSDs -> number of their hosts. `family`: number of OSDs -> repetitions of
-    each OSD."""
+    """The throughput in one direction with more and more OSDs; each number of OSDs is compared with
+    the lowest. `hosts`: number of OSDs -> number of their hosts, empty unless by host. `family`:
+    number of OSDs -> repetitions of each OSD."""
     totals = {osds: _totals(rows) for osds, rows in sorted(family.items())}
     points: List[ScalePoint] = []
     for osds, repetitions in totals.items():
@@ -270,8 +273,8 @@ def _scaling(key: Key, hosts: Mapping[int, int],
 
 
 def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
-    """For each repetition, the total of all OSDs: mean latency of their operations, highest p99.
-    `rows`: the repetitions of each OSD."""
+    """For each repetition, all OSDs together: their total throughput, the mean latency of their
+    operations, the highest p99. `rows`: the repetitions of each OSD."""
     totals: List[Repetition] = []
     for together in zip(*rows):
         iops = sum(repetition.iops for repetition in together)
@@ -284,8 +287,8 @@ def _totals(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
 
 
 def _scaling_notes(points: Sequence[ScalePoint], is_rate_fixed: bool) -> List[str]:
-    """What is notable about the throughput with more and more OSDs, or, at a fixed rate, about the
-    latency."""
+    """What is notable about the throughput with more and more OSDs, as texts; at a fixed rate, also
+    about the latency. `points`: by number of OSDs."""
     notes = []
     under = next((point for point in points if point.linear < LINEAR_SHARE), None)
     if under is not None:

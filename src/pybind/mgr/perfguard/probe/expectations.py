@@ -85,7 +85,7 @@ class Layout(NamedTuple):
 
 
 def layouts_of(observation: Observation) -> Dict[str, Layout]:
-    """Pool -> its layout, which determines what is expected of it."""
+    """Name of a pool -> its layout, which determines what is expected of it."""
     # A hundred pools may share a rule with a thousand OSDs.
     by_rule: Dict[int, Layout] = {}
     layouts: Dict[str, Layout] = {}
@@ -130,7 +130,8 @@ class Expected(NamedTuple):
 
 
 def expected_of(layout: Layout) -> Tuple[Expected, ...]:
-    """Empty where no figures of the device class are known."""
+    """What one client is expected to achieve: jobs of each of SHAPES, reading and writing. Empty if
+    no figures of the device class are known, or no OSDs."""
     figures = FIGURES.get(layout.device_class)
     if figures is None or not layout.osds:
         return ()
@@ -145,8 +146,9 @@ def _key(direction: str, bs: int, iodepth: int) -> Key:
 
 def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
                   ) -> Optional[Tuple[int, float]]:
-    """The id of the newest probe of a pool ('': the cluster) with such a job, and its median in
-    the unit of `expected`; None: there is none."""
+    """The id of the newest probe of a pool ('': of the cluster, in its own pool) that has measured
+    such a job, and its median in the unit of `expected`; None: there is none. `records`: oldest
+    first."""
     shape = expected.key.job
     for record in reversed(records):
         # The expected figures are those of one client; CLIENTS is set if several have measured.
@@ -174,7 +176,8 @@ class Capacity(NamedTuple):
 
 
 def capacity_of(layout: Layout) -> Optional[Capacity]:
-    """The capacity of a pool; None where no figures of the device class are known."""
+    """The capacity of a pool; None if no figures of its device class are known, or it has no OSDs.
+    """
     figures = FIGURES.get(layout.device_class)
     if figures is None or not layout.osds:
         return None
@@ -201,8 +204,8 @@ class Expectation(NamedTuple):
 
 def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
     """Whether the jobs of a run, by the medians of their repetitions, reach what is expected of the
-    device class. `layout` is that of a pool or the cluster; OSDs that are probed one by one are
-    judged separately. Empty for a run of several clients: the figures are those of one."""
+    device class. `layout`: of the pool or the cluster; OSDs that are probed one by one are judged
+    one by one. Empty for a run of several clients: the figures are those of one."""
     expectations: List[Expectation] = []
     if CLIENTS in record.setting:
         return ()
@@ -217,7 +220,8 @@ def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expect
 
 def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
                  layout: Layout) -> Expectation:
-    """The verdict on one job, compared with what drives of the device class usually reach."""
+    """The verdict on one job in one direction: NO_EXPECTATION for jobs and device classes without
+    figures, and for a slow job that the CPU of the client has limited."""
     name = label(key, repetitions[-1].name)
     figures = FIGURES.get(device_class)
     if figures is None:
@@ -239,7 +243,9 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
 
 
 def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
-    """The range that is expected of a job; None: there is none for such jobs."""
+    """The range that is expected of a job in one direction. None: figures exist only for jobs that
+    are not mixed and have no fixed rate: of 4 KiB at depth 1 or from DEEP on, and linear on disks.
+    """
     job = key.job
     depth = job.iodepth * job.numjobs
     is_mixed = job.rw in READING & WRITING
@@ -252,7 +258,7 @@ def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
         return None
     is_ec_write = layout.data_chunks and key.direction == WRITE
     if depth == 1:
-        # One operation at a time: the number of OSDs makes no difference.
+        # With one operation at a time, the number of OSDs makes no difference.
         return Expected(key, figures.shallow.times(EC_SMALL_WRITE if is_ec_write else 1.0),
                         linear=False, how='at iodepth 1')
     deep = figures.deep.times(_deep_factor(layout, key.direction))
@@ -261,8 +267,8 @@ def _expected(key: Key, figures: Figures, layout: Layout) -> Optional[Expected]:
 
 
 def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
-    """The range `deep`, but at most what this number of operations in flight achieves, each as
-    fast as one alone. Its lower end is also at most what one client achieves."""
+    """The range `deep`, but at most what `depth` operations in flight achieve if each is as fast as
+    one alone (`shallow`). Its lower end is also at most what one client achieves."""
     return Range(min(deep.low, depth * shallow.low, client_iops),
                  min(deep.high, depth * shallow.high))
 
@@ -280,6 +286,7 @@ def _linear_factor(key: Key, layout: Layout, depth: int) -> float:
 
 
 def _from(layout: Layout, key: Key) -> str:
+    """What serves such operations, as in "from 6 OSDs, 3 replicas"."""
     text = 'from ' + plural(layout.osds, 'OSD')
     if key.direction == WRITE and layout.data_chunks:
         text += ', erasure coded %d+%d' % (layout.data_chunks, layout.coding_chunks)

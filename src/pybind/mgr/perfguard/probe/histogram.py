@@ -29,7 +29,7 @@ def middle_of(bucket: int) -> int:
 
 
 def percentiles(counts: Sequence[int], lowest: int, highest: int) -> Mapping[str, int]:
-    """Percentiles in ns by the keys of fio.
+    """Percentiles in ns by the keys of fio. `counts`: operations by bucket, at least one.
 
     A percentile is the lowest latency that at least this share of the operations does not exceed
     (the method "inverted_cdf" of numpy). `lowest` and `highest` are the exact minimum and maximum.
@@ -48,8 +48,8 @@ def percentiles(counts: Sequence[int], lowest: int, highest: int) -> Mapping[str
 
 def quantiles(counts: Sequence[int], lowest: int, highest: int, total_ns: float,
               squares: float) -> Quantiles:
-    """The figures of a histogram of latencies, in ns. `total_ns` and `squares` are the sums of the
-    latencies and of their squares.
+    """The figures of a histogram of latencies, in ns; zeros without operations. `total_ns` and
+    `squares` are the sums of the latencies and of their squares.
 
     The standard deviation is that of a sample (with n - 1), as in fio.
     """

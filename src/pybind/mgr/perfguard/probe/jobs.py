@@ -85,7 +85,8 @@ def _ioengine(word: str, text: str) -> str:
 
 def _between(parse: Callable[[str, str], Any], lowest: float, highest: float,
              text_of: Callable[[Any], str]) -> Callable[[str, str], Any]:
-    """A parser of values from `lowest` to `highest`; the parser raises BadJob for others."""
+    """A parser of an option that accepts what `parse` does, from `lowest` to `highest`; it raises
+    BadJob for other values. `text_of`: how it writes the bounds."""
     def bounded(word: str, text: str) -> Any:
         value = parse(word, text)
         if not lowest <= value <= highest:
@@ -100,6 +101,8 @@ def _seconds_text(seconds: float) -> str:
 
 
 class Word(NamedTuple):
+    """An option of a job."""
+    #: Its value, from its name and the text that was given. Raises BadJob.
     parse: Callable[[str, str], Any]
     help: str
 
@@ -130,8 +133,8 @@ WORDS: Mapping[str, Word] = {
 }
 
 
-def values(words: Mapping[str, str]) -> Dict[str, Any]:
-    """The parsed options. Raises BadJob for an unknown option or an invalid value."""
+def parsed_options(words: Mapping[str, str]) -> Dict[str, Any]:
+    """The values of options of a job. Raises BadJob for an unknown option or an invalid value."""
     by_option = {}
     for word, text in words.items():
         if word not in WORDS:
@@ -175,13 +178,14 @@ Section = Tuple[str, Dict[str, str]]
 
 
 def sections(text: str) -> List[Section]:
-    """Name and keys of each job of a file; BadJob, with the line, for a syntax error."""
+    """The name and the keys of each job of a file, those of the [global] sections above it
+    included. Raises BadJob, with the line, for a syntax error or an invalid value."""
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
     parsed: List[Section] = []
     inherited: Dict[str, str] = {}
-    # Of the section that contains the line; None: no section has begun.
+    # The keys of the section that contains the line; None: no section has begun.
     settings = None
     name = ''
     for number, raw_line in enumerate(lines, 1):
@@ -189,7 +193,7 @@ def sections(text: str) -> List[Section]:
         if not line:
             continue
         if line[0] == '[':
-            name = _name(line, number)
+            name = _section_name(line, number)
             if name == GLOBAL:
                 settings = inherited
                 continue
@@ -206,7 +210,7 @@ def sections(text: str) -> List[Section]:
     return parsed
 
 
-def _name(line: str, number: int) -> str:
+def _section_name(line: str, number: int) -> str:
     name = line[1:-1].strip()
     if not (line.endswith(']') and 0 < len(name) <= MAX_NAME and name.isprintable()):
         raise BadJob('line %d of the job file: %s is not a [section]' % (number, line[:80]))
@@ -214,8 +218,8 @@ def _name(line: str, number: int) -> str:
 
 
 def _setting(line: str, section: str, number: int) -> Dict[str, str]:
-    """The key and the value of a line; also of a key without effect, for `remarks`. Raises
-    BadJob."""
+    """The key of a line, by its name in WORDS, and its value; also of a key without effect, for
+    `remarks`. Raises BadJob for an unknown key or an invalid value."""
     key, _, value = (part.strip() for part in line.partition('='))
     key = ALIASES.get(key, key)
     where = 'line %d of the job file, [%s]' % (number, section)
@@ -240,7 +244,8 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
 
 
 def remarks(job_file: Optional[str]) -> Tuple[str, ...]:
-    """What fio would do differently with a valid file."""
+    """What fio would do differently with a valid file, as texts; `job_file`: None: there is none.
+    """
     jobs = [] if job_file is None else sections(job_file)
     texts = []
     for keys, text in (
@@ -324,12 +329,12 @@ def profile_of(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) -> Tuple[Job, ...]:
-    """The jobs of a profile, of a job file (its text), or of the option rw; `words` override the
-    options of all jobs.
+    """The jobs of a profile, of a job file (its text), or of the option rw. `words`: options that
+    override those of all jobs.
 
     Without any of these: the profile "quick". Raises BadJob with one line that names the option.
     """
-    explicit = values(words)
+    explicit = parsed_options(words)  # first, so that an error in them names no job
     if profile and job_file is not None:
         raise BadJob('give either a profile (%s) or a job file, not both' % profile)
     name = profile_of(profile, words, job_file)
@@ -348,8 +353,8 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def _of_profile(profile: str, words: Words) -> List[Job]:
-    """The jobs of a profile with the options `words`; jobs that become equal count once. Raises
-    BadJob."""
+    """The jobs of a profile, whose options `words` override; jobs that differ in none of rw, bs and
+    iodepth afterwards count once. Raises BadJob."""
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
@@ -357,7 +362,7 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
         # it, job_of computes one.
         if {'size', 'bs'} & words.keys() and 'nrfiles' not in words:
             del merged['nrfiles']
-        options = values(merged)
+        options = parsed_options(merged)
         name = '%s-%s-%d' % (options['rw'], size_text(options['bs']), options['iodepth'])
         jobs.setdefault(name, job_of(name, merged))
     return list(jobs.values())
@@ -369,7 +374,7 @@ def job_of(name: str, words: Words) -> Job:
     try:
         if 'rw' not in words:
             raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
-        options = values(words)
+        options = parsed_options(words)
         options.setdefault('nrfiles', _objects(options['size'], options['bs']))
         job = Job(name=name, **options)
         _check(job)
@@ -399,7 +404,7 @@ def _objects(size: int, bs: int) -> int:
 
 
 def _check(job: Job) -> None:
-    """Raise BadJob if a job contradicts itself or is too large."""
+    """Raise BadJob if the options of a job contradict each other, or exceed a limit together."""
     objects = 'size=%s in %d objects' % (size_text(job.size), job.nrfiles)
     if job.nrfiles > MAX_OBJECTS:
         raise BadJob('%s: limit is %d objects; set nrfiles for larger objects'
@@ -421,7 +426,8 @@ def _check(job: Job) -> None:
 
 
 def check_in_flight(job: Job, streams: int) -> None:
-    """Raise BadJob if so many streams of the job would exceed the limits in flight."""
+    """Raise BadJob if so many streams of the job would have too many operations or bytes in flight.
+    """
     operations = job.iodepth * streams
     if operations > MAX_IN_FLIGHT:
         raise BadJob('iodepth=%d with numjobs=%d: limit is %d operations in flight'
@@ -445,8 +451,9 @@ def _check_all(jobs: Sequence[Job], words: Words) -> None:
 # ---- The steps of a run: which job on which OSDs, in which order; objects: placement.py
 
 def check_target(jobs: Sequence[Job], target: Target) -> None:
-    """BadJob if OSDs that work together are too few, or would have too much in flight, or if the
-    objects of an image, which librbd names, would need a chosen primary."""
+    """Raise BadJob if the jobs cannot be done on the target: the objects of an image, which librbd
+    names, would need a chosen primary; OSDs that work together are too few; or they would have too
+    much in flight."""
     if jobs[0].ioengine == RBD and target.kind not in ('cluster', 'pool'):
         raise BadJob('ioengine=rbd measures an image, which is on all OSDs of its pool: OSDs and '
                      '--interference or --scale do not apply')
@@ -461,7 +468,7 @@ def check_target(jobs: Sequence[Job], target: Target) -> None:
 
 
 def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
-    """How many steps there will be, by arithmetic."""
+    """The number of steps of `plan_steps`, without planning them."""
     if target.kind == 'interference':
         # Each OSD alone and alone again, and all of them together.
         return repeat * (2 * len(target.osds) + 1)
@@ -471,10 +478,10 @@ def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
 
 
 def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[JobStep, ...]:
-    """The steps of a run on a pool, in order, without names of objects.
+    """The steps of a run on a pool, in order, without names of objects. Raises BadJob.
 
     Each repetition covers all jobs and all OSDs before the next one begins, so that a change in the
-    cluster affects all of them alike.
+    cluster affects all of them alike (with interference, each part has all repetitions).
     """
     check_target(jobs, target)
     if target.kind == 'interference':
@@ -511,14 +518,14 @@ def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, 
     return tuple(steps)
 
 
-def doubled(osds: int) -> Tuple[int, ...]:
-    """1, 2, 4 ... and all of them."""
-    return (*(1 << power for power in range((osds - 1).bit_length())), osds)
+def doubled(number: int) -> Tuple[int, ...]:
+    """1, 2, 4 ... below the number, and the number."""
+    return (*(1 << power for power in range((number - 1).bit_length())), number)
 
 
 def scale_counts(target: Target) -> Tuple[int, ...]:
-    """The numbers of OSDs that work at the same time: 1, 2, 4 ... and all of them, or those of so
-    many hosts."""
+    """The numbers of OSDs that work at the same time: 1, 2, 4 ... and all of them; by host, the
+    OSDs of 1, 2, 4 ... and all hosts."""
     if not target.hosts:
         return doubled(len(target.osds))
     return tuple(sum(target.hosts[:hosts]) for hosts in doubled(len(target.hosts)))

@@ -33,6 +33,7 @@ NAMED_BUSY_OSDS = 5
 
 
 class Budget(NamedTuple):
+    """What a run takes of time and space."""
     #: Expected duration.
     seconds: float
     #: Bytes of all objects that are written before the measurements, and the space that they take
@@ -49,7 +50,7 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     """What a run takes: its time, its objects and its bytes. They are estimated, since a run on all
     OSDs of a large cluster has too many steps to plan them first.
 
-    `replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k.
+    `replicas_factor`: bytes stored per byte of an object: the number of replicas, or (k+m)/k.
     """
     jobs = target.jobs(jobs)
     # Without OSDs of its own, the target is a pool or the cluster, with one set of objects.
@@ -58,14 +59,16 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     objects = osds * sum(objects_by_size.values())
     prefill = osds * sum(size * count for size, count in objects_by_size.items())
     steps = step_count(jobs, target, repeat)
-    # Each job is done in as many steps; the streams of a step count once for each of its OSDs.
-    streams = repeat * (3 * osds if target.kind == 'interference' else
-                        sum(scale_counts(target)) if target.kind == 'scale' else osds)
+    # How often each job is done, summed over the OSDs that do it: with interference, each OSD works
+    # alone, together with the others, and alone again.
+    times_done = repeat * (3 * osds if target.kind == 'interference' else
+                           sum(scale_counts(target)) if target.kind == 'scale' else osds)
     seconds = (sum(job.ramp_time + job.runtime + PROBE_STEP_SECONDS for job in jobs)
                * steps / max(1, len(jobs)) + prefill / PREFILL_BYTES_PER_SECOND
                + OBJECT_SECONDS * objects + CONNECT_SECONDS)
     return Budget(seconds, prefill, int(prefill * replicas_factor),
-                  _sum(_transfer(job, streams * job.numjobs) for job in jobs), objects)
+                  _sum_unless_unlimited(_transfer(job, times_done * job.numjobs) for job in jobs),
+                  objects)
 
 
 def _transfer(job: Job, streams: int) -> Optional[int]:
@@ -84,7 +87,8 @@ def _at_rate(job: Job, seconds: float) -> int:
     return int(job.rate_iops * job.bs * seconds)
 
 
-def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
+def _sum_unless_unlimited(values: Iterable[Optional[int]]) -> Optional[int]:
+    """The sum; None if one of the values is None (unlimited)."""
     total = 0
     for value in values:
         if value is None:
@@ -99,10 +103,11 @@ def limit_seconds(budget: Budget) -> float:
             + SLOW_OBJECT_SECONDS * budget.objects + SLOW_CONNECT_SECONDS)
 
 
-def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seconds: float,
-             quota_left_bytes: Optional[int] = None,
-             quota_left_objects: Optional[int] = None) -> List[str]:
-    """Why a run must not begin; empty: it may begin.
+def budget_refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seconds: float,
+                    quota_left_bytes: Optional[int], quota_left_objects: Optional[int]
+                    ) -> List[str]:
+    """Why a run must not begin, because of the space and the time that it takes, as texts; empty:
+    it may begin.
 
     `free_bytes`: free space with all replicas, as far as the fullest OSD allows; None: unknown.
     `max_bytes` and `max_seconds` are the operator's limits on space and time. Quotas of a pool
@@ -123,7 +128,8 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
 
 
 def over_quota(budget: Budget, left_bytes: Optional[int], left_objects: Optional[int]) -> List[str]:
-    """Why a run must not begin, because of the quotas of its pool (None: there is none)."""
+    """Why a run must not begin, because of what the quotas of its pool leave (None: there is none),
+    as texts."""
     texts = []
     if left_bytes is not None and budget.prefill_bytes > QUOTA_SHARE * left_bytes:
         texts.append("the probe would write %s, more than half of the pool's remaining quota of %s"
@@ -136,7 +142,8 @@ def over_quota(budget: Budget, left_bytes: Optional[int], left_objects: Optional
 
 def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budget,
                  refused: Sequence[str], remarks: Sequence[str] = ()) -> Json:
-    """What a run would do, why it is refused, and remarks on its job file."""
+    """What a run would do, why it is refused, and remarks on its job file, as --dry-run shows it.
+    """
     jobs = target.jobs(jobs)
     return {'target': target.key, 'jobs': [job_options(job) for job in dict.fromkeys(jobs)],
             'steps': step_count(jobs, target, repeat), 'repeat': repeat,
@@ -148,8 +155,9 @@ def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budge
 
 def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
                   nearfull_ratio: float) -> List[str]:
-    """OSDs that a run would make nearfull, as texts. `shares`: OSD -> maximum bytes that it gets;
-    OSDs that do not report their space are skipped."""
+    """OSDs that a run would fill to the nearfull ratio, as texts: the first NAMED_BUSY_OSDS, and
+    the number of the others. `shares`: OSD -> maximum bytes that it gets; OSDs that do not report
+    their space are skipped."""
     nearfull = []
     for osd, share in sorted(shares.items()):
         if osd not in space or not space[osd].total_bytes:
@@ -164,7 +172,8 @@ def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
 
 def shares_of(budget: Budget, target: Target, osds: Sequence[int],
               data_shards: int) -> Dict[int, float]:
-    """OSD -> bytes that it gets at most. `osds`: all that the pool may use.
+    """OSD -> bytes that it gets at most. `osds`: all that the pool may use. `data_shards`: k of an
+    erasure-coded pool, else 1.
 
     An OSD that is probed is the primary of its objects and holds a copy (or chunk) of each. Of all
     other bytes no OSD gets more than MOST_OSD_SHARES times its even share.
@@ -197,11 +206,12 @@ STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
 STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
-def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> List[str]:
-    """Why no probe may run now, in addition to the stop conditions of a campaign.
+def full_or_moving(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> List[str]:
+    """Why no probe may run now, in addition to the stop conditions of a campaign, as texts: full
+    OSDs, and data that moves.
 
     `moving_allowed`: the operator wants to measure although data moves. `own_pool`: id of a pool
-    that the run has created, whose PGs may move: the balancer evens out each new pool.
+    that the run has created, whose PGs may move: the balancer evens out each new pool. -1: none.
     """
     counts, own_counts = signals.counts, signals.pool_counts.get(own_pool, PgCounts())
     texts = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
@@ -217,7 +227,7 @@ def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> 
 
 
 def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
-    """Why clients cannot do the I/O of the probe. `pool`: None if the probe creates one.
+    """Why clients cannot do the I/O of the probe, as texts. `pool`: None if the probe creates one.
     `writing_in_place`: a job writes parts of objects."""
     texts = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
     if pool is None:
@@ -231,7 +241,7 @@ def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> 
 
 
 def disturbances(signals: Signals) -> List[str]:
-    """What disturbs a measurement but does not prevent it."""
+    """What disturbs a measurement but does not prevent it, as texts."""
     counts = signals.counts
     texts = []
     if counts.deep_scrubbing:
@@ -255,8 +265,8 @@ Kind = Tuple[int, str]
 
 
 def affected_ops(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[Kind, Ops]:
-    """The operations that a probe affects in the last reading: those of its pools, and those on
-    OSDs that it loads. `slow`: OSDs that were slow before the probe, and may be probed for that."""
+    """The operations of clients that a probe affects in the last reading: those of the pools that
+    it loads, and those on the OSDs. Without OSDs that are `slow`: they may be probed for that."""
     sums: Dict[Kind, Ops] = {}
     for row in clients.rows:
         if row.osd in slow or not (row.pool in loaded.pools or row.osd in loaded.osds):
@@ -268,10 +278,11 @@ def affected_ops(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> D
     return sums
 
 
-def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
-    """Clients that a probe would affect and whose latency is over its limit, as texts: both in the
-    last reading (of the affected operations) and in the last minute (of the whole pool), so that
-    neither a stall nor a slow OSD counts."""
+def clients_over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
+    """The client latencies that forbid a probe to begin, as texts: of clients that it would affect,
+    and over their limit both in the last reading (of the affected operations) and in the last
+    minute (of the whole pool), so that neither a short stall nor one slow OSD counts. `loaded`:
+    what the probe would load; `slow`: OSDs that are slow."""
     latency_ms: Dict[Kind, float] = {}
     for (pool_id, kind), ops in affected_ops(clients, loaded, slow).items():
         pool = clients.pools.get(pool_id)
@@ -290,13 +301,15 @@ class AffectedClients:
         self._readings: Deque[Dict[Kind, Ops]] = deque(maxlen=LATENCY_READINGS)
 
     def take_reading(self, clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> None:
-        """Take the last reading, if it is new."""
+        """Take the last reading of client operations, if it is new. `loaded`: what probes load, or
+        have loaded until lately; `slow`: OSDs that are slow."""
         if clients.time != self._time:
             self._time = clients.time
             self._readings.append(affected_ops(clients, loaded, slow))
 
     def over_limit(self, clients: Clients) -> List[str]:
-        """The clients whose latency is over its limit, as texts."""
+        """The client latencies that end the probe, as texts: those over their limit in the median
+        of the last readings. A kind with too few readings or operations does not count."""
         latency_ms: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
             readings = [reading[kind] for reading in self._readings if kind in reading]
@@ -331,6 +344,7 @@ class Loaded:
         self._pools: Dict[int, float] = {}
 
     def note(self, until: float, loaded: Touched) -> None:
+        """Note that a probe loads these OSDs and pools until a time in seconds since the epoch."""
         for times, numbers in ((self._osds, loaded.osds), (self._pools, loaded.pools)):
             times.update({number: max(until, times.get(number, until)) for number in numbers})
 

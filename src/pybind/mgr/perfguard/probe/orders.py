@@ -17,12 +17,12 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..watch.stop_conditions import MUTED_BY, Touched, stop_conditions
-from . import limits as budgets
 from .jobs import (MAX_REPEAT, check_target, default_repeat, number_between, parse_jobs, plan_steps,
                    profile_of, remarks)
-from .limits import Budget, blocked_io, over_limit, stop_reasons
+from .limits import (Budget, blocked_io, budget_of, budget_refusals, clients_over_limit,
+                     full_or_moving, nearfull_osds, preview_json, shares_of)
 from .osd_bench import store_budget
-from .placement import Naming, Candidate, naming_of, selected_osds
+from .placement import Candidate, Naming, naming_of, selected_osds
 from .records import redundancy_text
 from .resources import pg_num_for, pool_named, quoted
 from .types import RBD, Job, JobStep, Target
@@ -192,7 +192,8 @@ class CheckedRun:
 
 
 def _measuring(order: RunOrder) -> Tuple[str, Tuple[Job, ...], int]:
-    """The profile, the jobs, and the number of repetitions. Raises Refused or BadJob."""
+    """The name of the profile, the jobs (none for --store), and the number of repetitions. Raises
+    Refused or BadJob."""
     jobs: Tuple[Job, ...] = ()
     if order.store:
         if order.words or order.profile or order.job_file:
@@ -222,9 +223,10 @@ def _check_switches(order: RunOrder) -> None:
 def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: View,
               options: Options, moving: bool) -> CheckedRun:
     """What an order would do: its jobs and their target, budget and preview, and the reasons why it
-    cannot run now. Raises Refused or BadJob if the order is invalid.
+    cannot run now, which are no error. Raises Refused or BadJob if the order is invalid at any
+    time.
 
-    `moving`: a campaign moves data.
+    `moving`: a campaign is active.
     """
     profile, jobs, repeat = _measuring(order)
     _check_switches(order)
@@ -246,20 +248,21 @@ def check_run(order: RunOrder, cluster: Reader, observation: Observation, view: 
             # The user of a probe cannot create the namespace that images require.
             raise Refused(errno.EINVAL, "ioengine=rbd measures an image in the probe's own pool: "
                           '--pool applies only to perfguard-probe')
-    budget = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
+    budget = store_budget(len(target.osds), repeat) if order.store else budget_of(
         jobs, target, repeat, _copies(target, pool))
     touched = Touched(frozenset(target.osds or usable_osds),
                       frozenset({pool.id} if pool is not None else ()))
     refusals = (*_blocked(order, observation, moving, pool, jobs, touched),
                 *_no_room(cluster, options, pool, budget),
                 *_nearfull_texts(cluster, observation, target, pool, usable_osds, budget))
-    preview = budgets.preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
+    preview = preview_json(target, jobs, repeat, budget, refusals, remarks(order.job_file))
     return CheckedRun(order, profile, jobs, target, repeat, pool, pg_num,
                       target.osds or rule_osds, budget, refusals, preview)
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
-    """The pool that an order names; None: the probe makes its own. Raises Refused or BadJob."""
+    """The operator's pool that an order names; None: it names none, and the probe creates its own
+    or needs none (--store). Raises Refused or BadJob if the pool cannot be probed."""
     if order.store and (order.pool is not None or order.replicas is not None):
         raise Refused(errno.EINVAL, '--store measures OSDs: --pool and --replicas do not apply')
     if order.pool is None:
@@ -282,7 +285,8 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
 
 
 def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> Target:
-    """What an order measures. Raises Refused or BadJob."""
+    """What an order measures: the cluster, a pool, or the selected OSDs. Raises Refused or BadJob.
+    `pool`: as _pool()."""
     replicas = REPLICAS if order.replicas is None else number_between(
         'replicas', order.replicas, 1, MOST_REPLICAS)
     if replicas == 1 and not order.consent:
@@ -293,7 +297,8 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
     if order.kind in ('osd', 'store', 'interference', 'scale'):
         candidates = {
             osd.id: Candidate(observation.crush.host_of(osd.id) or '',
-                              observation.crush.class_of(osd.id), osd.up, into=osd.reweight > 0.0)
+                              observation.crush.class_of(osd.id), is_up=osd.up,
+                              is_in=osd.reweight > 0.0)
             for osd in observation.osdmap.osds.values() if osd.exists}
         osds = selected_osds(candidates, order.osd or '', order.host or '',
                              order.device_class or '')
@@ -304,9 +309,9 @@ def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> 
 
 
 def refuse_too_few_pgs(chosen: Iterable[int], weights: Mapping[int, float], pg_num: int) -> None:
-    """Raise Refused if one of the chosen OSDs would probably lead no PG of the probe's own pool:
-    the run would fail after it has created the pool. `weights`: CRUSH weights of all OSDs that the
-    pool may use; an OSD leads PGs in proportion to its weight."""
+    """Raise Refused if the chance is too small that each of the chosen OSDs leads a PG of the
+    probe's own pool: the run would fail after it has created the pool. `weights`: CRUSH weights of
+    all OSDs that the pool may use; an OSD leads PGs in proportion to its weight."""
     whole = sum(weights.values())
     chance = math.prod(1.0 - (1.0 - weights[osd] / whole) ** pg_num
                        for osd in chosen if osd in weights)
@@ -317,7 +322,7 @@ def refuse_too_few_pgs(chosen: Iterable[int], weights: Mapping[int, float], pg_n
 
 
 def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optional[int]:
-    """The CRUSH rule that the mons give a new replicated pool; None: not known."""
+    """The CRUSH rule that the mons give to a new replicated pool; None: not known."""
     rules = observation.crush.rules_for(erasure=False, size=replicas)
     default = cluster.default_crush_rule()
     if default < 0:  # not configured: the mons take the first one
@@ -342,22 +347,24 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
 
 def _blocked(order: RunOrder, observation: Observation, moving: bool, pool: Optional[Pool],
              jobs: Tuple[Job, ...], loaded: Touched) -> List[str]:
-    """Why the state of the cluster forbids a probe now. `loaded`: what it would load."""
+    """Why the state of the cluster forbids a probe now, as texts: a campaign, stop conditions, slow
+    clients, and flags that block its I/O. `loaded`: what it would load."""
     texts = []
     if moving and not order.during_campaign:
         texts.append('a campaign is active (override with --during-campaign)')
-    texts += reasons(observation, order.during_campaign)
+    texts += stop_reasons(observation, order.during_campaign)
     if not ignores_clients(observation.signals):
-        texts += over_limit(observation.clients, loaded, observation.slow_osds)
+        texts += clients_over_limit(observation.clients, loaded, observation.slow_osds)
     # Writes to a part of an object, which not all erasure-coded pools allow.
     writing_in_place = any(job.writes and job.bs < job.object_bytes for job in jobs)
     return texts + blocked_io(observation.osdmap, pool, writing_in_place)
 
 
-def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:
-    """The limits of space and time that the budget exceeds."""
+def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], budget: Budget) -> List[str]:
+    """The limits of space and time that the budget exceeds, as texts."""
     space = cluster.pool_space(pool.id) if pool is not None else None
-    # Raw bytes, as in the budget: that of a pool is before replication, and 0 while it is new.
+    # Raw bytes, as in the budget: the free space of a pool is before replication, and 0 while the
+    # pool is new.
     raw_free = space.free_bytes * _copies(Target('pool'), pool) \
         if space is not None and space.free_bytes else cluster.free_bytes()
     quota_bytes = quota_objects = None
@@ -366,25 +373,27 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
             quota_bytes = pool.quota_bytes - space.stored_bytes
         if pool.quota_objects:
             quota_objects = pool.quota_objects - space.objects
-    return budgets.refusals(spent, int(raw_free), options.probe_max_bytes,
-                            options.probe_max_seconds, quota_bytes, quota_objects)
+    return budget_refusals(budget, int(raw_free), options.probe_max_bytes,
+                           options.probe_max_seconds, quota_bytes, quota_objects)
 
 
 def _nearfull_texts(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
-                    osds: Sequence[int], spent: Budget) -> List[str]:
+                    osds: Sequence[int], budget: Budget) -> List[str]:
     """The OSDs that the probe would fill to the nearfull ratio, as texts: the free space of a pool
     does not show whether single OSDs have too little."""
-    shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
-    return budgets.nearfull_osds(shares, cluster.osd_space(), observation.osdmap.nearfull_ratio)
+    shares = shares_of(budget, target, osds, pool.data_shards if pool is not None else 1)
+    return nearfull_osds(shares, cluster.osd_space(), observation.osdmap.nearfull_ratio)
 
 
-def reasons(observation: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
-    """Why no probe may begin or continue: the stop conditions of a campaign, and more.
-    `moving_allowed`: data may move; `own_pool`: the pool of the run, whose PGs may move anyway."""
+def stop_reasons(observation: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
+    """Why no probe may begin or continue, as texts: the stop conditions of a campaign, full OSDs,
+    and data that moves unless `moving_allowed`. `own_pool`: the id of the pool that the run has
+    created, whose PGs may move in any case; -1: none."""
     stops = [stop.reason.text for stop in stop_conditions(observation.signals)]
-    return stops + stop_reasons(observation.signals, moving_allowed, own_pool)
+    return stops + full_or_moving(observation.signals, moving_allowed, own_pool)
 
 
 def ignores_clients(signals: Signals) -> bool:
-    """Whether the operator has muted the alarm of client latency."""
+    """Whether the operator has muted the alarm of client latency: then a probe may slow clients
+    down."""
     return MUTED_BY[Code.SLOW_POOL] in signals.muted

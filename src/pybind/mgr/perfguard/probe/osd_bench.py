@@ -22,7 +22,7 @@ RANDWRITE = 'randwrite'
 #: IOPS, with which 3,000 writes take 60, after 400 MiB of objects. OSDs limit the bytes, not the
 #: time (osd_bench_duration).
 BENCH_SECONDS = 150.0
-#: Until then it gets no other one.
+#: Seconds for which an OSD that has not answered gets no other bench.
 STILL_SECONDS = 2 * BENCH_SECONDS
 
 
@@ -66,14 +66,14 @@ def store_budget(osds: int, repeat: int) -> Budget:
 
 
 def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
-    """OSD -> the newest run that measured its store, and the 4 KiB writes per second; `records`:
-    oldest first."""
+    """OSD -> the id of the newest run that measured its store, and the 4 KiB writes per second
+    (median of the repetitions). `records`: oldest first."""
     last: Dict[int, Tuple[int, float]] = {}
     for record in records:
         if record.target.kind == 'store' and record.ended_well:
             for key, repetitions in measured(record.done).items():
-                # The first bench, of 4 KiB.
-                if key.osd is not None and (key.job.rw, key.job.bs) == (RANDWRITE, BENCHES[0][1]):
+                shape = key.job.rw, key.job.bs
+                if key.osd is not None and shape == (RANDWRITE, BENCHES[0].block_bytes):
                     last[key.osd] = record.id, median(repetition.iops for repetition in repetitions)
     return last
 
@@ -86,11 +86,12 @@ class StoreRun:
         """`is_active`: whether this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
-        #: Repetition, OSD, bench.
+        #: The benches without a result, the present one first: repetition, OSD, bench.
         self._todo: List[Tuple[int, int, Bench]] = [
             (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
         self._total = len(self._todo)
-        #: When the present bench was sent, in seconds since `started`, and whether it is running.
+        #: When the last bench was sent, in seconds since `started` (0.0: none was), and whether its
+        #: answer is expected.
         self._asked_at = 0.0
         self._waiting = False
         self.started = now
@@ -101,15 +102,16 @@ class StoreRun:
         self.finished = False
 
     def end(self, outcome: str, message: str) -> None:
-        """A bench cannot be stopped: the run waits for its end and begins no other."""
+        """End the run with this final state, for the reason `message`; those of the first call
+        count. A bench cannot be stopped: the run waits for its answer and begins no other."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         self.finished = not self._waiting
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
-        """Run one turn: take in an answer, or start the next bench. `reasons`: the stop conditions
-        that hold."""
+        """Run one turn: take in an answer, and start the next bench if none is running. `reasons`:
+        why no probe may continue. `view` and `interval` are those of ProbeRun."""
         seconds = now - self.started
         if reasons:
             self.end(ABORTED, reasons[0])
@@ -129,8 +131,8 @@ class StoreRun:
         """Nothing to undo."""
 
     def _take(self, answers: Mapping[int, Any], seconds: float) -> None:
-        """Take in the answer to the present bench, or fail if there is none in time.
-        `seconds`: since the run began."""
+        """Take in the answer to the present bench. The run fails if there is none in time, the OSD
+        has refused, or the answer is no measurement. `seconds`: since the run began."""
         number, osd, bench = self._todo[0]
         if osd not in answers and osd in self._cluster.asked(BENCH) \
                 and seconds - self._asked_at < BENCH_SECONDS:
@@ -147,14 +149,14 @@ class StoreRun:
             self.end(FAILED, 'osd.%d did not answer the command "bench" with a measurement' % osd)
 
     def _next(self, seconds: float) -> None:
-        """Start the next bench, once no earlier one runs on its OSD. `seconds`: since the run
-        began."""
+        """Start the next bench, once no earlier one runs on its OSD; without a next one, the run is
+        finished. `seconds`: since the run began."""
         if not self._todo:
             self.finished = True
             return
         _, osd, bench = self._todo[0]
         if osd in self._cluster.asked(BENCH):
-            # From an earlier run: its answer would be mistaken for that of this one.
+            # One of an earlier run: its answer would be mistaken for that of this one.
             if seconds - self._asked_at > STILL_SECONDS:
                 self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
@@ -193,9 +195,8 @@ class StoreRun:
 
 def _measured(osd: int, bench: Bench, answer: Mapping[str, Any],
               repetition: int) -> Tuple[JobStep, StepResult]:
-    """The answer to "bench" as the result of a job of fio; OSDs do not report latencies of single
-    operations. Raises ArithmeticError, LookupError, TypeError or ValueError where it is no
-    measurement."""
+    """The answer of an OSD to "bench" as a job and its result, without latencies, which OSDs do not
+    report. Raises ArithmeticError, LookupError, TypeError or ValueError if it is no measurement."""
     name = 'osd.%d' % osd
     runtime_ns = int(float(answer['elapsed_sec']) * 1e9)
     if not 0 < runtime_ns < 1 << 63:

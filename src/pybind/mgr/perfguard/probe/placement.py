@@ -42,6 +42,7 @@ def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
 
 
 def _last_block(state: State, remainder: bytes, length: int) -> int:
+    """The hash of a name of `length` bytes, of which `remainder` was not mixed in yet."""
     # The lowest byte of the third word is reserved for the length.
     a, b, c = _WORDS.unpack((remainder[:8].ljust(9, b'\0') + remainder[8:]).ljust(12, b'\0'))
     return _mix(state, (a, b, c + length))[2]
@@ -60,8 +61,9 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
                  count: int) -> Dict[int, Tuple[str, ...]]:
     """`count` names for each OSD, in the probes' namespace, of objects whose primary it is.
 
-    `led`: OSD -> its PGs, as numbers. PREFIX0, PREFIX1, ... are tried one by one, for all OSDs in
-    one pass. The names are spread evenly over the PGs of an OSD. BadJob if there are too few PGs.
+    `led`: OSD -> the PGs whose primary it is, as numbers, at least one. PREFIX0, PREFIX1, ... are
+    tried one by one, for all OSDs in one pass. The names are spread evenly over the PGs of an OSD.
+    Raises BadJob if MAX_TRIES names do not suffice: an OSD leads too few PGs.
     """
     max_per_pg = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
     leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
@@ -84,9 +86,8 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
 
 def led_by(pool_id: int, pg_num: int, primaries: Mapping[str, int],
            osds: Collection[int]) -> Dict[int, List[int]]:
-    """OSD -> the PGs of the pool whose primary it is, as numbers; BadJob if there are none.
-
-    `primaries`: PG -> its primary.
+    """OSD -> the PGs of the pool whose primary it is, as numbers. Raises BadJob if one of `osds` is
+    the primary of none. `primaries`: PG -> its primary.
     """
     led: Dict[int, List[int]] = {osd: [] for osd in osds}
     for pgid, osd in primaries.items():
@@ -101,7 +102,7 @@ def led_by(pool_id: int, pg_num: int, primaries: Mapping[str, int],
 
 
 def pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
-    """The PGs of PREFIX0, PREFIX1, ...; the common prefix is hashed once."""
+    """The PGs of the objects PREFIX0, PREFIX1, ..., without end. The prefix is hashed once."""
     key = (NAMESPACE + '\x1f' + prefix).encode()
     common, remainder = _whole_blocks(_START, key)
     bmask = mask_of(pg_num)
@@ -122,8 +123,8 @@ class Candidate(NamedTuple):
     """An OSD that may be selected."""
     host: str
     device_class: str
-    up: bool
-    into: bool
+    is_up: bool
+    is_in: bool
 
 
 ALL = 'all'
@@ -131,11 +132,12 @@ ALL = 'all'
 
 def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str = '',
                   device_class: str = '') -> Tuple[int, ...]:
-    """The selected OSDs, in order. Raises Refused, with the name, for one that does not exist, and
-    BadJob if the selection is invalid.
+    """The selected OSDs, in order. `osd`: "3", "osd.3", "3,osd.4", or "all" or '' for all that are
+    up and in; `host` and `device_class` restrict the selection ('': they do not). `candidates`: all
+    OSDs that exist.
 
-    `osd`: "3", "osd.3", "3,osd.4" or "all". Host and class restrict the selection. A named OSD that
-    is down or out is refused; otherwise such OSDs are skipped.
+    Raises Refused for an OSD, a host or a class that does not exist, and BadJob if a named OSD is
+    down or out, or no OSD is selected.
     """
     if host and host not in {place.host for place in candidates.values()}:
         raise Refused(errno.ENOENT, 'no host %s with OSDs' % host)
@@ -143,7 +145,7 @@ def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str 
         raise Refused(errno.ENOENT, 'no OSD has device class %s' % device_class)
     named = () if osd in ('', ALL) else _osds_named(osd, candidates)
     selected = [osd_id for osd_id, place in sorted(candidates.items())
-                if (osd_id in named if named else place.up and place.into)
+                if (osd_id in named if named else place.is_up and place.is_in)
                 and host in ('', place.host) and device_class in ('', place.device_class)]
     if not selected:
         raise BadJob('no OSD %s' % ' and '.join(filter(None, (
@@ -163,8 +165,8 @@ def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ..
         osd = int(digits)
         if osd not in candidates:
             raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
-        if not (candidates[osd].up and candidates[osd].into):
-            raise BadJob('osd.%d is %s' % (osd, 'out' if candidates[osd].up else 'down'))
+        if not (candidates[osd].is_up and candidates[osd].is_in):
+            raise BadJob('osd.%d is %s' % (osd, 'out' if candidates[osd].is_up else 'down'))
         named.append(osd)
     return tuple(named)
 
@@ -184,6 +186,7 @@ TRY_SECONDS = 1e-5
 
 @dataclass(frozen=True)
 class Naming:
+    """What determines the names of the objects of a run."""
     run: int
     #: Size of an object -> number of such objects in the pool, or of each OSD.
     wanted: Tuple[Tuple[int, int], ...]
@@ -204,6 +207,7 @@ class _PackedNaming:
 
 
 def _packed(naming: Naming) -> _PackedNaming:
+    # The differences of neighbours, which are smaller than the numbers.
     led = [[osd, [pg - before for before, pg in zip((0, *pgs), pgs)]] for osd, pgs in naming.led]
     return _PackedNaming(naming.run, naming.wanted, naming.pool_id, naming.pg_num, zlib.compress(
         json.dumps(led, separators=(',', ':')).encode()))
@@ -213,7 +217,7 @@ def _unpacked(packed: _PackedNaming) -> Naming:
     led: Sequence[Tuple[int, Sequence[int]]] = decode(
         Tuple[Tuple[int, Tuple[int, ...]], ...], json.loads(zlib.decompress(packed.led)))
     return Naming(packed.run, packed.wanted, packed.pool_id, packed.pg_num,
-                  tuple((osd, tuple(accumulate(steps))) for osd, steps in led))
+                  tuple((osd, tuple(accumulate(differences))) for osd, differences in led))
 
 
 #: A Naming in the journal and in requests.
@@ -226,7 +230,8 @@ def run_prefix(run_id: int) -> str:
 
 
 def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
-    """Size of an object -> number of such objects of the largest job."""
+    """Size of an object -> number of such objects: jobs share them, so it is that of the job with
+    the most."""
     objects_by_size: Dict[int, int] = {}
     for job in jobs:
         objects_by_size[job.object_bytes] = max(objects_by_size.get(job.object_bytes, 0),
@@ -239,7 +244,7 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
     """How the objects of a run are named. `primaries`: PG -> its primary; required if the target is
     OSDs. None: objects may have any primary, and `pool_id` and `pg_num` do not matter.
 
-    BadJob if an OSD is the primary of no PG, or of too few to find names for it.
+    Raises BadJob if an OSD is the primary of no PG, or of too few to find names for it.
     """
     objects_by_size = objects_wanted(target.jobs(jobs))
     if primaries is None:
@@ -255,7 +260,7 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
 
 
 def names_seconds(naming: Naming) -> float:
-    """How long `names_of` may take."""
+    """Seconds that `names_of` may take on a slow CPU; 0.0 if no name must be searched."""
     fewest_pgs = min((len(pgs) for _, pgs in naming.led), default=0)
     if not fewest_pgs:
         return 0.0
@@ -264,8 +269,8 @@ def names_seconds(naming: Naming) -> float:
 
 
 def names_of(naming: Naming) -> Names:
-    """The names of all objects. This takes about 4 us of one core for each name that is tried: not
-    to be called in the mgr."""
+    """The names of all objects of a run. This takes about 4 us of one core for each name that is
+    tried: not to be called in the mgr."""
     names_by_size: Dict[Tuple[Optional[int], int], Tuple[str, ...]] = {}
     led = {osd: list(pgs) for osd, pgs in naming.led}
     for size, count in naming.wanted:
@@ -279,19 +284,20 @@ def names_of(naming: Naming) -> Names:
 
 
 def all_names(naming: Naming) -> Iterator[str]:
-    """In the same order each time."""
+    """The names of all objects of a run, in the same order each time."""
     for names in names_of(naming).values():
         yield from names
 
 
-def named(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
-    """The steps with the objects of each stream; streams of a step share no object."""
+def with_objects(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
+    """The steps with the names of the objects of each stream."""
     names = names_of(naming)
-    return tuple(_named(step, names) for step in steps)
+    return tuple(_with_objects(step, names) for step in steps)
 
 
-def _named(step: JobStep, names: Names) -> JobStep:
-    """A step whose streams have the names of their objects. Streams of one OSD share no object."""
+def _with_objects(step: JobStep, names: Names) -> JobStep:
+    """A step with the names of the objects of each stream. Its streams share no object; different
+    steps use the same ones."""
     job = step.job
     used_by_osd: Dict[Optional[int], int] = {}
     streams = []

@@ -123,6 +123,7 @@ def _packed_steps(steps: Sequence[JobStep]) -> _PackedSteps:
 
 
 def _numbers(values: Iterable[_T]) -> Dict[_T, int]:
+    """Each different value -> its number, in the order of their first occurrence."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 
@@ -211,7 +212,7 @@ class StepResult:
     cut_short: str = ''
 
     def with_directions(self, change: Callable[[Direction], Direction]) -> 'StepResult':
-        """With a change of each direction of each stream."""
+        """The result with `change` applied to each direction of each stream."""
         return replace(self, streams=tuple(
             replace(stream, read=change(stream.read), write=change(stream.write))
             for stream in self.streams))
@@ -242,7 +243,7 @@ class Target:
     hosts: Tuple[int, ...] = ()
 
     def jobs(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The jobs that are done: interference and scale use only the first."""
+        """Those of the given jobs that are done: interference and scale use only the first."""
         return jobs[:1] if self.kind in ('interference', 'scale') else jobs
 
     @property

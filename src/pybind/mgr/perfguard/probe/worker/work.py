@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, TypeVar
 
 from ...codec import encode
-from ..placement import all_names, named
+from ..placement import all_names, with_objects
 from ..types import RBD, BadJob, Direction, JobStep, StepResult
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
@@ -275,7 +275,7 @@ class Work:
         """Measure the steps one after the other, each with its objects written before."""
         steps = self._request.steps
         if self._request.naming is not None:
-            steps = named(steps, self._request.naming)
+            steps = with_objects(steps, self._request.naming)
         ioctx = connection.ioctx
         if _on_image(self._request):
             ioctx = self._create_image(connection, steps)

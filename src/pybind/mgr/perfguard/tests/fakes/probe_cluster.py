@@ -10,7 +10,7 @@ from perfguard.cluster.types import ConfigEntry, Json, OsdMap, PgCounts, Placeme
 from perfguard.codec import encode
 from perfguard.options import Options
 from perfguard.probe import run as proberun
-from perfguard.probe.placement import all_names, named
+from perfguard.probe.placement import all_names, with_objects
 from perfguard.probe.types import NAMESPACE
 from perfguard.probe.worker.protocol import ALIVE, SWEEP, WorkerRequest, request_from_json
 
@@ -228,7 +228,7 @@ class FakeWorker:
             return
         yield []  # it connects
         assert request.naming is not None
-        for index, step in enumerate(named(request.steps, request.naming)):
+        for index, step in enumerate(with_objects(request.steps, request.naming)):
             self.cluster.objects |= {(request.pool, NAMESPACE, name)
                                      for stream in step.streams for name in stream.objects}
             yield [{'type': 'step', 'index': index, 'state': 'run'}]

@@ -293,11 +293,11 @@ def test_the_pgs_of_which_pool_may_move(own: bool, during_campaign: bool, own_po
     driver = Scripted(monkeypatch, order)
     given: List[Any] = []
 
-    def reasons(observation: Any, moving_allowed: bool, pool: int) -> List[str]:
+    def stop_reasons(observation: Any, moving_allowed: bool, pool: int) -> List[str]:
         given.append((moving_allowed, pool))
         return []
 
-    monkeypatch.setattr(controller, 'reasons', reasons)
+    monkeypatch.setattr(controller, 'stop_reasons', stop_reasons)
     driver.turn()
     assert given == [(during_campaign, own_pool)]
 

@@ -10,7 +10,7 @@ from perfguard.errors import Refused
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.probe.controller import EFFECT_PERIODS
 from perfguard.probe.limits import (LEAST_PROBE_OPS, LEAST_READINGS, AffectedClients, Loaded,
-                                    over_limit)
+                                    clients_over_limit)
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.watch.stop_conditions import Touched
 
@@ -260,9 +260,9 @@ ALL: FrozenSet[int] = frozenset({1})
     (clients(5.0, 3.0, number=LEAST_PROBE_OPS - 1), False), (clients(5.0, 3.0, osd=2), False)])
 def test_before_a_probe_both_the_last_reading_and_the_last_minute_count(
         found: Clients, over: bool) -> None:
-    assert bool(over_limit(found, Touched(ALL, frozenset()), frozenset())) == over
-    assert not over_limit(found, Touched(ALL, frozenset()), frozenset({1}))
-    in_pool = bool(over_limit(found, Touched(frozenset(), ALL), frozenset({1})))
+    assert bool(clients_over_limit(found, Touched(ALL, frozenset()), frozenset())) == over
+    assert not clients_over_limit(found, Touched(ALL, frozenset()), frozenset({1}))
+    in_pool = bool(clients_over_limit(found, Touched(frozenset(), ALL), frozenset({1})))
     assert in_pool == (found.rows[0].osd == 2), 'all of its OSDs'
 
 
@@ -279,7 +279,7 @@ def test_reads_and_writes_have_limits_of_their_own(
     loaded = Touched(frozenset(), ALL)
     reads, writes = (Ops(int(50 * ms * MS), 50) for ms in (read_ms, write_ms))
     rows = tuple(ClientOps(1, osd, reads, writes) for osd in (1, 2))
-    assert over_limit(Clients(5.0, 5.0, rows, pools), loaded, frozenset()) == texts
+    assert clients_over_limit(Clients(5.0, 5.0, rows, pools), loaded, frozenset()) == texts
     affected = AffectedClients()
     for time in range(1, LEAST_READINGS + 1):
         affected.take_reading(Clients(float(time), 5.0, rows, pools), loaded, frozenset())

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perfguard.cluster.types import mask_of, stable_mod
-from perfguard.probe.placement import (MAX_TRIES, Naming, all_names, led_by, named, names_by_osd,
-                                       names_of, names_seconds, naming_of, objects_wanted, pgs_of)
+from perfguard.probe.placement import (MAX_TRIES, Naming, all_names, led_by, names_by_osd,
+                                       names_of, names_seconds, naming_of, objects_wanted, pgs_of,
+                                       with_objects)
 from perfguard.probe.types import NAMESPACE, BadJob, Job, JobStep, Stream, Target
 from qa.lib.pgids import pgid_of, str_hash_rjenkins
 
@@ -116,7 +117,7 @@ def test_streams_of_a_step_share_no_object_and_steps_do() -> None:
     streams = tuple(Stream(name, (), osd) for name, osd in (('a', 1), ('b', 1), ('c', 2)))
     steps = [JobStep(SMALL, streams, 5, 'together'), JobStep(SMALL, streams[2:], 6)]
     naming = Naming(7, ((4096, 8),), 3, 4, ((1, (0, 2)), (2, (1, 3))))
-    both, alone = named(steps, naming)
+    both, alone = with_objects(steps, naming)
     names = names_of(naming)
     assert [stream.objects for stream in both.streams] == [
         names[1, 4096][:4], names[1, 4096][4:], names[2, 4096][:4]]

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import OsdMap, PgCounts, Pool, Signals
 from perfguard.probe.limits import (FULL_CHECKS, STILL_FLAGS, STILL_POOL_FLAGS, blocked_io,
-                                    disturbances, stop_reasons)
+                                    disturbances, full_or_moving)
 
 WELL = Signals(PgCounts(total=8, active_clean=8))
 POOL = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -23,14 +23,14 @@ def signals(**counts: Any) -> Signals:
 
 
 def test_nothing_against_it() -> None:
-    assert stop_reasons(WELL, False) == disturbances(WELL) == []
+    assert full_or_moving(WELL, False) == disturbances(WELL) == []
     assert blocked_io(osdmap('noscrub'), POOL, True) == []
 
 
 @pytest.mark.parametrize('check', FULL_CHECKS)
 @pytest.mark.parametrize('moving', [False, True])
 def test_full(check: str, moving: bool) -> None:
-    reason, = stop_reasons(replace(WELL, health={check: 'so it is'}), moving)
+    reason, = full_or_moving(replace(WELL, health={check: 'so it is'}), moving)
     assert reason.endswith(': so it is')
 
 
@@ -38,16 +38,16 @@ def test_full(check: str, moving: bool) -> None:
     ('backfilling', '3 PGs are backfilling'), ('recovering', '3 PGs are recovering'),
     ('backfill_wait', '3 PGs are waiting for backfill')])
 def test_movement(what: str, text: str) -> None:
-    assert stop_reasons(signals(**{what: 3}), False) == [text]
-    assert stop_reasons(signals(**{what: 3}), True) == []
+    assert full_or_moving(signals(**{what: 3}), False) == [text]
+    assert full_or_moving(signals(**{what: 3}), True) == []
 
 
 def test_movement_of_the_probes_own_pool_does_not_count() -> None:
     """The balancer evens out each new pool."""
     moving = replace(signals(backfilling=3, recovering=2, backfill_wait=1), pool_counts={
         7: PgCounts(backfilling=2, recovering=2, backfill_wait=1), 8: PgCounts(backfilling=1)})
-    assert stop_reasons(moving, False, 7) == ['1 PG is backfilling']
-    assert stop_reasons(moving, False) == stop_reasons(moving, False, 9) == [
+    assert full_or_moving(moving, False, 7) == ['1 PG is backfilling']
+    assert full_or_moving(moving, False) == full_or_moving(moving, False, 9) == [
         '3 PGs are backfilling', '2 PGs are recovering', '1 PG is waiting for backfill']
 
 

@@ -134,7 +134,8 @@ def test_the_ends_of_ranges_are_valid(words: Dict[str, str]) -> None:
 def test_a_refused_schedule_is_tried_again_after_a_minute_and_reported_once_a_window() -> None:
     attempts = Attempts()
     assert list(attempts.next_ones(['a', 'b'], 0.0)) == ['a', 'b']
-    assert attempts.note_refusal('a', 'PGs are moving') and not attempts.note_refusal('a', 'and still are')
+    assert attempts.note_refusal('a', 'PGs are moving')
+    assert not attempts.note_refusal('a', 'and still are')
     assert attempts.reasons == {'a': 'and still are'}
     attempts.retry_now('b')
     assert list(attempts.next_ones(['a', 'b'], 59.0)) == ['b']

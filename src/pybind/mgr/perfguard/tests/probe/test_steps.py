@@ -9,9 +9,10 @@ import pytest
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
 from perfguard.probe.jobs import parse_jobs, plan_steps, step_count
-from perfguard.probe.limits import (Budget, budget_of, limit_seconds, nearfull_osds, refusals,
-                                    shares_of)
-from perfguard.probe.placement import Candidate, named, naming_of, run_prefix, selected_osds
+from perfguard.probe.limits import (Budget, budget_of, budget_refusals, limit_seconds,
+                                    nearfull_osds, shares_of)
+from perfguard.probe.placement import (Candidate, naming_of, run_prefix, selected_osds,
+                                       with_objects)
 from perfguard.probe.types import BadJob, Job, NAMESPACE, JobStep, Target
 from qa.lib.pgids import pgid_of
 
@@ -26,11 +27,11 @@ LEADS = {'5.%x' % pg: pg % 3 for pg in range(24)}
 def on_osds(kind: str, osds: Tuple[int, ...], jobs: Sequence[Job], repeat: int = 1
             ) -> Tuple[JobStep, ...]:
     target = Target(kind, osds=osds)
-    return named(plan_steps(jobs, target, repeat), naming_of(7, jobs, target, LEADS, 5, 24))
+    return with_objects(plan_steps(jobs, target, repeat), naming_of(7, jobs, target, LEADS, 5, 24))
 
 
 def planned(jobs: Sequence[Job], repeat: int) -> Tuple[JobStep, ...]:
-    return named(plan_steps(jobs, CLUSTER, repeat), naming_of(7, jobs, CLUSTER, None, 5, 24))
+    return with_objects(plan_steps(jobs, CLUSTER, repeat), naming_of(7, jobs, CLUSTER, None, 5, 24))
 
 
 def objects_of(steps: Sequence[JobStep]) -> Dict[str, int]:
@@ -182,26 +183,26 @@ BUDGET = Budget(seconds=60.0, prefill_bytes=100 * MIB, stored_bytes=300 * MIB, t
 
 
 def test_refusals() -> None:
-    assert refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 200 * MIB, 20) == []
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, None) == []
-    assert refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 199 * MIB, 19) == [
+    assert budget_refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 200 * MIB, 20) == []
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, None, None) == []
+    assert budget_refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 199 * MIB, 19) == [
         'the probe would store 300.0 MiB (limit 298.0 MiB, probe_max_bytes)',
         'the probe would store 300.0 MiB, but only 299.0 MiB are free',
         "the probe would write 100.0 MiB, more than half of the pool's remaining quota of "
         '199.0 MiB',
         "the probe would create 10 objects, more than half of the pool's remaining quota of 19",
         'the probe would take 60 s (limit 59 s, probe_max_seconds)']
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
         "the probe would write 100.0 MiB, more than half of the pool's remaining quota of 0 B"]
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, -5) == [
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, None, -5) == [
         "the probe would create 10 objects, more than half of the pool's remaining quota of 0"]
 
 
 def test_a_probe_does_not_bring_a_pool_to_its_quota() -> None:
     """There the mons stop all clients of the pool."""
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, 100 * MIB, None)
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, 10)
-    assert refusals(BUDGET, None, 300 * MIB, 60.0, 101 * MIB, None)
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, 100 * MIB, None)
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, None, 10)
+    assert budget_refusals(BUDGET, None, 300 * MIB, 60.0, 101 * MIB, None)
 
 
 GIB = 1 << 30
