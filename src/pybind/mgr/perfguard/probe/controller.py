@@ -375,7 +375,7 @@ class Probing:
         self._archive.put(record)
         self._note(Event('probe', subject, why))
         if record.state == DONE:
-            self._settings.compare(record, self._history)
+            self._settings.compare_later(record, self._history)
 
     def _cancel(self, record: RunRecord) -> str:
         """Stop the active run; its clean-up follows. Returns the message for the operator. Raises
@@ -441,7 +441,7 @@ class Probing:
                       view: View, options: Options, moving: bool) -> Optional[Document]:
         """Store a schedule whose order is valid. Returns the answer to its command; None: its OSDs
         are still being checked. Raises Refused, BadJob or BadWindow."""
-        self._settings.check()
+        self._settings.refuse_if_unreadable()
         if order.key in SCHEDULE_VERBS:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
                           '"probe schedule <name> --rm" removes one' % order.key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One stream of one step as fio 3 writes it into "jobs"."""
+"""The results of a run in the JSON of fio 3."""
 import math
 import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -27,8 +27,8 @@ NS_PER_SECOND = 10 ** 9
 
 
 def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
-    """fio's entry of a job. The latency from submission to completion is both clat and lat; slat,
-    page faults and context switches are not measured.
+    """The entry of fio's "jobs" for one stream of one step. The latency from submission to
+    completion is both clat and lat; slat, page faults and context switches are not measured (0).
 
     The worker's CPU time is divided between the streams of the step. The shares of latency_ns,
     latency_us and latency_ms are interpolated between the percentiles.
@@ -61,7 +61,7 @@ def _error(stream: StreamResult) -> int:
 
 
 def direction(measured: Direction) -> Json:
-    """The reads or the writes of a job in fio's format."""
+    """The reads or the writes of a stream in fio's format."""
     latency = measured.latency or _NO_QUANTILES
     clat = _latency(latency, measured.ios)
     if latency.percentile:
@@ -96,7 +96,8 @@ def _operations(seconds: Sequence[Second]) -> Json:
 
 
 def _lengths(seconds: Sequence[Second]) -> List[Tuple[Second, float]]:
-    """Each second and its length, without a last one that is too short to be meaningful."""
+    """Each second and its length in seconds, without a last one that is shorter than _LEAST_SECOND,
+    unless it is the only one."""
     begins = [0.0, *(second.end for second in seconds)]
     pairs = [(second, second.end - begin) for second, begin in zip(seconds, begins)
              if second.end > begin]
@@ -117,13 +118,14 @@ def _spread(values: Sequence[float]) -> Tuple[float, float, float, float, int]:
 
 def _depths(depth: int) -> Dict[str, float]:
     """Per cent of the operations in fio's classes of depth. All are in that of `depth`, which the
-    engine keeps exactly unless a rate is requested; 0: none are."""
+    engine keeps exactly unless a rate is requested; a `depth` of 0: there are no operations."""
     mine = [key for lowest, key in _DEPTHS if lowest <= depth][-1:]
     return {key: 100.0 if [key] == mine else 0.0 for _, key in _DEPTHS}
 
 
 def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
-    """Per cent of the operations in fio's classes of latency."""
+    """Per cent of the operations in fio's classes of latency, as the objects latency_ns, latency_us
+    and latency_ms; 0.0 without operations."""
     working = [(measured.ios, measured.latency) for measured in directions
                if measured.latency and measured.ios]
     total = sum(ios for ios, _ in working)
@@ -201,7 +203,7 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
 
 def _entries(group: Sequence[Done]) -> List[Json]:
     """The entries of a job in fio's format: one for each stream, with the figures of the median
-    repetition. `group`: all repetitions."""
+    repetition, and a list of all repetitions. `group`: all repetitions, with the same streams."""
     step, result = _median(group)
     entries = []
     for number, (stream, measured) in enumerate(zip(step.streams, result.streams)):
@@ -221,7 +223,8 @@ def _entries(group: Sequence[Done]) -> List[Json]:
 
 
 def _median(group: Sequence[Done]) -> Done:
-    """The repetition with the median of the operations per second."""
+    """The repetition with the median of the operations per second, of two in the middle the slower
+    one. Those that were cut short count only if there is no other."""
     whole = [done for done in group if not done[1].cut_short] or group
     ordered = sorted(whole, key=lambda done: sum(
         stream.read.iops + stream.write.iops for stream in done[1].streams))
@@ -233,6 +236,7 @@ def _errors(stream: StreamResult) -> int:
 
 
 def _repetition(step: JobStep, stream: StreamResult, result: StepResult) -> Json:
+    """One repetition of a stream, for the list of all repetitions."""
     return {'repetition': step.repetition, 'read': _summary(stream.read),
             'write': _summary(stream.write), 'errors': _errors(stream),
             'client_limited': result.client_limited, 'cpu_share': result.cpu_share,

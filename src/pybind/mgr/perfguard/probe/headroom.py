@@ -62,7 +62,7 @@ class Remark(NamedTuple):
 
 
 class ServedOps(NamedTuple):
-    """Operations per second at the p99 that is allowed."""
+    """Operations per second that a curve reaches at the p99 that is allowed."""
     ops: Measure
     #: Why the pool can do more: codes of TEXTS.
     causes: Tuple[str, ...] = ()
@@ -84,6 +84,7 @@ class ProbedCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class Headroom:
+    """How much of what it can serve a pool uses."""
     pool: str
     p99_ms: float
     #: Operations per second of clients of the pool; of others on its OSDs.
@@ -92,9 +93,11 @@ class Headroom:
     remarks: Tuple[Remark, ...] = ()
     #: The newest probe that it is computed from.
     probe: Optional[int] = None
-    #: What the pool serves of the present mix; None: not known. The same of shares.
+    #: Operations per second that it serves in the present mix of reads and writes; None: not known,
+    #: and neither are the shares.
     capacity: Optional[Measure] = None
-    #: Shares of the last hour, of the pool alone and of its busiest hour in seven days.
+    #: Shares of this capacity, from 0.0: of the present operations of the pool and of others on its
+    #: OSDs; of those of the pool alone; and of all in its busiest hour in seven days.
     used: Optional[Measure] = None
     alone: Optional[float] = None
     busiest: Optional[float] = None
@@ -103,23 +106,24 @@ class Headroom:
 
     @property
     def certain(self) -> bool:
+        """Whether no remark doubts the shares."""
         return not UNCERTAIN_CODES & {remark.code for remark in self.remarks}
 
 
 # ---- One curve
 
 def capacity(points: Sequence[CurvePoint], p99_ms: float) -> Optional[ServedOps]:
-    """The operations per second at which a curve, with its points by queue depth, reaches this
-    p99; None: the lowest depth is above it already."""
+    """The operations per second at which a curve reaches this p99, its lower bound from the worst
+    repetitions, its upper one from the best; None: the lowest depth is above it already. `points`:
+    by queue depth."""
     limit_ns = 1e6 * p99_ms
-    # (operations per second, whether throughput still rises at the end, below the limit)
     middle = _reached(points, limit_ns, _part('iops', 'median'), _part('p99_ns', 'median'))
     if middle is None:
         return None
-    ops, is_open = middle
+    ops, is_open_end = middle
     worst = _reached(points, limit_ns, _part('iops', 'low'), _part('p99_ns', 'high'))
     best = _reached(points, limit_ns, _part('iops', 'high'), _part('p99_ns', 'low'))
-    causes = ['OPEN_END'] if is_open else []
+    causes = ['OPEN_END'] if is_open_end else []
     if any(point.client_limited for point in points if point.p99_ns.median <= limit_ns):
         causes.append('CLIENT_LIMITED')
     low, high = worst[0] if worst else points[0].iops.low, best[0] if best else ops
@@ -132,9 +136,9 @@ def _part(field: str, part: str) -> Callable[[CurvePoint], float]:
 
 def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[CurvePoint], float],
              p99: Callable[[CurvePoint], float]) -> Optional[Tuple[float, bool]]:
-    """The most operations per second up to the first depth above the limit, and whether there is
-    no such depth while throughput still rises. None: the lowest depth is above the limit. `ops` and
-    `p99`: the values of a point."""
+    """The operations per second that the curve reaches within the limit of p99, and whether it ends
+    below the limit with its highest throughput: it may reach more. None: the lowest depth is above
+    the limit. `ops` and `p99` read the operations per second and the p99 (ns) of a point."""
     best = 0.0
     for number, point in enumerate(points):
         if p99(point) > limit_ns:
@@ -151,8 +155,9 @@ def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[Curve
 
 def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float,
              redundancy: str = '') -> Headroom:
-    """How much of its capacity a pool uses, as far as probes have measured that. `osds`,
-    `redundancy`: of the pool, as in ProbedCurve; `curves`: of the pool, oldest first."""
+    """How much of its capacity a pool uses. If no probe has measured what most of its operations
+    do, only a remark says why. `osds`, `redundancy`: of the pool now, as in ProbedCurve; `curves`:
+    of the pool, oldest first; `now`: seconds since the epoch."""
     blank = Headroom(use.pool, use.p99_ms, use.now.ops, use.others)
     by_direction: Dict[str, Tuple[ProbedCurve, ServedOps]] = {}
     remarks: Dict[str, Remark] = {}
@@ -188,7 +193,9 @@ def headroom(use: PoolUse, osds: int, curves: Sequence[ProbedCurve], now: float,
 
 def _fitting(curves: Sequence[ProbedCurve], direction: str, mean_bytes: float
              ) -> Optional[ProbedCurve]:
-    """The newest one of operations of such a size, else the newest of the direction."""
+    """The newest curve of the direction with operations of such a size, else the newest of the
+    direction; None: there is none. `mean_bytes`: of an operation of clients, 0.0: there are none.
+    """
     of_direction = [row for row in curves if row.curve.direction == direction]
     alike = [row for row in of_direction if mean_bytes and _are_alike(row.curve.bs, mean_bytes)]
     return next(reversed(alike or of_direction), None)
@@ -200,7 +207,8 @@ def _are_alike(probed_bytes: float, mean_bytes: float) -> bool:
 
 def _doubts(pg_num: int, osds: int, redundancy: str, best: ProbedCurve, served: ServedOps,
             mean_bytes: float, now: float) -> List[Remark]:
-    """Why the capacity of a pool may differ from what the curve shows."""
+    """Why the capacity of a pool may differ from what the curve `best` shows: `served` is only a
+    bound, or the operations, the age of the probe or the pool are not those of the probe."""
     doubts = [Remark(code, {'probe': best.probe}) for code in served.causes]
     if mean_bytes and not _are_alike(best.curve.bs, mean_bytes):
         doubts.append(Remark('UNLIKE_SIZE', {
@@ -225,7 +233,8 @@ def _computed(blank: Headroom, use: PoolUse,
 
     def served(rates: Rates) -> Measure:
         """Operations per second that the pool serves in this mix of reads and writes; without
-        operations, of writes. Clients beside a probe were served in addition to it."""
+        operations, in a mix of writes alone. Clients beside a probe were served in addition to it.
+        """
         read_share = rates.reads / rates.ops if rates.ops else 0.0
         return Measure(*(1.0 / (read_share / (read_ops + read_curve.beside)
                                 + (1.0 - read_share) / (write_ops + write_curve.beside))
@@ -248,7 +257,7 @@ def _computed(blank: Headroom, use: PoolUse,
 # ---- JSON
 
 def headroom_json(row: Headroom, use: PoolUse) -> Json:
-    """Shares from 0; null where it is not known."""
+    """The row of a pool in Probed.capacity_json. Shares are from 0; null: not known."""
     return {**{name: value._asdict() if isinstance(value, Measure) else value
                for name, value in vars(row).items()},
             'certain': row.certain, 'days': use.growth.days, 'growth_per_day': use.growth.per_day,

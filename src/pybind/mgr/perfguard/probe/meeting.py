@@ -106,11 +106,14 @@ class Go(NamedTuple):
 
 def judge(go: Go, entries: Mapping[str, HostEntry], silence: Mapping[str, float],
           plan: MeetingPlan, waited: float) -> Go:
-    """The first host's decision. `silence`: seconds since each has written something new;
-    `waited`: seconds since the meeting began."""
+    """What all hosts do next, as the first host decides: the next measurement when all that take
+    part are ready for it; the end when too few have joined in time, or one of them has ended or is
+    silent; else `go`, which is what they do now. `entries`: of all hosts that have joined, by name,
+    also more than take part; `silence`: seconds since each has written something new; `waited`:
+    seconds since the meeting began."""
     if go.end or go.step >= plan.steps:
         return go  # the probe has ended
-    # FIRST takes part in any case.
+    # FIRST takes part in any case, so it is the first one.
     alive = [name for name in sorted(entries, key=lambda name: (name != FIRST, name))
              if silence[name] <= SILENT_SECONDS and not entries[name].end]
     hosts = go.hosts or tuple(alive[:plan.hosts])
@@ -168,8 +171,9 @@ class Meeting:
     # ---- Joining
 
     def join(self, now: float) -> bool:
-        """Join the meeting; to be called until it returns True. If its first host has died, it is
-        removed, even if it has other jobs, and the next call begins another. Raises CannotJoin."""
+        """Join the meeting, or begin it; to be called until it returns True. A meeting whose first
+        host has died is removed, even one of other jobs, and the next call begins another. Raises
+        CannotJoin: the first host is alive and has other jobs, or has begun without this one."""
         if not self._content:
             return self._enter(now)
         xattrs = self._board.read()
@@ -195,8 +199,9 @@ class Meeting:
         return True
 
     def _enter(self, now: float) -> bool:
-        """Join the meeting, or begin it as the first host. Returns whether this host is the first.
-        To a meeting of other jobs it writes nothing. Raises CannotJoin."""
+        """Begin the meeting as its first host, or write an entry into the one that exists. Returns
+        whether this host is the first. To a meeting of other jobs it writes nothing. Raises
+        CannotJoin if the object is not readable."""
         content = '%d' % self._run
         self._entries, self._changed_at = {}, {}
         if self._board.create(content, {
@@ -223,7 +228,8 @@ class Meeting:
 
     def attend(self, now: float, ready: int) -> Go:
         """Show the other hosts that this one is alive, and which measurement it is `ready` to begin
-        (-1: none yet). Returns what to do now, which the first host decides."""
+        (-1: none yet). Returns what to do now, which the first host decides; after the meeting has
+        ended in any way, its `end` says why. To be called after `join`, a few times per second."""
         if ready != self._entry.ready or now - self._written_at >= BEAT_SECONDS:
             self._entry = self._entry._replace(ready=ready)
             self._write(now)
@@ -248,10 +254,12 @@ class Meeting:
         return go
 
     def began(self, before: float, after: float) -> None:
-        """This host begins a measurement: it had read GO without it at `before`."""
+        """Note that this host has begun a measurement at `after`; at `before`, GO did not yet name
+        it, so that no other host had begun."""
         self.tolerance = max(self.tolerance, after - before)
 
     def _ended(self, why: str) -> Go:
+        """What to do when the meeting no longer exists."""
         self._content = ''
         self.go = self.go._replace(end=why)
         return self.go
@@ -259,15 +267,16 @@ class Meeting:
     # ---- The end
 
     def deliver(self, results: Sequence[StepResult], now: float) -> None:
-        """Write the results of this host, or keep them if it is the first one."""
+        """Write the results of this host, and show that all of them are written."""
         self._board.put(self._name, zlib.compress(json.dumps(
             [self.tolerance, [encode(result) for result in results]]).encode()))
         self._entry = self._entry._replace(ready=self._plan.steps)
         self._write(now)
 
     def gathered(self) -> Tuple[float, Tuple[str, ...], Tuple[Sequence[StepResult], ...]]:
-        """The tolerance, the hosts and their results, when GO says that all are written. Raises
-        CannotJoin if some are missing or damaged."""
+        """The largest tolerance in seconds, the hosts, and the results of each, in the same order.
+        To be called by the first host when all are written. Raises CannotJoin if some are missing
+        or damaged."""
         tolerance, results = 0.0, []
         for name in self.go.hosts:
             data = self._board.get(name)
@@ -285,8 +294,8 @@ class Meeting:
 
     def leave(self, why: str, now: float, at_once: bool = False) -> bool:
         """Leave the meeting; to be called until it returns True. The first host removes the object
-        when the others have read that the probe has ended, or `at_once`: those that still follow
-        the meeting then end with a failure. `why`: '' after its regular end."""
+        when the others have left or fallen silent, or `at_once`: those that still follow the
+        meeting then end with a failure. `why`: '' after its regular end."""
         if not self._content or self._refusal:
             return True  # this host has no entry
         if not self.leads:
@@ -338,8 +347,8 @@ class Meeting:
         return PLAN in xattrs and _plan_of(xattrs)[0] == int(self._content)
 
     def _take_entries(self, xattrs: Mapping[str, str], now: float) -> None:
-        """Take in the entries of the hosts. Those that have changed show that their host is
-        alive."""
+        """Take in the entries of the hosts, except for unreadable ones. An entry that has changed
+        shows that its host is alive."""
         for key, value in xattrs.items():
             if not key.startswith(HOST_ENTRY):
                 continue
@@ -353,11 +362,12 @@ class Meeting:
                     self._entries[name], self._changed_at[name] = entry, now
 
     def _silence(self, name: str, now: float) -> float:
+        """Seconds since the entry of a host has changed, or since this host has joined."""
         return now - self._changed_at.get(name, self._joined_at)
 
 
 def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
-    """The run of the first host, and what it measures. Raises CannotJoin."""
+    """The run of the first host, and its plan. Raises CannotJoin if they are not readable."""
     content, plan = _decoded(_Headline, xattrs, PLAN)
     if not _RUN.fullmatch(content):
         raise CannotJoin(OTHER_JOBS)
@@ -365,7 +375,7 @@ def _plan_of(xattrs: Mapping[str, str]) -> Tuple[int, MeetingPlan]:
 
 
 def _go_of(xattrs: Mapping[str, str]) -> Go:
-    """Raises CannotJoin."""
+    """What the first host has decided. Raises CannotJoin if it is not readable."""
     return _decoded(Go, xattrs, GO)
 
 
@@ -394,12 +404,14 @@ def object_of(name: str) -> str:
 # ---- One result of several hosts
 
 def merged_results(by_host: Sequence[Sequence[StepResult]]) -> Tuple[StepResult, ...]:
-    """Each measurement of all hosts as one: stream by stream, as if one client had done it."""
+    """Each measurement of all hosts as one, stream by stream, as if one client had done it.
+    `by_host`: the results of each host, one for each measurement."""
     return tuple(_merged_step(steps) for steps in zip(*by_host))
 
 
 def _merged_step(steps: Sequence[StepResult]) -> StepResult:
-    """One measurement, from the result of each host."""
+    """One measurement, from the result of each host. CPU seconds add up; the highest share of a
+    core counts."""
     return StepResult(
         tuple(_merged_stream(streams) for streams in zip(*(step.streams for step in steps))),
         sum(step.cpu_user for step in steps), sum(step.cpu_system for step in steps),
@@ -418,7 +430,7 @@ def _merged_stream(streams: Sequence[StreamResult]) -> StreamResult:
 
 
 def merged(parts: Sequence[Direction]) -> Direction:
-    """Directions that were measured at the same time, as one. Each needs its `counts`.
+    """The same direction of streams that ran at the same time, as one. Each needs its `counts`.
 
     Percentiles are those of all operations together; those of parts must not be averaged.
     """

@@ -67,7 +67,8 @@ class RunRecord:
 
 
 def slimmed(record: RunRecord) -> RunRecord:
-    """The stored form of a record: without names of objects, with thinned series."""
+    """The stored form of a record: without names of objects, with fewer points in the series of
+    seconds, and with its last MAX_TEXTS conditions and messages."""
     directions = sum(len(result.streams) * (step.job.reads + step.job.writes)
                      for step, result in record.done)
     points = max(MIN_POINTS, min(MAX_POINTS, RUN_POINTS // max(1, directions)))
@@ -85,7 +86,7 @@ def slimmed(record: RunRecord) -> RunRecord:
 
 
 def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
-    """Neighbours are added up until at most `points` remain; sums do not change."""
+    """A series with at most `points` points: neighbours are added up, so sums do not change."""
     step = -(-len(seconds) // points)
     if step <= 1:
         return tuple(seconds)
@@ -122,7 +123,9 @@ class RunHistory:
         return [self._records[run_id] for run_id in sorted(self._records)]
 
     def outlived(self, keep: int, baselines: AbstractSet[int]) -> List[int]:
-        """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
+        """The ids of the runs to be removed, the oldest first. The newest `keep` ended runs remain,
+        fewer of them if all runs together have more than MOST_STREAMS streams, but at least one;
+        and all active runs and baselines."""
         outlived: List[int] = []
         runs, streams = 0, sum(_streams(record) for record in self._records.values()
                                if record.id in baselines or record.state not in ENDED_STATES)
@@ -130,7 +133,6 @@ class RunHistory:
             if record.id in baselines or record.state not in ENDED_STATES:
                 continue
             runs, streams = runs + 1, streams + _streams(record)
-            # The newest one is always kept.
             if runs > 1 and (runs > keep or streams > MOST_STREAMS):
                 outlived.append(record.id)
         return outlived[::-1]
@@ -180,11 +182,12 @@ def redundancy_text(size: int, data_shards: int = 0) -> str:
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
                drives: Iterable[str] = (), host: str = '',
                redundancy: str = '') -> Dict[str, str]:
-    """The circumstances of a run that may change its results.
+    """The circumstances of a run that may change its results, as RunRecord.setting: name -> value.
 
-    `pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not answer;
-    `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, '' if it does
-    not matter or is unknown; `redundancy`: of the operator's pool.
+    `pg_num`: of the pool, 0 for a bench of the stores; `entries`: the configuration database, None
+    if the mons did not answer; `drives`: models of the OSDs of the pool or target, '' if unknown;
+    `host`: of the mgr, '' if it does not matter or is unknown; `redundancy`: of the operator's
+    pool, '' if the run creates its pool.
     """
     setting = {RELEASE: release} if release else {}
     if redundancy:
@@ -211,8 +214,8 @@ def _counts(entry: ConfigEntry) -> bool:
 
 
 def differing_conditions(a: RunRecord, b: RunRecord) -> List[str]:
-    """The conditions, such as options and drives, in which two runs differ, as texts; empty: they
-    are comparable, as far as known."""
+    """The conditions, such as options and drives, in which run `b` differs from run `a`, as texts;
+    empty: they are comparable, as far as known."""
     ours, theirs = _conditions_of(a), _conditions_of(b)
     both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
     # An option that is missing is not set if the options were read; otherwise it is unknown.
@@ -225,6 +228,8 @@ def differing_conditions(a: RunRecord, b: RunRecord) -> List[str]:
 
 
 def _conditions_of(record: RunRecord) -> Mapping[str, str]:
+    """The setting of a run with its client, which is the active mgr unless the setting names
+    another one, and the engines of its results."""
     engines = sorted({result.engine for result in record.results if result.engine})
     return {CLIENT: ACTIVE_MGR, **({ENGINE: ', '.join(engines)} if engines else {}),
             **record.setting}
@@ -250,7 +255,7 @@ _EXTRA = frozenset({'name', 'rwmixwrite'})
 
 
 def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int, fsid: str) -> Json:
-    """The document of a run on a pool of the operator. `fsid`: of the cluster."""
+    """The document that perfguard-probe prints of a run. `fsid`: of the cluster."""
     return {'perfguard_probe': RECORDS_VERSION, 'fsid': fsid, 'host': record.setting[CLIENT],
             'pool': record.target.pool, 'profile': record.profile, 'repeat': repeat,
             'state': record.state,
@@ -261,8 +266,9 @@ def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int, fsid: 
 
 
 def imported_record(text: str, fsid: str = '') -> RunRecord:
-    """The record of a document, without an id; raises BadJob with one line if it is invalid, or of
-    another cluster than `fsid` ('': any)."""
+    """The record of a document of perfguard-probe or of fio, without an id. Raises BadJob with one
+    line if the document is invalid, or of another cluster than `fsid` ('': any; fio does not name
+    the cluster)."""
     if len(text) > MAX_IMPORTED:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_IMPORTED))
     try:
@@ -290,7 +296,8 @@ def imported_record(text: str, fsid: str = '') -> RunRecord:
 
 
 def _imported(document: Mapping[str, Any]) -> RunRecord:
-    """The record of a run of perfguard-probe, from its JSON. Raises ValueError or KeyError."""
+    """The record of a run of perfguard-probe, from its JSON, which may be anything. Raises
+    ValueError, TypeError, LookupError or AttributeError if it is invalid."""
     repeat = int(document['repeat'])
     if not 1 <= repeat <= MAX_REPEAT or not 1 <= len(document['jobs']) <= MAX_JOBS:
         raise ValueError('%d jobs, repeat %d (limits %d and %d)' % (
@@ -310,8 +317,9 @@ def _imported(document: Mapping[str, Any]) -> RunRecord:
 
 
 def _of_fio(document: Mapping[str, Any]) -> RunRecord:
-    """The record of a run of fio itself, from its JSON. Raises ValueError or BadJob if a probe
-    cannot have its jobs."""
+    """The record of a run of fio itself, from its JSON, which may be anything. Raises BadJob if a
+    probe cannot have its jobs, and ValueError, TypeError, LookupError or AttributeError if the JSON
+    is invalid."""
     # By name of the job: an entry for each of its processes, and its options as in a job file.
     entries: Dict[str, List[Mapping[str, Any]]] = {}
     lines: Dict[str, List[str]] = {}
@@ -334,7 +342,7 @@ def _of_fio(document: Mapping[str, Any]) -> RunRecord:
     ended = _time(_whole(str(document['timestamp_ms'])) / 1000.0)
     began = _time(ended - sum(_time(entries[job.name][0].get('elapsed', 0)) for job in jobs))
     failed = [name for name in entries if any(entry.get('error') for entry in entries[name])]
-    # The steps do not depend on the pool. step_result() checks the numbers.
+    # A step is planned for each job, whatever the target. step_result() checks the numbers.
     return RunRecord(
         0, FAILED if failed else DONE, '', Target('pool', pools.pop()), began,
         began, ended, IMPORTED, plan_steps(jobs, Target('cluster'), 1),
@@ -415,7 +423,8 @@ class Archive:
         self._last_id = 0
 
     def load(self) -> List[RunRecord]:
-        """All records, but for those that cannot be read: the store reports them."""
+        """All records except those that cannot be read: the store reports damaged ones, and keeps
+        those of a newer version. To be called before the first `new_id`."""
         ids = self._store.get(IDS)
         if isinstance(ids, dict) and isinstance(ids.get('last'), int):
             self._last_id = ids['last']

@@ -28,9 +28,9 @@ Result = TypeVar('Result')
 
 
 class Results(Generic[Result]):
-    """A cache of results of records, which do not change: each viewer of the page requests twenty
-    verdicts every few seconds, a comparison takes up to 2 s of CPU, and the measurements of a run
-    on 200 OSDs almost one. For any thread."""
+    """A cache of what is computed from records, which do not change: each viewer of the page
+    requests twenty verdicts every few seconds, a comparison takes up to 2 s of CPU, and the
+    measurements of a run on 200 OSDs almost one. For any thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -39,11 +39,11 @@ class Results(Generic[Result]):
 
     def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
            compute: Callable[[], Result]) -> Result:
-        """The cached result, unless one of the records, or what else it depends on (`basis`; None:
-        nothing), has changed since: then the result is computed and cached. Beyond the limit, the
-        oldest results are forgotten."""
+        """The result for these records: the cached one, or the one of `compute` if none is cached,
+        one of the records is another object, or what else the result depends on (`basis`; None:
+        nothing) has changed. Beyond the limit, the oldest results are forgotten."""
         ids = tuple(record.id for record in records)
-        # (records, basis, result); a record that has changed is another object.
+        # (records, basis, result)
         cached = self._cached.get(ids)
         if cached is None or cached[1] != basis or any(
                 old is not new for old, new in zip(cached[0], records)):
@@ -76,7 +76,8 @@ class Caches:
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
-    """How a run compares with its device class: the most notable verdict of its jobs."""
+    """How a run compares with its device class: "below" if any of its jobs is, else "above", else
+    "as expected"; "no expectation" if none of them has one."""
     verdicts = {expectation.verdict for expectation in expect(record, device_class, layout)}
     for verdict in ('below', 'above', 'as expected'):
         if verdict in verdicts:
@@ -107,6 +108,15 @@ def _pool_curves(record: RunRecord) -> Tuple[ProbedCurve, ...]:
                              int(pgs) if pgs.isdecimal() else 0, record.osds,
                              record.setting.get(REDUNDANCY, ''))
                  for curve in curves(record) if curve.osd is None and not curve.is_mixed)
+
+
+class SlowerAlone(NamedTuple):
+    """One operation at a time takes longer than several, in the newest probe with a curve."""
+    probe: int
+    #: Latencies in ms of one operation at a time, and of `depth` at a time.
+    alone_ms: float
+    shallow_ms: float
+    depth: int
 
 
 def no_such_probe(run: int) -> Refused:
@@ -172,7 +182,7 @@ class Probed:
         return {**self.listing(), **self.baselines_json(), **self.schedules_json()}
 
     def _summary(self, record: RunRecord) -> Json:
-        """A row of "probe ls"."""
+        """A row of "probe ls", also of a run that is active."""
         return {'id': record.id, 'state': record.state, 'profile': record.profile,
                 'target': record.target.key, 'created': record.created,
                 'started': record.started, 'ended': record.ended, 'trigger': record.trigger,
@@ -194,7 +204,8 @@ class Probed:
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
     def _findings(self, record: RunRecord, measured: Measured) -> List[str]:
-        """What is notable about a run, as texts."""
+        """What is notable about a run, as texts: OSDs that are slow, interference, a regression,
+        and why it was not compared with its baseline."""
         texts = [outlier_text(osd_rank) for osd_rank in measured.ranks if osd_rank.outlier]
         texts += [*interference_findings(measured.interference), *measured.slow]
         for regression in self.regressions:
@@ -204,8 +215,9 @@ class Probed:
         return [*texts, *self._not_compared(record)]
 
     def _not_compared(self, record: RunRecord) -> List[str]:
-        """Why a run was not compared with its baseline: after an upgrade, another result may be
-        that of the release and not of the cluster."""
+        """A text if a run was not compared with its baseline because their conditions differ: after
+        an upgrade, another result may be that of the release and not of the cluster. Empty: it was
+        compared, or has no baseline before it."""
         baseline_id = self.baselines.of(record) if record.ended_well else None
         baseline = next((known for known in self.records if known.id == baseline_id), None)
         if baseline is None or baseline.id >= record.id:
@@ -215,8 +227,8 @@ class Probed:
                 'baseline' % (baseline.id, conditions, record.id)] if conditions else []
 
     def _verdict(self, record: RunRecord) -> str:
-        """The verdict in a list of probes: why the run was not completed, or how it compares with
-        its baseline or, without a regression, with its device class."""
+        """The verdict in a list of probes: why the run was not completed, that it is slower than
+        its baseline, or else how it compares with its device class."""
         if record.state in (ABORTED, CANCELLED, FAILED):
             return ': '.join((record.state, *record.messages[:1]))
         if any(regression.run == record.id for regression in self.regressions):
@@ -226,7 +238,8 @@ class Probed:
                                        lambda: _verdict(record, device_class, layout))
 
     def _device_class(self, record: RunRecord) -> str:
-        """The device class of all OSDs that took part; '' if they differ."""
+        """The device class of all OSDs that took part, as far as they are up and in now; '' if they
+        differ."""
         layout = self.layouts.get(record.target.pool)
         if layout is not None and layout.device_class and not record.target.osds:
             return layout.device_class  # the cluster may have others
@@ -235,7 +248,8 @@ class Probed:
         return classes.pop() if len(classes) == 1 else ''
 
     def _layout(self, record: RunRecord) -> Layout:
-        """How the I/O of the run was distributed; a pool that is not known: over all OSDs."""
+        """How the I/O of the run was distributed; in a pool that does not exist now, as that of the
+        probe: over all OSDs."""
         default = Layout(len(self.places), record.target.replicas)
         return self.layouts.get(record.target.pool, default)
 
@@ -272,24 +286,23 @@ class Probed:
                 yield record, self.caches.curves.of((record,), basis=None,
                                                     compute=partial(_pool_curves, record))
 
-    def slower_alone(self) -> Optional[Tuple[int, float, float, int]]:
-        """(the newest probe with a curve, its latency in ms at depth 1, the lower latency at
-        another depth, that depth); None: no latency is lower than at depth 1, or there is no such
-        probe."""
+    def slower_alone(self) -> Optional[SlowerAlone]:
+        """What the newest probe with a curve of a whole pool or the cluster shows of one operation
+        at a time; None: it is not slower than several, or there is no such probe."""
         for record, probed in reversed(list(self._curves('pool', 'cluster'))):
             for row in probed:
                 alone_and_shallow = slower_alone(row.curve.points)
                 if alone_and_shallow is not None:
                     alone, shallow = alone_and_shallow
-                    return (record.id, alone.latency_ns.median / 1e6,
-                            shallow.latency_ns.median / 1e6, shallow.depth)
+                    return SlowerAlone(record.id, alone.latency_ns.median / 1e6,
+                                       shallow.latency_ns.median / 1e6, shallow.depth)
             if probed:
                 break  # older curves do not count
         return None
 
     def headrooms(self, uses: Sequence[PoolUse], now: float) -> List[Headroom]:
-        """For each of `uses`, what the pool uses of what its probes show that it can serve. `now`:
-        seconds since the epoch."""
+        """For each of `uses`, how much of its capacity, as its probes show it, the pool uses.
+        `now`: seconds since the epoch."""
         curves_by_pool: Dict[str, List[ProbedCurve]] = {}
         for record, probed in self._curves('pool'):
             curves_by_pool.setdefault(record.target.pool, []).extend(probed)
@@ -305,8 +318,9 @@ class Probed:
     # ---- What the cluster is expected to achieve
 
     def expected_json(self) -> Json:
-        """What one client is expected to achieve with each pool, next to the last probes; and
-        what each pool is expected to serve to all clients, and for how many it suffices."""
+        """What one client is expected to achieve with each pool, next to what was last measured;
+        and what each pool is expected to serve to all clients, and for how many VMs that
+        suffices."""
         return {'pools': [{**_described(name, layout), 'expected': [
             self._expected_row(name, expected) for expected in expected_of(layout)]}
             for name, layout in self._subjects()],
@@ -314,7 +328,8 @@ class Probed:
                          for name, layout in sorted(self.layouts.items())]}
 
     def _subjects(self) -> List[Tuple[str, Layout]]:
-        """Pools, and '' for the pool that probes of the cluster create."""
+        """The pools by name, each with its layout; before them '', the pool that probes of the
+        cluster create, once there was such a probe."""
         last = next((record for record in reversed(self.records)
                      if record.target.kind == 'cluster'), None)
         own_pool = [] if last is None else [('', self._layout(last)._replace(
@@ -322,7 +337,8 @@ class Probed:
         return [*own_pool, *sorted(self.layouts.items())]
 
     def _expected_row(self, pool: str, expected: Expected) -> Json:
-        """What is expected of a job on a pool, and what was last measured."""
+        """What is expected of a job on a pool ('': on that of a probe of the cluster), and what was
+        last measured; null: nothing was."""
         probe, measured = last_measured(self.records, pool, expected) or (None, None)
         job, bounds = expected.key.job, expected.range
         return {'direction': expected.key.direction, 'bs': job.bs, 'iodepth': job.iodepth,
@@ -333,7 +349,7 @@ class Probed:
 
 
 def _curve_json(curve: Curve) -> Json:
-    """Latency against throughput, of a run that measured at several queue depths."""
+    """A curve in the answer of "probe show": latency against throughput, by queue depth."""
     return {'label': curve.label, 'direction': curve.direction, 'osd': curve.osd,
             'points': [{'depth': point.depth, 'iops': point.iops._asdict(),
                         'latency_ns': point.latency_ns._asdict(),
@@ -346,7 +362,7 @@ def _curve_json(curve: Curve) -> Json:
 
 
 def _scaling_json(scaling: Scaling) -> Json:
-    """Throughput of 1, 2, 4 ... OSDs, of a run with --scale."""
+    """A scaling in the answer of "probe show": throughput by number of OSDs."""
     return {'label': scaling.label, 'direction': scaling.direction,
             'points': [{**point._asdict(), 'iops': point.iops._asdict(),
                         'latency_ns': point.latency_ns._asdict()} for point in scaling.points],

@@ -84,21 +84,23 @@ class RunResources:
 
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:
-    """For MgrModule.set_health_checks: a run that cannot clean up."""
+    """The health check on a run that cannot complete its clean-up, as MgrModule.set_health_checks
+    takes it. `why`: what prevents it."""
     return {LEFT_CHECK: warning(
         'probe %d cannot complete its clean-up' % resources.run,
         [why, *('not removed yet: ' + leftover for leftover in leftovers(resources))])}
 
 
 def unreadable_journal_check(why: str) -> HealthChecks:
-    """For MgrModule.set_health_checks: a run whose journal is unreadable."""
+    """The health check on a run whose journal is unreadable, as MgrModule.set_health_checks takes
+    it. `why`: the error."""
     return {LEFT_CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',
         'no other probe can begin; "probe cancel 0 --force" gives up the clean-up'])}
 
 
 def leftovers(resources: RunResources) -> List[str]:
-    """What may remain on the cluster, as texts."""
+    """What a run may have left on the cluster, as texts."""
     names = [*('option %s of the mons' % option for option in resources.allowed),
              *('flag %s' % flag for flag in resources.flags)]
     if not resources.user:
@@ -116,7 +118,7 @@ def own_pool(run: int) -> str:
 
 
 def pg_num_for(osds: int) -> int:
-    """A power of two."""
+    """pg_num of a pool that a run creates on so many OSDs: a power of two."""
     pgs = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PROBE_PGS), MOST_PROBE_PGS)
     return 1 << (pgs - 1).bit_length()
 
@@ -142,8 +144,9 @@ LIST_POOLS = {'prefix': 'osd pool ls', 'detail': 'detail', 'format': 'json'}
 
 
 def user_command(resources: RunResources) -> Command:
-    """The user can access only objects in the probes' namespace of the pool. For an image it can
-    access the whole pool, which is the run's own, and call methods: librbd names the objects."""
+    """The command that creates the user of a run, or returns its secret if it exists. The user can
+    access only objects in the probes' namespace of the pool. For an image it can access the whole
+    pool, which is the run's own, and call methods: librbd names the objects."""
     pool = quoted(resources.pool)
     scope = 'rwx pool=%s' % pool if resources.image and resources.own else (
         'rw pool=%s namespace=%s' % (pool, NAMESPACE))
@@ -152,10 +155,8 @@ def user_command(resources: RunResources) -> Command:
 
 
 def quoted(name: str) -> str:
-    """The name of a pool in capabilities, which support quotes but no escapes.
-
-    BadJob for a name that cannot be quoted.
-    """
+    """The name of a pool in capabilities, which support quotes but no escapes. Raises BadJob for a
+    name that cannot be quoted."""
     if re.fullmatch(r'[A-Za-z0-9_.-]+', name):
         return name
     for quote in '"', "'":
@@ -174,14 +175,15 @@ def remove_pool_command(resources: RunResources) -> Command:
             'yes_i_really_really_mean_it': True}
 
 
-def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
-    """The value in the configuration database for all mons; None: there is none."""
+def value_for_mons(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
+    """The value of an option for all mons in the configuration database; None: there is none."""
     return next((entry.value for entry in entries if entry.name == option
                  and entry.section == 'mon' and not entry.mask), None)
 
 
 def probe_rows(resources: RunResources, since: float) -> List[Row]:
-    """The borrowed settings of the probe that runs or cleans up."""
+    """What the probe that runs or cleans up has borrowed from the cluster or created there, for the
+    ledger. `since`: when the probe was ordered, in seconds since the epoch."""
     owned = partial(Row, Owner.PROBE, since=since)
     rows = [owned('%s of the mons' % option, found=before, put=ALLOWED, name=option,
                   restore=shell(config_command('mon', option, before)))
@@ -243,7 +245,8 @@ class ResourceManager:
     # ---- Creating
 
     def make(self, view: View, replicas: int, pg_num: int) -> None:
-        """Create the user and, unless the operator named one, the pool; raises CannotMake."""
+        """Journal and create the pool, unless the operator named one, and the user. Raises
+        CannotMake, perhaps after a part was created: the clean-up removes it."""
         if self.resources.own and pool_named(view, self.resources.pool) is not None:
             # The run did not create it, so it must not remove it.
             self.resources = replace(self.resources, own=False)
@@ -257,14 +260,15 @@ class ResourceManager:
         self.make_user()
 
     def _make_pool(self, replicas: int, pg_num: int) -> None:
-        """Create the pool of the probe. Raises CannotMake."""
+        """Create the pool of the probe. Raises CannotMake, also if another client has just created
+        a pool of this name, which is left alone."""
         for command in pool_commands(self.resources, replicas, pg_num):
             # Only the command that sets one replica has this argument.
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._sent(command)[0]
             if 'already exists' in reply.error and not self._is_marked():
-                # Another client has just created it; the mons report success nevertheless.
+                # The mons report success nevertheless.
                 self.journal(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'],
@@ -273,8 +277,8 @@ class ResourceManager:
         self.restore_settings()
 
     def _is_marked(self) -> bool:
-        """Whether the run has created the pool: the mgr sends a command again if its connection to
-        the mon breaks before the answer."""
+        """Whether the pool that exists has the mark of the run: the run has created it, and the mgr
+        has sent the command again because its connection to the mon broke before the answer."""
         reply = self._sent(LIST_POOLS)[0]
         try:
             return any(pool['pool_name'] == self.resources.pool
@@ -291,20 +295,21 @@ class ResourceManager:
         self.key = str(json.loads(reply.out)[0]['key'])
 
     def _allow(self, option: str) -> bool:
-        """Set an option of the mons until `restore_settings`. Returns whether it is set."""
+        """Set an option of the mons to ALLOWED until `restore_settings`, and journal its value from
+        before. Returns whether it is set; False: see `problem`."""
         if option not in self.resources.allowed:
             entries = self._cluster.config_entries()
             if entries is None:
                 self.report_problem('config dump: no answer')
                 return False
             if not self.journal(allowed={**self.resources.allowed,
-                                         option: in_force(entries, option)}):
+                                         option: value_for_mons(entries, option)}):
                 self.report_problem(NOT_KEPT)
                 return False
         return self._done(config_command('mon', option, ALLOWED))
 
     def set_flags(self, view: View) -> None:
-        """Set those of QUIET_FLAGS that are not set; raises CannotMake."""
+        """Journal and set those of QUIET_FLAGS that are not set. Raises CannotMake."""
         flags = tuple(flag for flag in QUIET_FLAGS if flag not in view.osdmap.flags)
         set_by_others = self._cluster.flags_set_by_others()
         if not self.journal(flags=flags, ordered_before=tuple(
@@ -316,15 +321,16 @@ class ResourceManager:
     # ---- Removing and restoring
 
     def follow_flags(self, view: View) -> None:
-        """A flag that others have unset since it was shown is no longer the run's."""
+        """Give up the flags of the run that others have unset since the OSDMap has shown them: the
+        clean-up must not unset them again."""
         unset = self._flags_shown - view.osdmap.flags
         self._flags_shown = set(self.resources.flags) & view.osdmap.flags
         if unset & set(self.resources.flags):
             self.journal(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
 
     def unset_flags(self) -> bool:
-        """Unset the flags of the run; those that others have set since stay set.
-        Returns whether the others are unset for certain."""
+        """Unset the flags of the run, except those that others have set since. Returns whether they
+        are unset for certain; False: call it again."""
         if not self.resources.flags:
             return True
         ordered_before = self.resources.ordered_before
@@ -351,8 +357,8 @@ class ResourceManager:
             self._answered is not None and self.now - self._answered > ORPHAN_SECONDS))
 
     def _note_answered_removal(self, is_final: bool) -> bool:
-        """Note that the mons have answered a removal. Returns `is_final`; if it is not, the removal
-        must be repeated."""
+        """Note that the mons have answered a removal. Returns `is_final`, which _removal_is_final()
+        gave before the removal was sent: if it is False, the removal must be repeated."""
         if self._answered is None:
             self._answered = self.now
         if not is_final:
@@ -360,10 +366,8 @@ class ResourceManager:
         return is_final
 
     def close(self) -> None:
-        """Remove what can be removed at once; there is no other turn.
-
-        The journal stays, so that the next start removes the rest.
-        """
+        """Remove what can be removed at once, when the module stops. The journal stays, so that the
+        next start removes the rest."""
         if not self.resources.user:
             return
         if self.resources.own and not self.remove_pool():
@@ -378,21 +382,23 @@ class ResourceManager:
         self._sent(remove_user_command(self.resources))
 
     def try_to_remove_user(self) -> bool:
-        """Remove the user; the journal still names it. Returns whether it is removed."""
+        """Remove the user; the journal still names it. Returns whether it is gone for certain."""
         self.key = ''
         is_final = self._removal_is_final()
         return self._done(remove_user_command(self.resources)) \
             and self._note_answered_removal(is_final)
 
     def remove_user(self) -> bool:
-        """Remove the user and journal it. Returns whether it is removed."""
+        """Remove the user, also from the journal. Returns whether it is removed for certain; False:
+        call it again."""
         if not self.try_to_remove_user():
             return False
         self.journal(user=False)
         return True
 
     def follow_rename(self, view: View) -> None:
-        """If the operator renamed the pool, the user has no capability for the new name."""
+        """If the operator has renamed the pool, journal its new name, and remove the user, which
+        has no capability for it: a sweep creates the user again."""
         pool = view.osdmap.pools.get(self.resources.pool_id)
         if pool is not None and pool.name != self.resources.pool:
             self.drop_user()
@@ -405,8 +411,8 @@ class ResourceManager:
         return DELETE_OPTION in self.resources.allowed
 
     def remove_pool(self) -> bool:
-        """Remove the pool. Returns whether it is gone, as the mons report it: the OSDMap of this
-        mgr may not show the new pool yet.
+        """Remove the run's own pool. Returns whether it is gone for certain; False: call it again.
+        The answer of the mons decides: the OSDMap of this mgr may not show a new pool yet.
 
         Mons that do not allow pools to be deleted are configured to do so for one attempt, from
         one call to the next, so that all of them have applied it.
@@ -429,7 +435,7 @@ class ResourceManager:
 
     def restore_settings(self) -> bool:
         """Restore the flags, and the options of the mons that others have not changed meanwhile.
-        Returns whether all are restored."""
+        Returns whether all are restored for certain; False: call it again."""
         if not self.unset_flags():
             return False
         if not self.resources.allowed:
@@ -441,7 +447,8 @@ class ResourceManager:
             return False
         for option, before in self.resources.allowed.items():
             # seen=True: `is_final`, not give_back(), covers a value that may still arrive.
-            must_send = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
+            must_send = give_back(Held(before, ALLOWED, seen=True),
+                                  value_for_mons(entries, option)).send
             if must_send and not self._done(config_command('mon', option, before)):
                 return False
         if not self._note_answered_removal(is_final):
@@ -450,6 +457,8 @@ class ResourceManager:
         return True
 
     def _done(self, *commands: Command) -> bool:
+        """Send commands. Returns whether the mons have carried out all, or what they concern does
+        not exist; else the first failure is reported as the problem."""
         failures = ['%s: %s' % (command['prefix'], reply.error or 'no answer')
                     for command, reply in zip(commands, self._sent(*commands))
                     if reply.retval not in (0, -errno.ENOENT)]
@@ -458,8 +467,9 @@ class ResourceManager:
         return not failures
 
     def _sent(self, *commands: Command) -> Sequence[Reply]:
-        """The replies of the mons. While these have yet to answer another command, they are asked
-        for nothing: without a quorum, each question would block the loop for a minute."""
+        """Send commands, and wait for the replies of the mons. While these have yet to answer
+        another command, nothing is sent, and the replies are empty: without a quorum, each command
+        would block the loop for a minute."""
         if self._cluster.unanswered():
             return [Reply(None)] * len(commands)
         return self._cluster.run(commands)
@@ -491,7 +501,7 @@ class SweepPart(NamedTuple):
 
     @property
     def ends_pass(self) -> bool:
-        """Every name was tried, and no object remains."""
+        """Whether every name was tried, and no object remains."""
         return not self.remaining and self.cursor >= self.total
 
 
@@ -527,7 +537,8 @@ class Sweeps:
         self._next_at = now + self._pause
 
     def note_result(self, part: SweepPart, now: float) -> None:
-        """Note the result of a sweep, which decides when the next one begins."""
+        """Note the result of a sweep, which decides when the next one begins: at once after
+        progress, after PAUSE_SECONDS at the end of a pass, else as after a failure."""
         made_progress = part.removed > 0 or part.cursor > self.cursor
         self._removed_in_pass += part.removed
         self.cursor = part.cursor

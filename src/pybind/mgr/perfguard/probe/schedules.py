@@ -52,8 +52,8 @@ class Schedule:
 
 
 def schedule_of(name: str, run: RunOrder, times: Mapping[str, str]) -> Schedule:
-    """A schedule of the words that an operator has given. `times`: as SCHEDULE_DEFAULTS. BadJob or
-    BadWindow if they are invalid, or it is never due.
+    """A schedule of the words that an operator has given. `times`: those that differ from
+    SCHEDULE_DEFAULTS. Raises BadJob or BadWindow if they are invalid, or the schedule is never due.
 
     begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
     options of campaigns; every_days from 1.
@@ -75,32 +75,37 @@ def schedule_to_json(schedule: Schedule) -> Json:
 
 def due_schedules(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,
                   clock_set: float = 0.0) -> Tuple[str, ...]:
-    """Names of the schedules that may begin now, the one that has waited longest first.
+    """Names of the schedules that may begin now, the one that has waited longest first: their
+    window is open, and they have not begun in it, nor in a window of the last `every_days`.
 
-    `clock_set`: by how many seconds the wall clock was set, as Observation.clock_set.
+    `last_started`: name -> when it last began; times in seconds since the epoch, of the clock of
+    this mgr. `clock_set`: by how many seconds the wall clock was set since, as
+    Observation.clock_set.
     """
     last_and_name: List[Tuple[float, str]] = []
     for schedule in schedules:
         last = last_started.get(schedule.name)
         # Negative days, since the clock of another mgr was ahead, do not delay it.
-        if is_open(schedule.window, now + clock_set) and (
-                last is None or _days_between(schedule.window, last + clock_set, now + clock_set)
-                not in range(schedule.every_days)):
+        has_begun_lately = last is not None and 0 <= _days_between(
+            schedule.window, last + clock_set, now + clock_set) < schedule.every_days
+        if is_open(schedule.window, now + clock_set) and not has_begun_lately:
             last_and_name.append((last or 0.0, schedule.name))
     return tuple(name for _, name in sorted(last_and_name))
 
 
 def _days_between(when: Window, last: float, now: float) -> int:
-    """Windows are counted by the day on which they open, so that changes to and from daylight
-    saving time have no effect. Negative if the clock of another mgr was ahead."""
+    """The number of days from the window of `last` to that of `now`; 0: both are in the same one.
+    Windows are counted by the day on which they open, so that changes to and from daylight saving
+    time have no effect. Negative if the clock of another mgr was ahead."""
     return _day_of_window(when, now) - _day_of_window(when, last)
 
 
 def _day_of_window(when: Window, at: float) -> int:
+    """The local day on which the window that contains `at` opens, as an ordinal number."""
     local = time.localtime(at)
     today = date(local.tm_year, local.tm_mon, local.tm_mday).toordinal()
-    over_midnight = 60 * local.tm_hour + local.tm_min < when.begin_minute % DAY_MINUTES
-    return today - over_midnight
+    opened_yesterday = 60 * local.tm_hour + local.tm_min < when.begin_minute % DAY_MINUTES
+    return today - opened_yesterday
 
 
 class Attempts:
@@ -113,7 +118,8 @@ class Attempts:
         self.reasons: Dict[str, str] = {}
 
     def next_ones(self, due_names: Iterable[str], now: float) -> Iterator[str]:
-        """The schedules of `due_names` to try now: each once per SCHEDULE_AGAIN_SECONDS."""
+        """The schedules of `due_names` to try now, in this order: each once per
+        SCHEDULE_AGAIN_SECONDS. One that is not taken from the iterator does not count as tried."""
         names = list(due_names)
         # The windows of the others have closed: a refusal in the next one is reported again.
         self._reported &= set(names)
@@ -135,7 +141,7 @@ class Attempts:
         return not already_reported
 
     def forget(self, name: str) -> None:
-        """It has begun, or was changed or removed."""
+        """Forget the attempts of a schedule that has begun, or was changed or removed."""
         self._tried.pop(name, None)
         self.reasons.pop(name, None)
         self._reported.discard(name)
@@ -164,7 +170,8 @@ class Baselines:
     keys: Mapping[int, BaselineKey] = field(default_factory=dict)
 
     def with_run(self, record: RunRecord) -> 'Baselines':
-        """The baselines with this run as that of its key; BadJob if the run has no results."""
+        """The baselines with this run as that of its key, in place of another one. Raises BadJob if
+        the run is not done, or has no results."""
         if not record.ended_well or not record.results:
             raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
@@ -177,7 +184,7 @@ class Baselines:
         return Baselines({run: key for run, key in self.keys.items() if run != run_id})
 
     def of(self, record: RunRecord) -> Optional[int]:
-        """The id of the run that this one is compared with."""
+        """The id of the baseline that this run is compared with; None: there is none."""
         key = baseline_key(record)
         return next((run for run, other_key in self.keys.items() if other_key == key), None)
 
@@ -204,10 +211,10 @@ class ProbeSettings:
     begun: Mapping[str, float] = field(default_factory=dict)
 
 
-def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
+def regression(baseline: RunRecord, record: RunRecord) -> Optional[Regression]:
     """What `record` did significantly slower than its baseline, given how many results are
-    compared; None: nothing, or there is no baseline, or its conditions differ."""
-    if baseline is None or differing_conditions(baseline, record):
+    compared; None: nothing, or their conditions differ, or they have no job in common."""
+    if differing_conditions(baseline, record):
         return None
     try:
         comparison = compare(baseline, record)
@@ -219,7 +226,8 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
 
 
 def _lines(comparison: RunComparison, record: RunRecord) -> Tuple[str, ...]:
-    """What is slower, with what disturbed the run: that may be the reason."""
+    """What a run did slower than its baseline, one text for each job, with what disturbed the run:
+    that may be the reason."""
     disturbed = '; during the probe: %s' % ', '.join(record.conditions) if record.conditions else ''
     return tuple('%s: %s%s' % (line.label, line.why, disturbed) for line in comparison.slower)
 
@@ -245,7 +253,7 @@ class StoredSettings:
 
     def __init__(self, put: Callable[[Document], None], note: Callable[[Event], None],
                  tools: ToolThread) -> None:
-        """`put` writes the document to the store."""
+        """`put`: writes the document to the store; `note`: records an event."""
         self._put = put
         self._note = note
         self._tools = tools
@@ -258,12 +266,13 @@ class StoredSettings:
         self._comparing: Optional[Tuple[int, int, ToolJob[Optional[Regression]]]] = None
 
     def load(self, stored: Optional[Mapping[str, Any]]) -> None:
-        """Raises Malformed."""
+        """Take over the stored settings; None: there are none. Raises Malformed."""
         if stored is not None:
             self.now = decode(ProbeSettings, stored)
 
-    def check(self) -> None:
-        """Raises Refused if a change cannot be stored."""
+    def refuse_if_unreadable(self) -> None:
+        """Raise Refused if a change could not be stored, because the stored settings, which are
+        kept as they are, cannot be read."""
         if self.unreadable:
             raise Refused(errno.EBUSY, 'cannot store schedules or baselines because the stored '
                           'ones are unreadable (%s): upgrade this mgr, or hand over to one '
@@ -282,8 +291,8 @@ class StoredSettings:
         self._set(schedules=other_schedules + (schedule,))
 
     def drop_schedule(self, name: str) -> None:
-        """Remove a schedule. Raises Refused if there is none."""
-        self.check()
+        """Remove a schedule. Raises Refused if there is none, or the settings are unreadable."""
+        self.refuse_if_unreadable()
         schedules = tuple(row for row in self.now.schedules if row.name != name)
         if len(schedules) == len(self.now.schedules):
             raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")' % name)
@@ -297,29 +306,33 @@ class StoredSettings:
     # ---- Baselines
 
     def set_baseline(self, record: RunRecord) -> None:
-        self.check()
+        """Make a run the baseline of its jobs and target. A regression of the one before is
+        dropped. Raises Refused or BadJob."""
+        self.refuse_if_unreadable()
         baselines = self.now.baselines.with_run(record)
         regressions = tuple(row for row in self.now.regressions if row.baseline in baselines.ids)
         self._set(baselines=baselines, regressions=regressions)
 
     def drop_baseline(self, run: int) -> None:
-        """Remove a baseline, even one whose record is unreadable."""
-        self.check()
+        """Remove a baseline, even one whose record is unreadable, and its regression. Raises
+        Refused if there is none, or the settings are unreadable."""
+        self.refuse_if_unreadable()
         if run not in self.now.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")' % run)
         regressions = tuple(row for row in self.now.regressions if row.baseline != run)
         self._set(baselines=self.now.baselines.without(run), regressions=regressions)
 
     def forget_run(self, run: int) -> None:
-        """The record of a run is removed."""
+        """Drop the regression of a run whose record is removed."""
         regressions = tuple(row for row in self.now.regressions if row.run != run)
         if regressions != self.now.regressions:
             self._set(regressions=regressions)
 
     # ---- Comparisons
 
-    def compare(self, record: RunRecord, history: RunHistory) -> None:
-        """Compare a run with its baseline, if the record of the baseline is loaded."""
+    def compare_later(self, record: RunRecord, history: RunHistory) -> None:
+        """Have `compare_next` compare a run with its baseline, if it has one whose record exists.
+        If their conditions differ, only an event says so."""
         baseline_id = self.now.baselines.of(record)
         baseline = None if baseline_id is None else history.get(baseline_id)
         if baseline is None:
@@ -337,7 +350,8 @@ class StoredSettings:
         return bool(self._comparing or self._to_compare)
 
     def compare_next(self, history: RunHistory) -> None:
-        """Take the result of a comparison, and begin the next one."""
+        """Take the result of the comparison that has ended, if any, and begin the next one unless
+        one is running. To be called once per turn."""
         if self._comparing is not None and self._comparing[2].done:
             baseline_id, run, job = self._comparing
             self._comparing = None
@@ -354,7 +368,8 @@ class StoredSettings:
 
     def _take_comparison(self, baseline_id: int, run: int, slower: Optional[Regression],
                          history: RunHistory) -> None:
-        """Keep what a comparison showed, unless the baseline or the run was removed meanwhile."""
+        """Keep what a comparison has shown in place of the last regression of the baseline
+        (`slower` None: there is none), unless the baseline or the run was removed meanwhile."""
         if baseline_id not in self.now.baselines.ids or history.get(run) is None:
             return
         # Each baseline has one regression, that of the run compared last.

@@ -24,7 +24,7 @@ class _Row(NamedTuple):
 
 
 def show(document: Json) -> str:
-    """The measurements of a probe as text, from the document of `fio_json`."""
+    """The measurements of a probe as text, from the document of `Probed.details`."""
     lines = ['probe %s: %s' % (document['id'], ', '.join(filter(None, (
         str(document['state']), document.get('profile', ''), document.get('target', ''),
         time_text(document['timestamp'])))))]
@@ -42,8 +42,8 @@ def show(document: Json) -> str:
 
 
 def _rows(jobs: Sequence[Json]) -> Dict[_Row, List[Tuple[Json, Json]]]:
-    """Row of the table -> fio's entry of each of its streams, and its direction there. A direction
-    in which all operations failed has a row, too."""
+    """Row of the table -> for each of its streams, its entry in fio's format and the part of this
+    entry on the direction. A direction in which all operations failed has a row, too."""
     rows: Dict[_Row, List[Tuple[Json, Json]]] = {}
     for job in jobs:
         for name in ('read', 'write'):
@@ -67,7 +67,8 @@ def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
 
 
 def _numbers(direction: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
-    """The numbers of all streams together; percentiles are those of the stream with the highest."""
+    """The cells of a row from IOPS to errors, for all streams together. Each percentile is that of
+    the stream with the highest. `streams`: as in `_rows`."""
     stats = [stat for _, stat in streams]
     ios = sum(stat['total_ios'] for stat in stats)
     mean = sum(stat['total_ios'] * stat['lat_ns']['mean'] for stat in stats) / ios if ios else 0.0
@@ -81,7 +82,8 @@ def _numbers(direction: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
 
 
 def _spread(direction: str, streams: Sequence[Tuple[Json, Json]]) -> str:
-    """Difference of the highest and the lowest repetition, in per cent of the lowest."""
+    """Difference of the IOPS of the highest and the lowest repetition, in per cent of the lowest;
+    "-" for a single repetition, or if one has no operations."""
     by_repetition = zip(*(job['repetitions'] for job, _ in streams))
     iops = [sum(stream[direction]['iops'] for stream in repetition if stream[direction])
             for repetition in by_repetition]
@@ -110,7 +112,7 @@ def runs(data: Json) -> str:
 
 
 def preview(data: Json) -> str:
-    """The data of `preview_json`: what --dry-run shows."""
+    """What --dry-run shows, from the data of `preview_json`."""
     columns = ('job', 'rw', 'bs', 'depth', 'streams', 'objects', 'size', 'seconds')
     jobs = table(columns, [
         (job['name'], job['rw'], size_text(int(job['bs'])), job['iodepth'], job['numjobs'],
@@ -139,6 +141,7 @@ def preview(data: Json) -> str:
 
 
 def started(data: Json) -> str:
+    """What "probe run" shows: the id of the run, or its preview."""
     if data['dry_run']:
         return preview(data)
     return '\n'.join(['probe %d has begun; see "perfguard probe show %d"' % (
@@ -146,7 +149,8 @@ def started(data: Json) -> str:
 
 
 def details(data: Json) -> str:
-    """A probe as text: its measurements, and all that is derived from them."""
+    """What "probe show" shows: the measurements of a probe, and all that is derived from them.
+    `data`: as Probed.details."""
     lines = [show(data)]
     if data['expected']:
         lines += ['', *('%s: %s (%s)' % (expectation['label'], expectation['verdict'],
@@ -166,7 +170,7 @@ def details(data: Json) -> str:
 
 
 def _ranks(data: Json) -> str:
-    """The OSDs of a probe as a table, the slowest first."""
+    """The OSDs of a probe that were measured one by one, as a table, the slowest first."""
     # An OSD without a ratio is sorted as one that is as fast as its peers.
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], row['job'],
              row['direction'], '%.0f' % row['iops'],
@@ -276,7 +280,8 @@ def _used_text(row: Json) -> str:
 
 
 def expected(data: Json) -> str:
-    """The table of Probed.expected_json: one line for each relevant job, and one for each pool."""
+    """The tables of Probed.expected_json: one row for each pool and job, one for the capacity of
+    each pool, and a line on device classes without figures."""
     rows = [_expected_row(pool, row) for pool in data['pools'] for row in pool['expected']]
     lines = [table(('pool', 'class', 'OSDs', 'copies', 'job', 'expected', 'measured', 'probe',
                     'verdict'), rows, left=('pool', 'class', 'job', 'verdict'))] if rows else []
@@ -284,7 +289,7 @@ def expected(data: Json) -> str:
 
 
 def _expected_row(pool: Json, row: Json) -> List[str]:
-    """A row of the table of expected values: what is expected of a job, and what was measured."""
+    """The cells of the table of expected values for one pool and one job."""
     job = '%s %s, iodepth %d' % (row['direction'], size_text(row['bs']), row['iodepth'])
     factor, unit = (1e6, 'MB/s') if row['unit'] == 'bytes_per_second' else (1.0, 'IOPS')
     low, high, measured = [None if row[key] is None else rate_text(row[key] / factor)
@@ -305,7 +310,7 @@ def _whole(bounds: Json) -> str:
 
 
 def _without_figures(pools: Sequence[Json]) -> List[str]:
-    """The pools for whose device class there are no expected values."""
+    """Lines that name the pools for whose device class there are no expected values."""
     by_reason: Dict[str, List[str]] = {}
     for pool in pools:
         if not pool['expected']:
@@ -316,7 +321,8 @@ def _without_figures(pools: Sequence[Json]) -> List[str]:
 
 
 def _capacity(pools: Sequence[Json]) -> List[str]:
-    """The lines of the table of what pools are expected to serve."""
+    """The lines of the table of what pools are expected to serve to all clients; empty if no
+    figures are known for any pool."""
     rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
              '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
              _range(pool['write_iops_per_tib']), _whole(pool['linux_vms']),

@@ -2,7 +2,7 @@
 """Baselines, and the health check about runs that are slower."""
 import json
 from dataclasses import replace
-from typing import Dict, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import pytest
 
@@ -35,7 +35,10 @@ def regressions(baselines: Baselines, history: RunHistory) -> Tuple[Regression, 
         run_id = baselines.of(record)
         if run_id is not None and record.ended_well and record.id > run_id:
             last[run_id] = record
-    found = [regression(history.get(run_id), record) for run_id, record in sorted(last.items())]
+    found: List[Optional[Regression]] = []
+    for run_id, record in sorted(last.items()):
+        baseline = history.get(run_id)
+        found.append(None if baseline is None else regression(baseline, record))
     return tuple(each for each in found if each is not None)
 
 

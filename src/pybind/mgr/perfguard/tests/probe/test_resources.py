@@ -13,10 +13,10 @@ from perfguard.errors import warning
 from perfguard.ledger import Owner, Row
 from perfguard.probe.resources import (ALLOWED, DELETE_OPTION, LEFT_CHECK, NOT_KEPT, QUIET_FLAGS,
                                        SIZE_ONE_OPTION, UNCERTAIN_TEXT, CannotMake,
-                                       ResourceManager, RunResources, SweepPart, Sweeps, in_force,
+                                       ResourceManager, RunResources, SweepPart, Sweeps,
                                        leftover_check, leftovers, own_pool, pg_num_for,
                                        pool_commands, probe_rows, quoted,
-                                       unreadable_journal_check, user_command)
+                                       unreadable_journal_check, user_command, value_for_mons)
 from perfguard.probe.types import BadJob
 
 OWN = RunResources(7, 'perfguard-probe-7', True, user=True, mark=99)
@@ -90,7 +90,7 @@ def test_a_name_in_capabilities(name: str, text: Optional[str]) -> None:
 def test_the_value_of_an_option_of_the_mons() -> None:
     entries = [ConfigEntry('osd', '', 'a', '1'), ConfigEntry('mon', 'host:x', 'a', '2'),
                ConfigEntry('mon', '', 'b', '3'), ConfigEntry('mon', '', 'a', '4')]
-    assert (in_force(entries, 'a'), in_force(entries, 'c')) == ('4', None)
+    assert (value_for_mons(entries, 'a'), value_for_mons(entries, 'c')) == ('4', None)
 
 
 def test_the_borrowed_settings_of_a_probe() -> None:

@@ -93,9 +93,9 @@ def test_in_force_is_what_all_mons_have() -> None:
     option = resources.DELETE_OPTION
     entries = [ConfigEntry('global', '', option, 'true'), ConfigEntry('mon', 'x', option, 'true'),
                ConfigEntry('mon.a', '', option, 'true'), ConfigEntry('mon', '', 'other', 'true')]
-    assert resources.in_force(entries, option) is None
+    assert resources.value_for_mons(entries, option) is None
     entries.append(ConfigEntry('mon', '', option, 'false'))
-    assert resources.in_force(entries, option) == 'false'
+    assert resources.value_for_mons(entries, option) == 'false'
 
 
 def test_what_is_left_is_told() -> None:

@@ -49,7 +49,7 @@ class Setup:
         for record in (*past, *records):
             history.put(record)
         for record in records:
-            self.settings.compare(record, history)
+            self.settings.compare_later(record, history)
         for _ in range(len(records) + 1):
             self.settings.compare_next(history)
         assert not self.settings.comparing
@@ -90,7 +90,7 @@ def test_a_comparison_is_made_one_at_a_time_when_the_thread_has_room() -> None:
     for record in (BASE, measured(2, 300.0), measured(3, 400.0)):
         history.put(record)
         if record is not BASE:
-            setup.settings.compare(record, history)
+            setup.settings.compare_later(record, history)
     setup.tools.late = True
     for runs in ([], [2], [3]):
         setup.settings.compare_next(history)
@@ -107,7 +107,7 @@ def test_a_comparison_of_what_was_removed_meanwhile_shows_nothing(what: str) -> 
     setup, history, slow = with_baseline(BASE), RunHistory(), measured(2, 300.0)
     for record in (BASE, slow):
         history.put(record)
-    setup.settings.compare(slow, history)
+    setup.settings.compare_later(slow, history)
     setup.settings.compare_next(history)
     if what == 'baseline':
         setup.settings.drop_baseline(1)
