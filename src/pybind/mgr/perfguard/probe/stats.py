@@ -95,6 +95,7 @@ def _student(normal: float, freedom: float) -> float:
 
 
 def _normal(student: float, freedom: float) -> float:
+    """The quantile of the normal distribution for that of Student's; the inverse of _student()."""
     if freedom > MUCH_FREEDOM:
         return student
     return ((8.0 * freedom + 1.0) / (8.0 * freedom + 3.0)
@@ -102,6 +103,8 @@ def _normal(student: float, freedom: float) -> float:
 
 
 def _drawn(side: Side, prior_sd: float, rng: random.Random) -> List[float]:
+    """One sample of the bootstrap: as many repetitions, drawn with replacement, one resample of
+    each, with noise."""
     noise, uniform = prior_sd / math.sqrt(len(side)), rng.random
     repetitions = [side[int(uniform() * len(side))] for _ in side]
     return [repetition[int(uniform() * len(repetition))] + rng.gauss(0.0, noise)
@@ -109,17 +112,19 @@ def _drawn(side: Side, prior_sd: float, rng: random.Random) -> List[float]:
 
 
 def _shift(a: Sequence[float], b: Sequence[float]) -> float:
+    """The median of all differences b - a."""
     return median(sorted(theirs - ours for ours in a for theirs in b))
 
 
 def resamples(value: float, seconds: Sequence[Second],
               value_of: Callable[[float, int, int], float], rng: random.Random) -> List[float]:
-    """The value of a repetition, and values with resampled seconds.
+    """The value of a repetition, followed by RESAMPLES values with resampled seconds; alone if the
+    seconds are too few, or one has no operations.
 
-    `value_of` gives the value of (seconds, operations, sum of latencies). Blocks of neighbours are
-    drawn, since seconds are correlated: the circular block bootstrap (Politis and Romano, in
-    Exploring the Limits of Bootstrap, 1992) with blocks of the cube root of the length (Hall,
-    Horowitz and Jing, Biometrika 82, 1995).
+    `value_of` gives the value of (seconds, operations, sum of latencies in ns). Blocks of
+    neighbours are drawn, since seconds are correlated: the circular block bootstrap (Politis and
+    Romano, in Exploring the Limits of Bootstrap, 1992) with blocks of the cube root of the length
+    (Hall, Horowitz and Jing, Biometrika 82, 1995).
     """
     count = len(seconds)
     # A second without operations is a halt: blocks in it may have no value (a logarithm of 0).
@@ -139,6 +144,7 @@ _Sums = Tuple[float, int, int]
 
 
 def _blocks(seconds: Sequence[Second], length: int) -> List[_Sums]:
+    """The sums of each `length` neighbours; the first seconds follow the last one."""
     begins = [0.0] + [second.end for second in seconds[:-1]]
     single = [(second.end - begin, second.ios, second.lat_sum_ns)
               for begin, second in zip(begins, seconds)]
@@ -160,8 +166,8 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     total = sum(ranks)
 
     def distance(rank_sum: int) -> int:
-        """The distance from the expected sum, times the number of ranks: an integer, so that a and
-        b may change places."""
+        """The distance of a sum of ranks of `a` from the expected one, times the number of ranks:
+        an integer, so that a and b may change places."""
         return abs(rank_sum * len(ranks) - total * len(a))
 
     observed = distance(sum(ranks[:len(a)]))
@@ -177,7 +183,7 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def _double_ranks(values: Sequence[float]) -> List[int]:
-    """Twice the rank of each value, those that are equal in the middle of theirs."""
+    """Twice the rank of each value, from 1; equal values have the mean of their ranks."""
     ordered = sorted(values)
     return [2 * ordered.index(value) + 1 + ordered.count(value) for value in values]
 
@@ -196,8 +202,8 @@ def _choices_by_sum(ranks: Sequence[int], chosen: int) -> List[int]:
 
 
 def holm(p_values: Sequence[float], level: float) -> List[bool]:
-    """Which of several differences are significant if the chance of any false one is `level`
-    (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    """Which of several differences, by their p values, are significant if the chance of any false
+    one is `level` (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     rejected = [False] * len(p_values)
     for tried, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         if p_values[index] > level / (len(p_values) - tried):
@@ -228,6 +234,7 @@ class JobWords(NamedTuple):
 
 
 def job_words(job: Job) -> JobWords:
+    """The options of a job that affect what is measured; rwmixread is 0 if it has no effect."""
     mixed = job.rw in READING & WRITING
     return JobWords(job.rw, job.bs, job.iodepth, job.numjobs, job.size, job.nrfiles,
                     job.rwmixread if mixed else 0, job.rate_iops, job.ioengine)
@@ -285,7 +292,8 @@ def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]
 
 def _together(name: str, parts: Sequence[Direction],
               client_limited: bool) -> Optional[Repetition]:
-    """Several streams as one measurement; None: they have completed no operation."""
+    """One direction of several streams of a step as one measurement; None: they have completed no
+    operation. `name`: of the job."""
     working = [part for part in parts if part.ios]
     iops = sum(part.iops for part in working)
     if not iops:
@@ -311,7 +319,7 @@ def _p99_ns(parts: Sequence[Direction]) -> float:
 
 
 def added(series: Sequence[Tuple[Second, ...]]) -> Tuple[Second, ...]:
-    """Series of streams that ran at the same time, as one; as long as the shortest of them."""
+    """Series of seconds of streams that ran at the same time, as one; as long as the shortest."""
     if len(series) == 1:
         return series[0]
     return tuple(Second(max(second.end for second in column), sum(second.ios for second in column),

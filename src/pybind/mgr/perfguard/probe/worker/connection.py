@@ -15,7 +15,7 @@ LIBRARY = 'librados.so.2'
 
 
 def settings(request: WorkerRequest) -> Dict[str, str]:
-    """Options of librados, also for other connections."""
+    """Options of librados for a connection as the request says, also for that of native.py."""
     # Some releases accept whole seconds only.
     timeout = '%d' % min(CONNECT_SECONDS_MAX, max(1.0, request.limit_seconds / 3))
     return {
@@ -39,7 +39,7 @@ def settings(request: WorkerRequest) -> Dict[str, str]:
 
 
 def conf_path(request: WorkerRequest) -> str:
-    """'' if there is no such file: the request contains what is needed."""
+    """The path of ceph.conf; '' if it is not readable: the request contains what is needed."""
     return request.conf if os.access(request.conf, os.R_OK) else ''
 
 
@@ -57,7 +57,7 @@ class Connection:
         self.ioctx.set_namespace(NAMESPACE)
 
     def open_pool(self) -> Any:
-        """The pool's default namespace."""
+        """A handle of the pool's default namespace. Raises Failed if there is no such pool."""
         try:
             ioctx = self._handle.open_ioctx(self._pool)
         except rados.Error as e:
@@ -88,13 +88,15 @@ class Connection:
         return remaining[0], remaining[1]
 
     def free_bytes(self) -> int:
-        """Bytes that clients can write to the pool until its first OSD is full. Raises Failed."""
+        """Bytes that clients can write to the pool until its first OSD is full; 0 for an unknown
+        pool. Raises Failed."""
         df = self._ask('the free space of pool %s' % self._pool, prefix='df')
         return next((int(pool['stats']['max_avail'])
                      for pool in df['pools'] if pool['name'] == self._pool), 0)
 
     def _ask(self, subject: str, **command: str) -> Json:
-        """The answer of the mons."""
+        """The answer of the mons to a command, parsed. `subject`: what it reads, for the error.
+        Raises Failed."""
         retval, out, error = self._handle.mon_command(
             json.dumps({**command, 'format': 'json'}), b'')
         if retval:
@@ -123,7 +125,8 @@ class ObjectBoard:
         self._ioctx, self._name = ioctx, name
 
     def create(self, content: str, xattrs: Mapping[str, str]) -> bool:
-        """Create the object unless it exists. Returns whether this has created it."""
+        """Create the object unless it exists. Returns whether this has created it. Raises Failed.
+        """
         def fill(operation: Any) -> None:
             operation.new(rados.LIBRADOS_CREATE_EXCLUSIVE)
             operation.write_full(content.encode())
@@ -133,7 +136,7 @@ class ObjectBoard:
         return self._write_if(fill)
 
     def read(self) -> Optional[Mapping[str, str]]:
-        """The attributes of the object of a meeting; None: it does not exist. Raises Failed."""
+        """The xattrs of the object; None: it does not exist. Raises Failed."""
         try:
             return {key: value.decode(errors='replace')
                     for key, value in self._ioctx.get_xattrs(self._name)}
@@ -143,7 +146,7 @@ class ObjectBoard:
             raise self._failed(e)
 
     def write(self, content: str, key: str, value: str) -> bool:
-        """Set an attribute if the object has this content. Returns whether it has."""
+        """Set an xattr if the object has this content. Returns whether it has. Raises Failed."""
         def fill(operation: Any) -> None:
             operation.cmpext(content.encode(), 0)
             operation.set_xattr(key, value.encode())
@@ -151,7 +154,7 @@ class ObjectBoard:
         return self._write_if(fill)
 
     def remove(self, content: str) -> None:
-        """Remove the object if it has this content."""
+        """Remove the object if it has this content. Raises Failed."""
         def fill(operation: Any) -> None:
             operation.cmpext(content.encode(), 0)
             operation.remove()
@@ -159,13 +162,14 @@ class ObjectBoard:
         self._write_if(fill)
 
     def put(self, suffix: str, data: bytes) -> None:
+        """Write an object whose name is that of the meeting and a suffix. Raises Failed."""
         try:
             self._ioctx.write_full('%s/%s' % (self._name, suffix), data)
         except rados.Error as e:
             raise self._failed(e)
 
     def get(self, suffix: str) -> Optional[bytes]:
-        """The content of the object with this suffix; None: it does not exist. Raises Failed."""
+        """The data that `put` has written with this suffix; None: there are none. Raises Failed."""
         name = '%s/%s' % (self._name, suffix)
         try:
             data: bytes = self._ioctx.read(name, self._ioctx.stat(name)[0])
@@ -176,6 +180,7 @@ class ObjectBoard:
         return data
 
     def drop(self, suffix: str) -> None:
+        """Remove what `put` has written with this suffix, if anything. Raises Failed."""
         try:
             self._ioctx.remove_object('%s/%s' % (self._name, suffix))
         except rados.ObjectNotFound:
@@ -185,7 +190,8 @@ class ObjectBoard:
 
     def _write_if(self, fill: Callable[[Any], None]) -> bool:
         """Send the operations that `fill` adds, as one. Returns False, and changes nothing, if a
-        condition among them does not hold: the object exists, or has another content."""
+        condition among them does not hold: the object exists, does not exist, or has another
+        content. Raises Failed."""
         try:
             with rados.WriteOpCtx() as operation:
                 fill(operation)

@@ -18,7 +18,8 @@ SECOND_NS = 1_000_000_000
 
 
 class Tally:
-    """Counters of one direction of one stream; times in ns since the start of the measurement."""
+    """The counters of one direction of one stream, of operations that were sent in the measurement;
+    times in ns since its start."""
 
     def __init__(self) -> None:
         self.ios = 0
@@ -34,7 +35,8 @@ class Tally:
         self.last_ns = 0
 
     def add(self, latency_ns: int, end_ns: int, length: int) -> None:
-        """Count an operation. Only for the Python engine, whose `counts` is a list."""
+        """Count an operation that was answered at `end_ns`. Only for the Python engine, whose
+        `counts` is a list."""
         self.least = min(self.least, latency_ns) if self.ios else latency_ns
         self.most = max(self.most, latency_ns)
         self.ios += 1
@@ -49,10 +51,9 @@ class Tally:
         row[2] += latency_ns
 
     def direction(self, ended_ns: int) -> Direction:
-        """What was measured. `ended_ns`: when the stream stopped sending operations.
-
-        The time until then counts even without answers: a cluster that does not answer is slow.
-        """
+        """What was measured. `ended_ns`: when the stream stopped sending operations; negative: in
+        its ramp. The time until then counts even without answers: a cluster that does not answer is
+        slow."""
         runtime_ns = max(ended_ns, self.last_ns, 0)
         latency = quantiles(self.counts, self.least, self.most, self.total,
                             self.squares) if self.ios else None
@@ -61,6 +62,8 @@ class Tally:
                                if number))
 
     def _seconds(self, runtime_ns: int) -> Tuple[Second, ...]:
+        """The seconds of the measured time, those without operations included; the last one may be
+        shorter."""
         number = -(-runtime_ns // SECOND_NS)
         rows = [*self.rows, *[[0, 0, 0]] * number][:number]
         return tuple(Second(min(n * SECOND_NS, runtime_ns) / SECOND_NS, *row)
@@ -152,6 +155,7 @@ class PythonStream:
         self.read, self.write = Tally(), Tally()
 
     def pace(self) -> Optional[int]:
+        """As in EngineStream."""
         while self._send_next():
             pass
         return self._due_ns() if self._job.rate_iops and not self.ended else None
@@ -170,7 +174,7 @@ class PythonStream:
     def result(self) -> StreamResult:
         """What the stream has measured so far."""
         with self._lock:
-            # Since the start of the measurement.
+            # Since the start of the measurement; negative for a stream that has not ended.
             ended_ns = (self._ended_ns or 0) - self._timing.measure_from_ns
             nothing = StreamResult('')
             return StreamResult(
@@ -180,6 +184,7 @@ class PythonStream:
                 self.errors, self._corrupt, self.in_flight, self.first_error)
 
     def _due_ns(self) -> int:
+        """When the rate allows the next operation, as Timing; only with a rate."""
         return self._timing.begin_ns + self._sent * SECOND_NS // self._job.rate_iops
 
     def _end(self, now_ns: int) -> None:
@@ -187,6 +192,7 @@ class PythonStream:
             self._ended_ns = now_ns
 
     def _send_next(self) -> bool:
+        """Send one operation, if one may be sent now. Returns whether it was sent."""
         now_ns = time.monotonic_ns()
         with self._lock:
             operation = self._next_operation(now_ns)
@@ -194,7 +200,8 @@ class PythonStream:
 
     def _next_operation(self, now_ns: int) -> Optional[Operation]:
         """The next operation, which counts as sent; None: none may be sent now. Ends the stream if
-        its time is over or too many operations have failed. The caller holds the lock."""
+        its time is over, io_size is reached, or too many operations have failed. The caller holds
+        the lock."""
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
@@ -244,7 +251,8 @@ class PythonStream:
             self._end(time.monotonic_ns())
 
     def _read_done(self, start_ns: int, begin: int, completion: Any, data: Any) -> None:
-        """The callback of a read: check its data, and count it."""
+        """The callback of a read: check its data, and count it. `begin`: where in the contents of
+        all objects the expected data begin."""
         end_ns = time.monotonic_ns()
         returned = completion.get_return_value()
         error, is_intact = '', True
@@ -265,7 +273,8 @@ class PythonStream:
 
     def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str,
               is_intact: bool) -> None:
-        """Count a completed operation, unless it began in the ramp, and send the next one."""
+        """Count a completed operation, unless it was sent in the ramp, and send the next one. A
+        failed one only counts as an error. `error`: '': it has succeeded."""
         measure_from_ns = self._timing.measure_from_ns
         with self._lock:
             self.in_flight -= 1
@@ -323,6 +332,8 @@ class Streams:
         self._streams = streams
 
     def pace(self) -> Optional[int]:
+        """Send all operations that may be sent now. Returns the time in ns (time.monotonic_ns) when
+        the next one is due; None without a rate, or after the end."""
         return min(filter(None, [stream.pace() for stream in self._streams]), default=None)
 
     def stop(self) -> None:
@@ -335,9 +346,9 @@ class Streams:
     def in_flight(self) -> int:
         return sum(stream.in_flight for stream in self._streams)
 
-    def hopeless(self) -> str:
-        """The errors of a stream that has ended because it had too many, or because an operation
-        was refused; '' if none has."""
+    def why_given_up(self) -> str:
+        """The errors of the first stream that has ended because it had too many, or because an
+        operation was refused; '': none has."""
         return next(('%s; first error: %s' % (
             'operation refused' if stream.refused else '%d failed operations' % stream.errors,
             stream.first_error) for stream in self._streams

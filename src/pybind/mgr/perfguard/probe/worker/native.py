@@ -68,7 +68,8 @@ class Core:
             raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
 
     def open_image(self, name: str, begin_of: Mapping[str, int]) -> None:
-        """Use an existing image for the next streams; only with `on_image`. Raises Failed."""
+        """Use an existing image for the next streams; only with `on_image`. `begin_of`: object ->
+        where its range begins. Raises Failed."""
         returned = self.library.core_open_image(self.ioctx, name.encode(), ctypes.byref(self.image))
         if returned < 0:
             raise Failed(-returned, 'image %s: %s' % (name, words(returned)))
@@ -82,7 +83,8 @@ class Core:
 
 
 def _load(path: str) -> Any:
-    """The library of the native engine, with the types of its functions. Raises Failed."""
+    """The library of the native engine, with the types of its functions. Raises Failed if it is
+    missing, of another version, or finds no librados."""
     try:
         library = ctypes.CDLL(path)
     except OSError as e:
@@ -103,7 +105,7 @@ def _load(path: str) -> Any:
 
 
 def _check_layout(library: Any) -> None:
-    """A core of another version would corrupt memory."""
+    """Raise Failed for a core of another version, which would corrupt memory."""
     expected = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
     actual = (c_uint64 * len(expected))()
     try:
@@ -116,8 +118,8 @@ def _check_layout(library: Any) -> None:
 
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:
-    """The job as core.c takes it: the share of reads from 0 to 2^32; `seconds` with those in which
-    late answers are counted."""
+    """The job of a stream as core.c takes it: the share of reads is from 0 to 2^32, and `seconds`
+    include those in which late answers are counted."""
     share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
     seconds = -(-(timing.end_ns - timing.measure_from_ns) // SECOND_NS) + COUNTED_LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
@@ -169,7 +171,7 @@ class _NativeStream:
         return bool(self.counters.refused)
 
     def pace(self) -> Optional[int]:
-        return int(self._library.core_pace(self._stream))
+        return int(self._library.core_pace(self._stream)) or None
 
     def stop(self) -> None:
         self._library.core_stop(self._stream)

@@ -59,7 +59,7 @@ class Batch:
             self._note(label, -abs(getattr(e, 'errno', None) or errno.EIO), ())
 
     def _note(self, label: str, returned: int, values: Any) -> None:
-        """Note the end of an operation."""
+        """Note the end of an operation, which has returned an errno below 0 if it failed."""
         with self._changed:
             self._open -= 1
             self.returned[label] = returned
@@ -73,7 +73,8 @@ class Batch:
         self._wait(0)
 
     def _wait(self, open_at_most: int) -> None:
-        """Wait until at most so many operations are open. Raises Cancelled or Failed."""
+        """Wait until at most so many operations are open. Raises Cancelled, or Failed at the
+        deadline."""
         with self._changed:
             while self._open > open_at_most:
                 if self._cancelled():
@@ -116,7 +117,8 @@ IN_FLIGHT = 16
 
 def prefill(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
             deadline: float, cancelled: Callable[[], bool]) -> None:
-    """Write whole objects and check their sizes. Raises Failed or Cancelled."""
+    """Write whole objects, and check their sizes. `deadline`: time.monotonic(). Raises Failed or
+    Cancelled."""
     write_all(ioctx, names, object_bytes, payload, Batch(IN_FLIGHT, deadline, cancelled))
     _check(ioctx, names, object_bytes, Batch(IN_FLIGHT, deadline, cancelled))
 
@@ -138,7 +140,8 @@ def write_all(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payl
 
 
 def _chunks(names: Sequence[str], object_bytes: int) -> Iterator[Tuple[str, int, int]]:
-    """Chunks of all objects in turn, so that many OSDs are busy; in order for each object."""
+    """(object, offset, length) of chunks of all objects in turn, so that many OSDs are busy; in
+    order for each object."""
     for offset in range(0, object_bytes, CHUNK_BYTES):
         for name in names:
             yield name, offset, min(CHUNK_BYTES, object_bytes - offset)
@@ -170,7 +173,8 @@ NO_NAMESPACE = 'the pool has no namespace %s for images: create it with "rbd nam
 
 
 class Image:
-    """Creates and opens an image for the objects of these steps. Raises Failed."""
+    """Creates and opens an image, with a range for each object of these steps. Raises Failed. Has
+    the methods of an ioctx that the Python engine uses."""
 
     def __init__(self, ioctx: Any, name: str, steps: Iterable[JobStep]) -> None:
         rbd = librbd()
@@ -199,7 +203,8 @@ class Image:
 
     def prefill(self, names: Sequence[str], length: int, payload: Payload, deadline: float,
                 cancelled: Callable[[], bool]) -> None:
-        """Write whole ranges: reading what was never written needs no OSD."""
+        """Write the ranges of these objects: reading what was never written needs no OSD. Raises
+        Failed or Cancelled."""
         write_all(self, names, length, payload, Batch(IN_FLIGHT, deadline, cancelled))
 
     def aio_read(self, name: str, length: int, offset: int, oncomplete: Any) -> None:
@@ -236,6 +241,7 @@ OBJECT_BATCH_SECONDS = 2.0
 
 
 class Cleaned(NamedTuple):
+    """The result of removing objects or images."""
     removed: int
     #: Objects that exist and could not be removed.
     remaining: int
@@ -248,12 +254,13 @@ class Cleaned(NamedTuple):
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
-    """Remove objects; one that does not exist counts neither as removed nor as left."""
+    """Remove objects until `deadline` (time.monotonic()). One that does not exist counts neither as
+    removed nor as remaining; one without an answer, or not tried, counts as remaining."""
     batches: List[Tuple[Batch, List[str]]] = []
-    skipped = 0
+    untried = 0
     for group in _groups(names):
         if time.monotonic() >= deadline:
-            skipped += len(group)
+            untried += len(group)
             continue
         # The next batch does not wait for late answers; they are awaited below.
         batch = Batch(BATCH, min(deadline, time.monotonic() + OBJECT_BATCH_SECONDS))
@@ -274,7 +281,7 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     removed = returned.count(0)
     first_left = next((number for number, answer in enumerate(returned)
                        if answer not in (0, -errno.ENOENT)), len(returned))
-    return Cleaned(removed, remaining=existing - removed + skipped, first_gone=first_left)
+    return Cleaned(removed, remaining=existing - removed + untried, first_gone=first_left)
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:
@@ -325,7 +332,7 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
 
 
 def _is_removed(rbd: Any, remove_one: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether an image is removed now, or was already."""
+    """Remove an image, or one in the trash. Returns whether it is gone, perhaps since before."""
     try:
         remove_one(*arguments)
     except rbd.ImageNotFound:

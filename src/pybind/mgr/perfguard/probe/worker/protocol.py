@@ -79,8 +79,8 @@ class WorkerRequest:
 
 
 def request_to_json(request: WorkerRequest) -> Json:
-    """With the version of the sender: a worker is what is installed when it begins, an mgr what was
-    when it began."""
+    """The document of a request, with the version of the sender: a worker is of the version that is
+    installed when it begins, an mgr of the one that was when it began."""
     return {'version': VERSION, **encode(request)}
 
 
@@ -101,7 +101,8 @@ def request_from_json(data: Json) -> WorkerRequest:
 
 
 def _what_is_wrong(request: WorkerRequest) -> Iterator[str]:
-    """The errors of a request, as texts."""
+    """The errors of a request, as texts. They protect the cluster: only objects of the run may be
+    written and removed."""
     naming, prefix = request.naming, request.prefix
     if request.mode not in (RUN, SWEEP):
         yield 'mode %r' % request.mode
@@ -143,8 +144,8 @@ VALUE_BOUND = 1 << 63
 
 
 def step_result(raw: Any) -> StepResult:
-    """The result of a worker, or of an imported run, from its JSON. Malformed if it is none;
-    ValueError for a number that nothing can have."""
+    """The result of a step, of a worker or an imported run, from its JSON. Raises Malformed if it
+    is none, and ValueError for a number that cannot be a measurement."""
     result: StepResult = decode(StepResult, raw)
     _check_numbers(raw)
     return result
@@ -179,7 +180,8 @@ class Output:
         self.say('error', errno=-abs(code), message=' '.join(str(text).split()))
 
     def close(self, seconds: float, idle_seconds: float) -> None:
-        """Wait until all is sent: at most `seconds`, and `idle_seconds` without progress."""
+        """Wait until all is sent, but at most `seconds`, and not after `idle_seconds` in which the
+        reader has read nothing."""
         self._lines.put(None)
         until = time.monotonic() + seconds
         sent = -1
@@ -201,7 +203,7 @@ class Output:
 
 
 def finish(output: Output, state: str) -> None:
-    """The end of the process."""
+    """Report the final state, and end the process."""
     output.say('end', state=state)
     output.close(WORKER_LAST_LINES_SECONDS, PIPE_IDLE_SECONDS)
     sys.stderr.flush()
@@ -229,10 +231,11 @@ class Input:
         return data
 
     def watch(self, silence_seconds: float, output: Output) -> None:
-        """Cancel, and report an error, after this time without a line."""
+        """From now on, cancel and report an error after this time without a line of the sender."""
         threading.Thread(target=self._watch, args=(silence_seconds, output), daemon=True).start()
 
     def _watch(self, silence_seconds: float, output: Output) -> None:
+        """The thread of `watch`; ends when the sender was silent for too long."""
         while self._heard.wait(silence_seconds):
             self._heard.clear()
         if not self.cancelled.is_set():
@@ -241,7 +244,7 @@ class Input:
             self.cancel(reason)
 
     def cancel(self, reason: str) -> None:
-        """The first reason is kept."""
+        """Cancel the run; of several calls, the reason of the first one is kept."""
         with self._changed:
             if not self.cancelled.is_set():
                 self.reason = reason
@@ -255,7 +258,8 @@ class Input:
                 lambda: self._last_to_begin >= step or self.cancelled.is_set(), max(0.0, seconds))
 
     def _listen(self) -> None:
-        """The thread: take in orders of the sender, whose end cancels the run, too."""
+        """The thread: take in the lines of the sender after the request. The end of the sender
+        cancels the run, too."""
         for line in sys.stdin:
             self._heard.set()
             order = _order(line)

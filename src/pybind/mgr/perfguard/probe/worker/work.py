@@ -28,6 +28,7 @@ LIMITED_SHARE = 0.9
 
 
 class Used(NamedTuple):
+    """CPU time that the worker has used until `at` (time.monotonic())."""
     at: float
     user: float
     system: float
@@ -52,8 +53,8 @@ def usage_now() -> Used:
 
 
 def cpu_between(before: Used, after: Used, one_lock: bool) -> Cpu:
-    """The CPU time of the worker between two readings. `one_lock`: only one thread runs at a time,
-    so all threads share the limit of one core."""
+    """The CPU time of the worker between two readings. `one_lock`: only one thread runs at a time
+    (Python's GIL), so all threads share the limit of one core."""
     seconds = max(after.at - before.at, 1e-9)
     user, system = after.user - before.user, after.system - before.system
     busiest = max((spent - before.threads.get(thread, 0.0)
@@ -91,8 +92,9 @@ class Stepping:
         self._cut_short = ''
 
     def run(self, measured: Callable[[], None]) -> StepResult:
-        """Run the streams of a step until its time is over, and wait for their last operations.
-        `measured` is called when the ramp is over."""
+        """Run the streams of a step until its time is over, and wait for their last operations. A
+        cancellation, the time limit or errors cut it short. `measured` is called when the ramp is
+        over."""
         self._streams.pace()
         self._until(self._timing.measure_from_ns)
         before = usage_now()
@@ -102,11 +104,11 @@ class Stepping:
         busy = cpu_between(before, usage_now(), one_lock=self._streams.engine == PYTHON_ENGINE)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
-                          busy.limited, self._streams.engine, self._why())
+                          busy.limited, self._streams.engine, self._why_cut_short())
 
-    def _goes_on(self) -> bool:
-        """Whether the streams of the step continue, in its ramp as well; notes why they are cut
-        short, unless by their errors (_why)."""
+    def _may_continue(self) -> bool:
+        """Whether the streams of the step continue, in its ramp as well. Notes a cancellation and
+        the time limit as the reason why they are cut short; _why_cut_short() adds errors."""
         now = time.monotonic()
         if self._input.cancelled.is_set():
             self._cut_short = self._input.reason
@@ -116,15 +118,17 @@ class Stepping:
                     or now * 1e9 >= self._timing.end_ns)
 
     def _until(self, until_ns: int) -> None:
-        """Wait, and send the operations that a fixed rate has delayed."""
-        while self._goes_on() and time.monotonic_ns() < until_ns:
+        """Wait until this time (time.monotonic_ns), and send the operations that a fixed rate has
+        delayed; not longer than the streams may continue."""
+        while self._may_continue() and time.monotonic_ns() < until_ns:
             due_ns = self._streams.pace() or until_ns
             # `due_ns` may have passed: with `iodepth` operations in flight, none can be sent.
             pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
             self._input.cancelled.wait(min(pause, OBJECTS_LOOK_SECONDS))
 
     def _drain(self) -> None:
-        """Wait for the answers to operations in flight: not beyond the time limit of the probe, but
+        """Wait for the answers to operations in flight, for DRAIN_SECONDS at most, or
+        CANCELLED_DRAIN_SECONDS from a cancellation on: not beyond the time limit of the probe, but
         at least for a moment."""
         cancelled = self._input.cancelled.is_set()
         seconds = CANCELLED_DRAIN_SECONDS if cancelled else DRAIN_SECONDS
@@ -135,11 +139,12 @@ class Stepping:
                 cancelled = True
                 until = min(until, time.monotonic() + CANCELLED_DRAIN_SECONDS)
 
-    def _why(self) -> str:
+    def _why_cut_short(self) -> str:
+        """Why the step has ended early, or without all answers; '': it has not."""
         open_operations = self._streams.in_flight()
         if not self._cut_short and open_operations:
             return 'operations without an answer: %d' % open_operations
-        return self._cut_short or self._streams.hopeless()
+        return self._cut_short or self._streams.why_given_up()
 
 
 T = TypeVar('T')
@@ -180,8 +185,8 @@ class Work:
         self._librados_call: 'Future[Any]' = Future()
 
     def run(self) -> str:
-        """Measure all steps, and remove what was written. Returns the final state. Raises Failed or
-        Cancelled if nothing was written yet."""
+        """Measure all steps and remove what was written, or sweep. Returns the final state: "done",
+        "cancelled" or "failed". Raises Failed or Cancelled before anything is written."""
         sweeps = self._request.mode == SWEEP
         # Only a sweep that does not know the names lists the pool.
         options = LISTING_OPTIONS if sweeps and self._request.naming is None else {}
@@ -207,7 +212,8 @@ class Work:
         return state
 
     def _unless_cancelled(self, call: Callable[[], T]) -> T:
-        """Call librados, which blocks if the cluster does not answer. Raises Cancelled."""
+        """Call librados in a thread, since it blocks if the cluster does not answer. Returns what
+        `call` returns. Raises what it raises, and Cancelled, after which the call may continue."""
         self._librados_call = future = ThreadPoolExecutor().submit(call)
         while not future.done():
             if self._input.cancelled.is_set():
@@ -216,8 +222,9 @@ class Work:
         return future.result()
 
     def _sweep(self, ioctx: Any) -> str:
-        """Remove the objects that a killed worker has left, from the cursor of the request on:
-        objects before it are gone. Returns the final state."""
+        """Remove the objects and images that another worker has left; names before the cursor of
+        the request are gone. Without a naming, the pool is listed. Returns the final state:
+        "failed" if some remain."""
         request = self._request
         names = list(all_names(request.naming)) if request.naming is not None else \
             self._unless_cancelled(lambda: names_with(ioctx, request.prefix))
@@ -230,7 +237,8 @@ class Work:
         return 'failed' if cleaned.remaining else 'done'
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> None:
-        """Remove the objects and images of the run, and report what is left."""
+        """Remove the objects and images of the run, and report how many are left. `names`: objects
+        that may exist."""
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
         had_open_operations = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
@@ -242,10 +250,9 @@ class Work:
 
     def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
                      cleaned: Cleaned) -> Cleaned:
-        """Also remove objects that operations in flight have recreated.
-
-        The native engine has its own connection, so its writes may arrive after the removal.
-        """
+        """Remove the objects once more when no operation is in flight: the native engine has its
+        own connection, so its writes may arrive after the removal, and recreate objects. `cleaned`:
+        the result of the first removal."""
         while self._open_operations() and time.monotonic() < until:
             time.sleep(OBJECTS_LOOK_SECONDS)
         if self._open_operations():
@@ -272,7 +279,8 @@ class Work:
         return sum(streams.in_flight() for streams in self._latest_streams)
 
     def _steps(self, connection: Connection) -> None:
-        """Measure the steps one after the other, each with its objects written before."""
+        """Measure the steps one after the other, each with its objects written before. Raises
+        Failed or Cancelled."""
         steps = self._request.steps
         if self._request.naming is not None:
             steps = with_objects(steps, self._request.naming)
@@ -311,8 +319,8 @@ class Work:
         return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Write the objects of a step, even if the step only writes, unless they have their size
-        already."""
+        """Write the objects of a step, even if the step only writes, unless an earlier step has
+        written them with this size. Raises Failed or Cancelled."""
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
                  if self._written.get(name) != object_bytes]
@@ -340,8 +348,8 @@ class Work:
         have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
-        # Of the previous step: kept until now, because _clean counts their open operations if no
-        # step follows.
+        # The streams of the previous step are kept until now, because _clean counts their open
+        # operations if no step follows.
         for streams in self._latest_streams:
             streams.free()
         timing = _timing(step)
@@ -357,7 +365,7 @@ class Work:
         if self._input.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:
-            raise Failed(errno.EIO if streams.hopeless() else errno.ETIMEDOUT,
+            raise Failed(errno.EIO if streams.why_given_up() else errno.ETIMEDOUT,
                          'job %s: %s' % (step.job.name, result.cut_short))
 
     def _streams(self, ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
@@ -406,7 +414,8 @@ OOM_SCORE = '900'
 
 
 def main() -> None:
-    """The process of the worker: read the request, carry it out, and end with its state."""
+    """The process of the worker: read the request, carry it out, and end with its state. Errors are
+    reported as lines."""
     began = time.monotonic()
     _be_killed_first()
     output, commands = Output(), Input()

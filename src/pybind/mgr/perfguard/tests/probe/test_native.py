@@ -268,9 +268,9 @@ def test_errors_in_words_and_an_end_to_them(fake):
     assert streams.ended() and not fake.under_way()
     assert streams.results()[0].errors == ERRORS_MAX + 4
     assert streams.results()[0].first_error == 'write: Disk quota exceeded (EDQUOT)'
-    assert 'EDQUOT' in streams.hopeless()
+    assert 'EDQUOT' in streams.why_given_up()
     streams = flows(fake, 'read')
-    assert streams.hopeless() == ''
+    assert streams.why_given_up() == ''
     fake.answer(1, 10)
     assert streams.results()[0].first_error == 'read: 10 bytes instead of 4096'
 
@@ -282,7 +282,7 @@ def test_a_refused_operation_ends_its_stream_and_cuts_the_step(fake):
     fake.answer(5, 0)
     result, = streams.results()
     assert (streams.ended(), result.write.ios, result.errors, result.unfinished) == (True, 8, 1, 0)
-    assert streams.hopeless() == (
+    assert streams.why_given_up() == (
         'operation refused; first error: write: Cannot send after transport endpoint shutdown '
         '(ESHUTDOWN)')
 

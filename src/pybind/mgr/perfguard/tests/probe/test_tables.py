@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence
 from perfguard.probe import tables
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs
-from perfguard.probe.limits import budget_of, preview_json, refusals
+from perfguard.probe.limits import budget_of, budget_refusals, preview_json
 from perfguard.probe.osd_bench import store_budget
 from perfguard.probe.types import Job, JobStep, StepResult, Stream, StreamResult, Target
 
@@ -89,7 +89,8 @@ def preview(**changes: Any) -> str:
     target = Target('cluster')
     jobs = [replace(job, **changes) for job in parse_jobs('latency', {}, None)]
     budget = budget_of(jobs, target, 3, 3)
-    return tables.preview(preview_json(target, jobs, 3, budget, refusals(budget, None, 10, 1e6)))
+    refused = budget_refusals(budget, None, 10, 1e6, None, None)
+    return tables.preview(preview_json(target, jobs, 3, budget, refused))
 
 
 def test_preview() -> None:

@@ -15,7 +15,8 @@ import rados
 from perfguard.codec import decode, encode
 from perfguard.probe import worker
 from perfguard.probe.jobs import plan_steps
-from perfguard.probe.placement import JournalledNaming, all_names, named, naming_of
+from perfguard.probe.placement import (JournalledNaming, all_names, naming_of,
+                                       with_objects)
 from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Target
 from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
@@ -252,13 +253,13 @@ def test_a_stream_that_only_fails_ends(code, words):
     assert streams.ended() and not ioctx.waiting
     assert streams.results()[0].errors == ERRORS_MAX + 3
     assert streams.results()[0].first_error == 'write: ' + words
-    assert words in streams.hopeless()
+    assert words in streams.why_given_up()
 
 
 def test_a_step_with_a_refused_operation_is_cut_short():
     a_job, when = job('randwrite', runtime=30.0), timing(runtime=30.0)
     streams, ioctx = flows(a_job, when=when)
-    assert streams.hopeless() == ''
+    assert streams.why_given_up() == ''
     ioctx.refusal = rados.Error('down', errno=108)
     ioctx.answer(4)
     result = Stepping(streams, when, time.monotonic() + 30.0, Input()).run(lambda: None)
@@ -379,7 +380,7 @@ def test_names_of_osds_are_the_same_for_the_sweep():
     target = Target('osd', osds=(0, 2))
     jobs, leads = [job(), job('read', numjobs=2)], {'5.%x' % pg: pg % 3 for pg in range(24)}
     naming = naming_of(7, jobs, target, leads, 5, 24)
-    written = {name for each in named(plan_steps(jobs, target, 3), naming)
+    written = {name for each in with_objects(plan_steps(jobs, target, 3), naming)
                for stream in each.streams for name in stream.objects}
     raw = json.loads(json.dumps(encode(naming, JournalledNaming)))
     assert decode(JournalledNaming, raw) == naming
