@@ -450,7 +450,8 @@ LEAST_COUNTED, COUNTED_DEVIATIONS = 20, 7.0
 
 def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]:
     """Texts on the OSDs that were slower than their peers in a probe of a pool or the cluster, by
-    the mean latency of all client operations that they led during the probe."""
+    the mean latency of the client operations, reads and writes apart, that they led during the
+    probe. `places`: of OSDs that are up and in."""
     texts: List[str] = []
     if record.target.osds:
         return texts  # OSDs that are probed one by one have ranks

@@ -360,7 +360,7 @@ class Probing:
         is known already, and BadJob if it is invalid. `fsid`: of this cluster."""
         record = imported_record(text, fsid)
         for imported in self._history.all():
-            # Its id is not known yet.
+            # A run is identified by the instant at which it was created, and its target.
             if imported.trigger == IMPORTED and (imported.created, imported.target) == (
                     record.created, record.target):
                 raise Refused(errno.EEXIST, 'already imported as probe %d' % imported.id)

@@ -218,7 +218,8 @@ class ResourceManager:
 
     def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
                  resources: RunResources, orphan: bool = False) -> None:
-        """`orphan`: another mgr began the run."""
+        """`keep`: stores the resources in the journal, and returns whether the mons have stored
+        that; `orphan`: another mgr began the run."""
         self._cluster = cluster
         self._orphan = orphan
         #: Seconds since the run began; set by the owner. And when the mons answered first.
@@ -263,12 +264,12 @@ class ResourceManager:
         """Create the pool of the probe. Raises CannotMake, also if another client has just created
         a pool of this name, which is left alone."""
         for command in pool_commands(self.resources, replicas, pg_num):
-            # Only the command that sets one replica has this argument.
+            # Only the command that sets one replica has this argument; the mons must allow it.
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._sent(command)[0]
             if 'already exists' in reply.error and not self._is_marked():
-                # The mons report success nevertheless.
+                # Not ours, although the mons report success.
                 self.journal(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'],
@@ -446,7 +447,8 @@ class ResourceManager:
             self.report_problem('config dump: no answer')
             return False
         for option, before in self.resources.allowed.items():
-            # seen=True: `is_final`, not give_back(), covers a value that may still arrive.
+            # seen=True: give_back() need not consider that ALLOWED may still arrive, since
+            # `is_final` says so.
             must_send = give_back(Held(before, ALLOWED, seen=True),
                                   value_for_mons(entries, option)).send
             if must_send and not self._done(config_command('mon', option, before)):

@@ -196,8 +196,8 @@ class ProbeRun:
 
     def loads(self, observation: Observation) -> Touched:
         """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
-        load in the next step: it does not wait for the loop between two steps. NOTHING: no step has
-        begun since, and none runs."""
+        load in the next step: it does not wait for the loop between two steps. NOTHING: the worker
+        has measured nothing since, or its pool is gone."""
         begun, self._steps_begun = self._steps_begun, set()
         if self.resources.stage == RUNNING:
             begun |= {self.step, self.step + 1}

@@ -274,7 +274,7 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     # In the order of the names; None: no answer.
     returned: List[Optional[int]] = []
     for batch, group in batches:
-        answers = dict(batch.returned)
+        answers = dict(batch.returned)  # a copy, since late answers may still arrive
         returned += map(answers.get, group)
     # Without an answer, an object may exist.
     existing = len(returned) - returned.count(-errno.ENOENT)

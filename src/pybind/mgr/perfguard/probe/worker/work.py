@@ -242,6 +242,7 @@ class Work:
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
         had_open_operations = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
+        # If objects remain, the sender has them swept later in any case.
         if had_open_operations and not cleaned.remaining:
             cleaned = self._clean_again(ioctx, names, until, cleaned)
         if self._request.removes_images:
