@@ -107,7 +107,8 @@ class Child:
         self._process.kill()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has exited within this time."""
+        """Wait for its exit, at most this time, and then for its last lines. Returns whether it has
+        exited."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:

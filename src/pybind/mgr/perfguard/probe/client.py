@@ -339,7 +339,8 @@ def _say_left(run: int, objects_left: Optional[int]) -> None:
 
 def _join(args: argparse.Namespace, cluster: 'Connection', request: WorkerRequest,
           jobs: Sequence[Job], repeat: int) -> Meeting:
-    """Join the meeting of --join, or begin it; waits for its first host. Raises BadArguments."""
+    """Join the meeting of --join, or begin it. Waits until it is known that its first host is
+    alive. Raises BadArguments."""
     must_match = [VERSION, args.pool, repeat, *map(repr, jobs)]
     plan = MeetingPlan(hashlib.sha256(repr(must_match).encode()).hexdigest(), args.hosts,
                        len(request.steps))

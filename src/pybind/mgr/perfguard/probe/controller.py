@@ -557,8 +557,8 @@ class Probing:
         return texts
 
     def _note_load(self, run: Optional[Run], observation: Observation) -> None:
-        """Note the OSDs and pools that probes load now: the active run, and benches of OSDs that
-        were not answered in time and still run."""
+        """Note the OSDs and pools that probes load now: the active run, and benches of OSDs, also
+        those that were not answered in time and still run."""
         loaded = NOTHING
         if isinstance(run, ProbeRun):
             loaded = run.loads(observation)

@@ -174,12 +174,12 @@ def fio_json(started: float, steps: Sequence[JobStep], results: Sequence[StepRes
     """The document of a run; `results` are those of the first steps, as many as there are.
 
     `started`: seconds since the epoch; 0: not yet. An entry of "jobs" is one stream of one job (of
-    one part of it, with interference). Its figures are those of the repetition with the median of
-    the operations per second (of two in the middle, the slower one); repetitions that were cut
-    short count only if there is no other. "seconds" of a direction has the values of each second:
-    [end in s, operations, bytes, sum of latencies in ns]. "repetitions" summarizes each repetition.
-    "client_limited" is true if it is true for any of them; "errors" is the sum of all: failed,
-    corrupt and unfinished operations.
+    one part of it, with interference or scale). Its figures are those of the repetition with the
+    median of the operations per second (of two in the middle, the slower one); repetitions that
+    were cut short count only if there is no other. "seconds" of a direction has the values of each
+    second: [end in s, operations, bytes, sum of latencies in ns]. "repetitions" summarizes each
+    repetition. "client_limited" is true if it is true for any of them; "errors" is the sum of all:
+    failed, corrupt and unfinished operations.
     """
     groups: Dict[_Who, List[Done]] = {}
     for step, result in zip(steps, results):

@@ -438,7 +438,8 @@ def check_in_flight(job: Job, streams: int) -> None:
 
 
 def _check_all(jobs: Sequence[Job], words: Words) -> None:
-    """Raise BadJob if jobs do not fit together."""
+    """Raise BadJob if the jobs of a run are too many, use different engines, or cannot have an
+    option that was given for all of them (`words`)."""
     if len(jobs) > MAX_JOBS:
         raise BadJob('%d jobs (limit %d)' % (len(jobs), MAX_JOBS))
     if 'rwmixread' in words and not any(job.reads and job.writes for job in jobs):

@@ -140,6 +140,7 @@ class Meeting:
     """One host's part. `now` is a monotonic time in seconds."""
 
     def __init__(self, board: Board, plan: MeetingPlan, host: str, run: int, now: float) -> None:
+        """`host`: the name of this host, for others; `run`: the id of its run."""
         self._board, self._plan, self._run, self._joined_at = board, plan, run, now
         self._entry = HostEntry(host)
         #: FIRST, or the run of this host in hexadecimal digits.

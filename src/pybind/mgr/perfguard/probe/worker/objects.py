@@ -317,12 +317,13 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
         try:
             for name in images.list(ioctx):
                 if name.startswith(prefix):
-                    outcomes.append(_is_removed(rbd, images.remove, ioctx, name))
+                    outcomes.append(_try_to_remove(rbd, images.remove, ioctx, name))
             # Those that a killed worker began to remove, or all (rbd_move_to_trash_on_remove).
             # True: even before their deferment ends.
             for entry in images.trash_list(ioctx):
                 if entry['name'].startswith(prefix):
-                    outcomes.append(_is_removed(rbd, images.trash_remove, ioctx, entry['id'], True))
+                    outcomes.append(_try_to_remove(
+                        rbd, images.trash_remove, ioctx, entry['id'], True))
         except (rados.Error, rbd.Error) as e:
             raise failed(e, 'could not list the images')
         removed, failed_count = removed + outcomes.count(True), outcomes.count(False)
@@ -331,7 +332,7 @@ def remove_images(ioctx: Any, prefix: str, deadline: float) -> Cleaned:
         time.sleep(IMAGE_PAUSE_SECONDS)
 
 
-def _is_removed(rbd: Any, remove_one: Callable[..., Any], *arguments: Any) -> bool:
+def _try_to_remove(rbd: Any, remove_one: Callable[..., Any], *arguments: Any) -> bool:
     """Remove an image, or one in the trash. Returns whether it is gone, perhaps since before."""
     try:
         remove_one(*arguments)

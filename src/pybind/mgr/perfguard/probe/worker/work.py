@@ -195,10 +195,10 @@ class Work:
             return self._sweep(connection.ioctx)
         if _on_image(self._request):
             librbd()  # raises Failed if it is missing
-        self._core = self._unless_cancelled(lambda: _core(self._request))
+        self._core = self._unless_cancelled(lambda: _load_core(self._request))
         state = 'done'
         try:
-            self._steps(connection)
+            self._measure_all(connection)
         except Cancelled:
             state = 'cancelled'
         except Failed as e:
@@ -279,7 +279,7 @@ class Work:
         """The number of operations in flight."""
         return sum(streams.in_flight() for streams in self._latest_streams)
 
-    def _steps(self, connection: Connection) -> None:
+    def _measure_all(self, connection: Connection) -> None:
         """Measure the steps one after the other, each with its objects written before. Raises
         Failed or Cancelled."""
         steps = self._request.steps
@@ -295,7 +295,7 @@ class Work:
                 self._prefill(ioctx, index, step, payload)
                 if self._request.meeting:
                     self._wait_for_others(index)
-                self._step(ioctx, index, step, payload)
+                self._measure(ioctx, index, step, payload)
         finally:
             if self._core is not None and not self._open_operations():
                 self._core.close_image()
@@ -344,7 +344,7 @@ class Work:
         if self._input.cancelled.is_set():
             raise Cancelled()
 
-    def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
+    def _measure(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         """Measure one step and send its result. Raises Failed at the time limit, and if operations
         have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
@@ -386,7 +386,7 @@ def _on_image(request: WorkerRequest) -> bool:
     return any(step.job.ioengine == RBD for step in request.steps)
 
 
-def _core(request: WorkerRequest) -> Optional[Core]:
+def _load_core(request: WorkerRequest) -> Optional[Core]:
     """The library of the native engine; None: use the Python engine. Raises Failed if the native
     engine is required but missing."""
     if request.engine == PYTHON_ENGINE:
@@ -420,7 +420,7 @@ def main() -> None:
     began = time.monotonic()
     _be_killed_first()
     output, commands = Output(), Input()
-    _signals(commands)
+    _handle_signals(commands)
     state = 'failed'
     try:
         request = request_from_json(commands.request())
@@ -451,7 +451,7 @@ def _be_killed_first() -> None:
         pass  # not supported; nothing else depends on it
 
 
-def _signals(commands: Input) -> None:
+def _handle_signals(commands: Input) -> None:
     """SIGTERM cancels; signals from a terminal are ignored."""
     def terminated(number: int, frame: Optional[FrameType]) -> None:
         # In a thread, because this one may hold the lock that cancelling requires.

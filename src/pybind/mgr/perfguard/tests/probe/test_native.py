@@ -350,7 +350,7 @@ def test_which_engine_is_used(monkeypatch, engine, missing, made):
 
     monkeypatch.setattr(work, 'Core', core)
     asked: Any = types.SimpleNamespace(engine=engine, steps=())
-    assert (work._core(asked) is not None) == made
+    assert (work._load_core(asked) is not None) == made
 
 
 def test_a_native_engine_that_is_required_and_missing(monkeypatch):
@@ -360,4 +360,4 @@ def test_a_native_engine_that_is_required_and_missing(monkeypatch):
     monkeypatch.setattr(work, 'Core', core)
     asked: Any = types.SimpleNamespace(engine=work.NATIVE_ENGINE, steps=())
     with pytest.raises(Failed, match='no native engine'):
-        work._core(asked)
+        work._load_core(asked)

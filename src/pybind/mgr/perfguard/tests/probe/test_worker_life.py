@@ -500,7 +500,7 @@ def test_sigterm_cancels_in_a_thread_of_its_own(
     handlers: Dict[int, Any] = {}
     monkeypatch.setattr(worker.work.signal, 'signal', handlers.__setitem__)
     commands = Input()
-    worker.work._signals(commands)
+    worker.work._handle_signals(commands)
     assert handlers[signal.SIGINT] == handlers[signal.SIGHUP] == signal.SIG_IGN
     handlers[signal.SIGTERM](signal.SIGTERM, None)
     assert commands.cancelled.wait(10.0) and commands.reason == 'terminated'
