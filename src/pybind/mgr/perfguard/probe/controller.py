@@ -542,8 +542,7 @@ class Probing:
         own_pool, displaced = -1, ''
         if isinstance(run, ProbeRun):
             displaced = run.displaced(view)
-            # The PGs of a pool that the run has created may move; during a campaign, all may.
-            if run.resources.own and not self._order.during_campaign:
+            if run.resources.own:
                 own_pool = run.resources.pool_id
         texts = stop_reasons(observation, self._order.during_campaign, own_pool)
         if displaced:

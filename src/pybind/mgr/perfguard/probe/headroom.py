@@ -117,21 +117,20 @@ def capacity(points: Sequence[CurvePoint], p99_ms: float) -> Optional[ServedOps]
     repetitions, its upper one from the best; None: the lowest depth is above it already. `points`:
     by queue depth."""
     limit_ns = 1e6 * p99_ms
-    middle = _reached(points, limit_ns, _part('iops', 'median'), _part('p99_ns', 'median'))
+    middle = _reached(points, limit_ns, lambda point: point.iops.median,
+                      lambda point: point.p99_ns.median)
     if middle is None:
         return None
     ops, is_open_end = middle
-    worst = _reached(points, limit_ns, _part('iops', 'low'), _part('p99_ns', 'high'))
-    best = _reached(points, limit_ns, _part('iops', 'high'), _part('p99_ns', 'low'))
+    worst = _reached(points, limit_ns, lambda point: point.iops.low,
+                     lambda point: point.p99_ns.high)
+    best = _reached(points, limit_ns, lambda point: point.iops.high,
+                    lambda point: point.p99_ns.low)
     causes = ['OPEN_END'] if is_open_end else []
     if any(point.client_limited for point in points if point.p99_ns.median <= limit_ns):
         causes.append('CLIENT_LIMITED')
     low, high = worst[0] if worst else points[0].iops.low, best[0] if best else ops
     return ServedOps(Measure(ops, min(ops, low), max(ops, high)), tuple(causes))
-
-
-def _part(field: str, part: str) -> Callable[[CurvePoint], float]:
-    return lambda point: float(getattr(getattr(point, field), part))
 
 
 def _reached(points: Sequence[CurvePoint], limit_ns: float, ops: Callable[[CurvePoint], float],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The limits of a run: its budget, and reasons not to begin it and to end it."""
 from collections import deque
-from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (AbstractSet, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import Json, Ops, OsdMap, PgCounts, Pool, Signals, Space
 from ..observation import Clients
@@ -66,9 +66,9 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     seconds = (sum(job.ramp_time + job.runtime + PROBE_STEP_SECONDS for job in jobs)
                * steps / max(1, len(jobs)) + prefill / PREFILL_BYTES_PER_SECOND
                + OBJECT_SECONDS * objects + CONNECT_SECONDS)
+    transfers = [_transfer(job, times_done * job.numjobs) for job in jobs]
     return Budget(seconds, prefill, int(prefill * replicas_factor),
-                  _sum_unless_unlimited(_transfer(job, times_done * job.numjobs) for job in jobs),
-                  objects)
+                  None if None in transfers else sum(filter(None, transfers)), objects)
 
 
 def _transfer(job: Job, streams: int) -> Optional[int]:
@@ -85,16 +85,6 @@ def _transfer(job: Job, streams: int) -> Optional[int]:
 
 def _at_rate(job: Job, seconds: float) -> int:
     return int(job.rate_iops * job.bs * seconds)
-
-
-def _sum_unless_unlimited(values: Iterable[Optional[int]]) -> Optional[int]:
-    """The sum; None if one of the values is None (unlimited)."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
 
 
 def limit_seconds(budget: Budget) -> float:

@@ -11,7 +11,7 @@ from ..store import Store
 from ..text import listed, plural
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, job_options, parse_jobs, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, JobSteps, Quantiles, Second,
-                    StepResult, StreamResult, Target)
+                    StepResult, StreamResult, Target, summed)
 from .worker.protocol import step_result
 
 PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
@@ -90,10 +90,7 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
     step = -(-len(seconds) // points)
     if step <= 1:
         return tuple(seconds)
-    groups = [seconds[at:at + step] for at in range(0, len(seconds), step)]
-    return tuple(Second(group[-1].end, sum(second.ios for second in group),
-                        sum(second.bytes for second in group),
-                        sum(second.lat_sum_ns for second in group)) for group in groups)
+    return tuple(summed(seconds[at:at + step]) for at in range(0, len(seconds), step))
 
 
 # ---- Which runs are kept

@@ -326,8 +326,12 @@ class ResourceManager:
         clean-up must not unset them again."""
         unset = self._flags_shown - view.osdmap.flags
         self._flags_shown = set(self.resources.flags) & view.osdmap.flags
-        if unset & set(self.resources.flags):
-            self.journal(flags=tuple(flag for flag in self.resources.flags if flag not in unset))
+        self._leave_to_others(unset)
+
+    def _leave_to_others(self, flags: Set[str]) -> None:
+        """Journal that those of these flags that the run has set are no longer its own."""
+        if flags & set(self.resources.flags):
+            self.journal(flags=tuple(flag for flag in self.resources.flags if flag not in flags))
 
     def unset_flags(self) -> bool:
         """Unset the flags of the run, except those that others have set since. Returns whether they
@@ -336,11 +340,8 @@ class ResourceManager:
             return True
         ordered_before = self.resources.ordered_before
         # In a journal of an earlier version it is unknown which flags others have set later.
-        wanted_by_others = self._cluster.flags_set_by_others() - set(
-            QUIET_FLAGS if ordered_before is None else ordered_before)
-        if wanted_by_others & set(self.resources.flags):
-            self.journal(flags=tuple(flag for flag in self.resources.flags
-                                     if flag not in wanted_by_others))
+        self._leave_to_others(set(self._cluster.flags_set_by_others()) - set(
+            QUIET_FLAGS if ordered_before is None else ordered_before))
         is_final = self._removal_is_final()
         if not self._done(*(flag_command(flag, on=False) for flag in self.resources.flags)) \
                 or not self._note_answered_removal(is_final):

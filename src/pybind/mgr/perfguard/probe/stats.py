@@ -10,7 +10,8 @@ from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
-from .types import RADOS, READING, WRITING, Direction, Job, Quantiles, Second, JobStep, StepResult
+from .types import (RADOS, READING, WRITING, Direction, Job, JobStep, Quantiles, Second, StepResult,
+                    summed)
 
 #: Resamples of the seconds of one repetition.
 RESAMPLES = 40
@@ -322,9 +323,7 @@ def added(series: Sequence[Tuple[Second, ...]]) -> Tuple[Second, ...]:
     """Series of seconds of streams that ran at the same time, as one; as long as the shortest."""
     if len(series) == 1:
         return series[0]
-    return tuple(Second(max(second.end for second in column), sum(second.ios for second in column),
-                        sum(second.bytes for second in column),
-                        sum(second.lat_sum_ns for second in column)) for column in zip(*series))
+    return tuple(map(summed, zip(*series)))
 
 
 def label(key: Key, name: str) -> str:

@@ -162,6 +162,13 @@ class Second(NamedTuple):
     lat_sum_ns: int
 
 
+def summed(seconds: Sequence[Second]) -> Second:
+    """Several seconds as one, which ends with the last of them."""
+    return Second(max(second.end for second in seconds), sum(second.ios for second in seconds),
+                  sum(second.bytes for second in seconds),
+                  sum(second.lat_sum_ns for second in seconds))
+
+
 @dataclass(frozen=True)
 class Direction:
     """Reads, or writes, of one stream in the measured time."""

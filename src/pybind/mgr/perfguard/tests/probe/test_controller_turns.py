@@ -286,7 +286,7 @@ def test_a_probe_is_stopped_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize('own, during_campaign, own_pool', [
-    (True, False, 7), (True, True, -1), (False, False, -1)])
+    (True, False, 7), (True, True, 7), (False, False, -1)])
 def test_the_pgs_of_which_pool_may_move(own: bool, during_campaign: bool, own_pool: int,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     order = replace(OWN if own else IN_POOL, during_campaign=during_campaign)
