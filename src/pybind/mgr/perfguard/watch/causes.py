@@ -12,7 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace
 from ..text import plural
 from .drives import DriveEvidence, with_drive
-from .laggy import is_slow_ping, slow_pings, usual_ping_ms
+from .laggy import is_slow_ping, slow_pings, median_ping_ms
 from .osd_window import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES
 from .slow_parts import DEVICE, HOST, RACK
 from .types import SlowShared
@@ -147,18 +147,19 @@ def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
-    """What the heartbeats of an OSD suggest about its slowness. Its peers measure them.
+    """The cause that the heartbeats of an OSD suggest: CPU, a switch, the network of its host, or
+    its own. [] if they are not slow. Its peers measure them.
 
     A drive does not delay heartbeats, and a network does not delay commits: if both are slow, the
     processes get too little CPU or memory.
     """
-    usual = usual_ping_ms(facts.ping_ms)
+    median_ms = median_ping_ms(facts.ping_ms)
     slow_on_host = slow_pings(facts.ping_ms) & {facts.osd, *facts.host_osds}
     if facts.osd not in slow_on_host:
         return []
     ping = facts.ping_ms[facts.osd]
-    ping_text = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
-    evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
+    ping_text = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, median_ms)
+    evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(median_ms, 3)}
     host_is_slow = len(slow_on_host) >= max(2.0, HOST_PING_SHARE * len(facts.host_osds))
     slow_channels = _slow_channels(facts)
     if slow_channels.keys() & STORE_CHANNELS:
@@ -188,14 +189,14 @@ def switch_side(osd: int, peer_ping_ms: Mapping[int, Mapping[int, float]],
     other such OSDs to which its heartbeats are fast. Empty if nothing indicates a link between
     hosts.
 
-    `peer_ping_ms`: OSD -> peer -> heartbeat ping time in ms; `ping_ms`: the median by OSD.
+    `peer_ping_ms`: OSD -> peer -> heartbeat ping time in ms; `ping_ms`: OSD -> the median of these.
     """
-    usual = usual_ping_ms(ping_ms)
+    median_ms = median_ping_ms(ping_ms)
     slow = slow_pings(ping_ms) if osd in places else frozenset()
     if osd not in slow:
         return ()
     times = {peer: ms for peer, ms in peer_ping_ms.get(osd, {}).items() if peer in places}
-    near_peers = {peer for peer, ms in times.items() if not is_slow_ping(ms, usual)}
+    near_peers = {peer for peer, ms in times.items() if not is_slow_ping(ms, median_ms)}
     far_peers = times.keys() - near_peers
     this_side, other_side = {osd} | near_peers & slow, far_peers - slow
     # Most OSDs on this side have slow heartbeats too, and most of the others do not.
@@ -217,7 +218,7 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
     """Work besides client operations that may have made it slow."""
     likely = []
     for work in facts.work:
-        # What began after the OSD became slow may be an effect of that.
+        # Work that began later, or about when the OSD became slow, may be an effect of that.
         if work.was_first:
             of_peers = ' (median of its peers %g)' % work.peers_pgs if work.peers_pgs else ''
             _, text = WORK[work.code]
@@ -227,7 +228,8 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
-    """The cause that the RocksDB of an OSD compacts more than those of its peers."""
+    """The cause that the RocksDB of an OSD compacts more than those of its peers; [] unless the
+    store of the OSD is slow as well."""
     wrote = facts.kv_writes
     # Flushes alone write less to SST files than the WAL receives.
     if wrote is None or not _slow_channels(facts).keys() & STORE_CHANNELS or wrote.sst < max(
@@ -240,7 +242,9 @@ def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
-    """A higher load than that of its peers, and the client, object or pool that causes it."""
+    """The cause that an OSD serves more operations than its peers ([]: it does not), with what most
+    of these have in common: other primaries, an object, a client, or else the busiest pool. The
+    code is 'load' if too few operations are known to say. For slow OSDs and for others."""
     if facts.load_ratio < HOT_LOAD:
         return []
     text = 'it serves %.1f times the operations of its peers' % facts.load_ratio
@@ -254,13 +258,12 @@ def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
     ops_by_pool: Counter[int] = Counter()
     for row in loads:
         ops_by_pool[row.pool] += row.ops
-    likely = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
-                          '%s; %s' % (text, cause.unnamed))
-              for cause in (*_hot_object(facts, sum(ops_by_pool.values())),
-                            *map(_by_client, heavy_clients(loads)))]
-    if likely:
-        return likely
     total = sum(ops_by_pool.values())
+    by_whom = [*_hot_object(facts, total), *map(_by_client, heavy_clients(loads))]
+    if by_whom:
+        return [LikelyCause(cause.code, '%s; %s' % (text, cause.text),
+                            {**evidence, **cause.evidence}, '%s; %s' % (text, cause.unnamed))
+                for cause in by_whom]
     if total >= CAUSE_OPS:
         pool, ops = ops_by_pool.most_common(1)[0]
         name = facts.pool_names.get(pool, str(pool))
@@ -274,7 +277,8 @@ def _by_client(share: 'ClientShare') -> LikelyCause:
 
 
 def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
-    """The object that most of `total` operations of the OSD are on, if there is one."""
+    """The object with at least HEAVY_SHARE of the operations of clients on the OSD, if there is
+    one. `total`: the number of these operations."""
     objects: Counter[Tuple[int, str]] = Counter()
     for row in facts.objects:
         if row.osd == facts.osd:
@@ -290,7 +294,8 @@ def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
 
 
 def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:
-    """The part of an OSD that is slow, if there is no evidence of a cause."""
+    """The part of an OSD that is slow, if there is no evidence of a cause: its drive, its process,
+    or its way to other OSDs (brief stalls). [] if the slow operations do not show which."""
     slow = _slow_channels(facts)
     if not slow:
         return []
@@ -338,7 +343,8 @@ class ClientShare:
 
 
 def heavy_clients(rows: Iterable[ClientLoad]) -> Tuple[ClientShare, ...]:
-    """The client that sends most of the operations, if there are other clients."""
+    """The client that sends at least HEAVY_SHARE of the operations, alone in a tuple. () if there
+    is none, if no other client sends any, or if fewer than CAUSE_OPS operations are known."""
     ops: Counter[Tuple[str, str]] = Counter()
     for row in rows:
         ops[row.client, row.address] += row.ops

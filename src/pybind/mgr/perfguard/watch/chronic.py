@@ -78,8 +78,8 @@ class _Count:
 
     def count_interval(self, now: float, seconds: float, finding: Optional[PeerFinding],
                        scale: float) -> None:
-        """Count an interval with operations. `finding`: the slow operations; None: not slow.
-        `scale`: the memory as a multiple of MEMORY_SECONDS."""
+        """Count an interval of `seconds` with operations. `finding`: the slowest of them, if they
+        were slow; None: they were not. `scale`: the memory as a multiple of MEMORY_SECONDS."""
         decay = math.exp(-seconds / (scale * MEMORY_SECONDS))
         recent_decay = math.exp(-seconds / (scale * RECENT_MEMORY * MEMORY_SECONDS))
         self.evidence = self.evidence * decay + seconds
@@ -121,10 +121,11 @@ class _Count:
         self.episode = self.gap = 0.0
 
     def clear_if_over(self, now: float, scale: float, replicas_only: bool) -> bool:
-        """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
-        a finding was cleared for the latter reason. `scale`: the memory as a multiple of
-        MEMORY_SECONDS; `replicas_only`: its primary affinity is 0, so it may show no operations,
-        and is cleared sooner to be judged anew."""
+        """Drop the finding on an OSD that is healthy again or has had no operations for long, and
+        its episodes, with or without a finding. Returns whether a finding was dropped for the
+        latter reason. `scale`: the memory as a multiple of MEMORY_SECONDS; `replicas_only`: its
+        primary affinity is 0, so it may show no operations, and is cleared sooner to be judged
+        anew."""
         # A finding from few minutes in all, as of a compaction by hand, is cleared sooner. Without
         # a finding, episodes are remembered as long as a pattern.
         is_pattern = (not self.raised or self.all_episodes >= LEAST_EPISODES
@@ -141,7 +142,7 @@ class _Count:
 
     @property
     def all_episodes(self) -> int:
-        """With the one that has not ended."""
+        """Number of episodes, with the one that has not ended."""
         return self.episodes + (self.episode >= EPISODE_SECONDS)
 
     def is_chronic(self, scale: float, recent: bool) -> bool:
@@ -213,8 +214,9 @@ class ChronicOsds:
              baselines: Mapping[int, Sequence[ScoreBaseline]],
              memory_seconds: float = MEMORY_SECONDS,
              reported: Collection[int] = ()) -> Work[None]:
-        """Count an interval. `findings`: comparisons of each OSD with its peers; `baselines`: of
-        its slowdown, by channel; `reported`: OSDs that are slow by the median of a minute.
+        """Count an interval. `findings`: comparisons of each OSD with its peers, by the median of a
+        minute; `baselines`: of its slowdown, by channel; `reported`: OSDs that are slow by that
+        median.
 
         OSDs with work besides client operations are not counted. If such work becomes known late,
         what was counted since it was last read is taken back. Yields passes over OSDs (rounds.py).
@@ -223,9 +225,9 @@ class ChronicOsds:
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
         intervals = yield from _intervals(reading, findings, windows, baselines)
-        # `ops`: findings of the kinds of operation that were slow.
+        slow_ops = {osd: slow for osd, (_, slow) in intervals.items() if slow}
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
-                **_worst({osd: ops for osd, (_, ops) in intervals.items() if ops}, reading)}
+                **_worst(slow_ops, reading)}
         # If many are slow at once, the cause is not the OSDs: the interval says nothing of them.
         crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
         for chunk in chunks(intervals.items()):
@@ -241,17 +243,16 @@ class ChronicOsds:
             yield 2 * len(chunk)
 
     def conclude(self, reading: OsdReading) -> None:
-        """Judge the counts, if that is due. OSDs with a primary affinity of 0 have no reads, and
-        some stores show no other evidence: without any for a day they are cleared, so that they can
-        be judged anew."""
+        """Judge the counts, once per JUDGE_SECONDS (more often with a shorter memory)."""
         if reading.now - self._judged >= min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = reading.now
             self._judge(reading.now, reading.places, reading.replicas_only)
 
     def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
-        """Once work besides client operations was read again (`busy_read`: when; `busy`: the OSDs
-        that have such work): restore the counts from before the reading in which each of these OSDs
-        became slow. Its work may have begun before it was read, and made the OSD slow."""
+        """Restore the counts of OSDs that became slow since work besides client operations was last
+        read, and turn out to have such work: it may have begun before it was read, and made them
+        slow. `busy_read`: when such work was read, as in the last call if it was not read since;
+        `busy`: OSDs with such work."""
         if busy_read > self._busy_read:
             self._counts.update({osd: count for osd, count in self._before.items()
                                  if osd in busy and osd in self._counts})
@@ -259,15 +260,15 @@ class ChronicOsds:
             self._busy_read = busy_read
 
     def keep(self, osds: Collection[int], away: Collection[int] = ()) -> None:
-        """Forget all but these OSDs. OSDs that are down, and have no place, are kept. `away`: OSDs
-        that are also out; what was counted applies again if they come back."""
+        """Forget all but these OSDs, which include those that are down, and have no place. `away`:
+        OSDs that are down and out: their findings are not reported until they return."""
         self._away = away
         for osd in self._counts.keys() - osds:
             del self._counts[osd]
             self._standing.pop(osd, None)
 
     def forget(self, replaced: Collection[int]) -> None:
-        """Forget OSDs that have another device now."""
+        """Forget OSDs that have another device now, and note why findings on them ended."""
         for osd in replaced:
             self._before.pop(osd, None)
             self._counts.pop(osd, None)
@@ -277,8 +278,10 @@ class ChronicOsds:
     def _judge(self, now: float, places: Mapping[int, OsdPlace],
                replicas_only: Collection[int]) -> None:
         """Decide which OSDs are chronically slow, by the whole memory or by the recent past, and
-        which cannot be judged. If many of a class are, the cause is not the OSDs."""
+        which cannot be judged. If many of a class are, the cause is not the OSDs.
+        `replicas_only`: OSDs with a primary affinity of 0."""
         for osd, count in self._counts.items():
+            # OSDs in `replicas_only` have no reads, and some stores show no other evidence.
             if count.clear_if_over(now, self._scale, osd in replicas_only):
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
                     (now - count.seen) / 3600,
@@ -301,7 +304,8 @@ class ChronicOsds:
 
     def _shares_by_class(self, places: Mapping[int, OsdPlace],
                          recent: bool) -> Dict[Tuple[str, str], List[float]]:
-        """Sorted shares of the OSDs of each class with enough operations."""
+        """Root and device class -> shares of the time in which its OSDs were slow, ascending, of
+        OSDs with enough operations. `recent`: of the recent past alone."""
         shares: Dict[Tuple[str, str], List[float]] = {}
         for osd, count in self._counts.items():
             if osd in places and count.evidence >= self._scale * PEERS_SECONDS:
@@ -327,14 +331,15 @@ class ChronicOsds:
                    for count in self._counts.values())
 
     def stored(self, uuids: Mapping[int, str]) -> StoredCounts:
-        """The counts of OSDs that are raised, or may soon be."""
+        """The counts of at most MOST_STORED_OSDS OSDs that are raised, or may soon be, by the
+        slowest; those that are raised first. `uuids`: of the devices of all OSDs."""
         candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                       if count.may_be_chronic(self._scale)]
         return {osd: replace(self._counts[osd], uuid=uuids.get(osd))
                 for _, _, osd in sorted(candidates, reverse=True)[:MOST_STORED_OSDS]}
 
     def load(self, counts: StoredCounts) -> Dict[int, str]:
-        """Take over the counts of an earlier mgr. Returns the known uuids."""
+        """Take over the counts of an earlier mgr. Returns the uuids of devices in them, by OSD."""
         self._counts.update(counts)
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
@@ -345,7 +350,8 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                baselines: Mapping[int, Sequence[ScoreBaseline]]
                ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
     """OSD -> length of the interval in seconds, and findings of the kinds of operation that were
-    slow in it; only OSDs with enough operations of a kind. Yields passes over OSDs (rounds.py)."""
+    slow in it ([]: none); only OSDs with enough operations of a kind and without other work. Yields
+    passes over OSDs (rounds.py)."""
     intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for samples in chunks(reading.samples):
         for sample in samples:
@@ -365,7 +371,8 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
 
 
 def _worst(slow_ops: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
-    """The slowest operations of each OSD that does not only wait for another one."""
+    """The finding on the slowest operations of each OSD that does not only wait for a slow
+    replica. `slow_ops`: the findings of one interval, of operations that were slow."""
     excused = excuse_waiting(slow_ops, CHRONIC_RATIO, reading.places, reading.partners)
     return {osd: max(findings, key=lambda finding: finding.score)
             for osd, findings in excused.findings.items() if findings}
@@ -373,7 +380,8 @@ def _worst(slow_ops: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
 
 def _still_slow(reading: OsdReading, findings: Findings,
                 reported: Collection[int]) -> Dict[int, PeerFinding]:
-    """The slowest operations of the reported OSDs that were slow in this interval as well."""
+    """The finding on the slowest operations of each of the `reported` OSDs that were slow in this
+    interval as well."""
     slow: Dict[int, PeerFinding] = {}
     for sample in reading.samples if reported else ():
         if sample.osd not in reported:

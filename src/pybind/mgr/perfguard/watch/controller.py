@@ -104,20 +104,21 @@ class _Document:
         self._name = name
         self._may_write = may_write
         self._gist: object = None
-        self._looked_at = 0.0
+        #: When it was last written, or computed and found to be as stored.
+        self._saved_at = 0.0
 
     def loaded(self, now: float, gist: object) -> None:
-        """`gist`: of what an earlier mgr has stored."""
-        self._gist, self._looked_at = gist, now
+        """Note that an earlier mgr has stored the document, with this gist (see save())."""
+        self._gist, self._saved_at = gist, now
 
     def age(self, now: float) -> float:
-        """Seconds since it was written, or was as it is stored."""
-        return now - self._looked_at
+        """Seconds since it was written, or was found to be as stored."""
+        return now - self._saved_at
 
     def save(self, now: float, gist: object, interval: float, contents: Callable[[], Any]) -> None:
         """Write the document at once if its gist has changed, or else after `interval` seconds, but
-        only if it differs. `gist`: what must not wait for the interval; `contents`: computes the
-        document."""
+        only if it differs from what is stored. `gist`: the part of it that must not wait for the
+        interval; `contents`: computes the document; an empty one is removed from the store."""
         if gist == self._gist and self.age(now) < interval:
             return
         document = contents()
@@ -125,7 +126,7 @@ class _Document:
             if not self._may_write():
                 return
             self._store.put_or_remove(self._name, document)
-        self._gist, self._looked_at = gist, now
+        self._gist, self._saved_at = gist, now
 
 
 class Watching:
@@ -177,7 +178,7 @@ class Watching:
         self.clients = Clients()
 
     def load(self, options: Options, now: float) -> None:
-        """Load the state of an earlier mgr from the store."""
+        """Load the state of an earlier mgr from the store, before the first turn."""
         for name in self._store.names(BASELINES):
             pool_id = name[len(BASELINES):]
             if pool_id.isdigit():
@@ -200,7 +201,8 @@ class Watching:
         self._chronic.loaded(now, set(self._watch.slow.chronic.standing))
 
     def _loaded(self, name: str, hint: Any, now: float, empty: T) -> T:
-        """A document of an earlier mgr, without times of the future."""
+        """A document of an earlier mgr, as `hint` types it, without times of the future; `empty` if
+        there is none."""
         loaded: T = no_later_than(hint, self._store.record(name, hint, empty), now)
         return loaded
 
@@ -261,7 +263,7 @@ class Watching:
         for event in self._announcer.events(self._watch, context):
             self._note(event)
         pool_names = {pool.id: pool.name for pool in view.osdmap.pools.values()}
-        # Before the steps of this turn are known ones.
+        # Late changes concern earlier steps: _step_events adds those of this turn to them.
         for event in (*self._late_events(pool_names),
                       *self._step_events(self._watch.pools.steps, pool_names)):
             self._note(event)
@@ -283,9 +285,10 @@ class Watching:
 
     def _step_events(self, steps: Sequence[Step], names: Mapping[int, str]) -> List[Event]:
         """At most one event: the pools that have become slower, with what changed at that time. If
-        nothing did, steps that recur are left out."""
+        nothing did, steps that recur are left out. `steps`: of this turn; `names`: of pools."""
         if not steps:
             return []
+        # None: the mons did not answer.
         options = self._cluster.option_changes()
         # A dict as an ordered set.
         changes = {change: None for step in steps for change in (
@@ -298,12 +301,17 @@ class Watching:
                       why_text(reported, list(changes), with_options=options is not None))]
 
     def _late_events(self, names: Mapping[int, str]) -> List[Event]:
-        """Earlier steps, with the changes that were noticed only now."""
+        """Events for earlier steps that changes may have caused which were noticed only in this
+        turn: one for all steps that began together. `names`: of the pools that still exist."""
         noticed = self._watch.changes.noticed
-        return [Event('latency-step', what_text(steps, names),
-                      why_text(steps, changes_around(noticed, steps[0]), with_options=True))
-                for same_begin in self._known_steps.around(noticed).values()
-                for steps in [[step for step in same_begin if step.pool in names]] if steps]
+        events = []
+        for same_begin in self._known_steps.around(noticed).values():
+            steps = [step for step in same_begin if step.pool in names]
+            if steps:
+                changes = changes_around(noticed, steps[0])
+                events.append(Event('latency-step', what_text(steps, names),
+                                    why_text(steps, changes, with_options=True)))
+        return events
 
     def _without_probes(self, now: float,
                         samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:
@@ -335,9 +343,9 @@ class Watching:
         return {*self._watch.norms.norms(), *self._watch.pools.spreads()}
 
     def _save_baselines(self, pools: Set[int]) -> None:
-        """Remove the baseline of a pool that does not exist anymore, and store one that has grown.
-        One of each per turn: a write takes the mon some milliseconds, and hundreds of pools may be
-        removed at once."""
+        """Remove the document of a pool that does not exist anymore, and store that of one whose
+        baseline, load or alarm levels have changed. `pools`: all that exist. One of each per turn:
+        a write takes the mon some milliseconds, and hundreds of pools may be removed at once."""
         # An OSDMap without pools may be the initial, empty one.
         removed = next(iter(self._stored - pools), None) if pools else None
         if removed is not None and self._may_write():
@@ -352,11 +360,13 @@ class Watching:
             self._stored.add(pool_id)
 
     def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
+        """For commands: the `last` points (0: all) of "cluster", "osd.N" or a pool by name; None:
+        unknown. `condensed`: of a week, each of 10 minutes; else of an hour, one per reading."""
         return self._watch.history_of(subject, self.watched.pool_ids, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
-        """For the page: the last hour after `since` of the cluster and of some pools."""
+        """For the page: the last hour after `since` of the cluster and of some pools; without
+        `pools`, of the busiest."""
         names = {pool_id: name for name, pool_id in self.watched.pool_ids.items()}
         return self._watch.drawn(since, pools, names, DRAWN_POOLS)
 
@@ -408,5 +418,6 @@ def _kinds(provisional: Provisional) -> Dict[int, Set[str]]:
 
 def _gist(state: StoredWatch) -> object:
     """What must be stored at once if it changes: all but texts, which change with every turn."""
-    return (state.laggy_since, (state.laggy_last or ())[:4], state.latency, state.told,
+    last = state.laggy_last
+    return (state.laggy_since, last and last._replace(why='', time=0.0), state.latency, state.told,
             state.release, sorted((osd, row.part) for osd, row in state.slow.items()))

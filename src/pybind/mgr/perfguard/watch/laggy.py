@@ -80,16 +80,17 @@ class LaggyEpisode(NamedTuple):
             self.osd, MECHANISM_TEXTS.get(self.mechanism, self.mechanism), self.why)
 
 
-def noted(episode: Optional[LaggyEpisode], since: float, now: float,
-          suspect: Optional[Suspect]) -> Optional[LaggyEpisode]:
-    """The last episode with the present main suspect: `episode` (None: there was none) if it
-    lasts, otherwise a new one that began at `since`. A suspect without evidence of a mechanism does
-    not replace one with it.
+def episode_after(last: Optional[LaggyEpisode], since: float, now: float,
+                  suspect: Optional[Suspect]) -> Optional[LaggyEpisode]:
+    """The last episode once PGs are still laggy at `now`: `last` if that lasts, otherwise a new one
+    that began at `since`. It names the main suspect of now, unless that has no evidence of a
+    mechanism and the one before has. `last`: None: there was none. `suspect`: None: no OSD is
+    suspected, so nothing changes.
     """
-    lasting = episode if episode is not None and not episode.until else None
+    lasting = last if last is not None and not last.until else None
     had_evidence = lasting is not None and lasting.mechanism != NO_MECHANISM
     if suspect is None or (had_evidence and suspect.mechanism == NO_MECHANISM):
-        return episode
+        return last
     return LaggyEpisode(since if lasting is None else lasting.since, 0.0, suspect.osd,
                         suspect.mechanism, suspect.why, now)
 
@@ -119,8 +120,10 @@ class LaggyPgs:
     def update(self, now: float, answers: Mapping[int, Sequence[UnreadablePg]],
                acting_of: Callable[[str], Optional[OsdSet]],
                osd_counts: Mapping[int, PgCounts]) -> None:
-        """Note which PGs are laggy, by what their primaries answer. `answers`: OSD that was asked
-        -> PGs that are not readable, with it as the primary."""
+        """Note which PGs are laggy, by what their primaries answer, until they answer otherwise.
+        `answers`: OSD that was asked -> PGs that are not readable, with it as the primary.
+        `acting_of`: the acting set of a PG; None: the PG does not exist. `osd_counts`: OSD -> PGs
+        with it in their acting set."""
         self._drop_moved(acting_of)
         # OSDs without laggy PGs are not asked again.
         for osd in list(self._by_primary):
@@ -165,7 +168,7 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
     responds. The weights only order the suspects: in a small cluster, every OSD shares PGs with the
     cause.
     """
-    usual_ping = usual_ping_ms(signals.ping_ms)
+    median_ping = median_ping_ms(signals.ping_ms)
     rated = []
     for osd, counts in signals.osd_counts.items():
         laggy = counts.laggy + counts.wait
@@ -179,20 +182,20 @@ def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
             score += 0.1 * coverage * (1 - pgs_led / len(signals.pgs))
             why.append('primary of %s of the %d known' % (pgs_led or 'none', len(signals.pgs)))
         ping = signals.ping_ms.get(osd, 0.0)
-        slow_ping = is_slow_ping(ping, usual_ping)
+        slow_ping = is_slow_ping(ping, median_ping)
         if osd in signals.silent:
             score += 0.3
             why.append('no report for %.0f s' % signals.silent[osd])
         elif slow_ping:
             score += 0.2
             why.append('heartbeat ping time %.0f ms '
-                       '(median of all OSDs %.1f ms)' % (ping, usual_ping))
+                       '(median of all OSDs %.1f ms)' % (ping, median_ping))
         why += _pressure_texts(signals.pressures.get(osd))
-        wedged = not slow_ping and _wedged(signals, pgs_led)
+        leads_nearly_all = not slow_ping and _leads_nearly_all(signals, pgs_led)
         mechanism = _mechanism(signals, osd)
-        if mechanism == LOAD or wedged:
+        if mechanism == LOAD or leads_nearly_all:
             score += 0.2
-        maybe_lost = wedged and _is_without_load(signals, osd)
+        maybe_lost = leads_nearly_all and _is_without_load(signals, osd)
         if maybe_lost:
             why.append('answers heartbeats and reports: a read lease renewal may have been lost')
         rated.append(Suspect(osd, round(score, 3), ', '.join(why),
@@ -208,8 +211,8 @@ def _mechanism(signals: LaggySignals, osd: int) -> str:
 
 
 def _is_without_load(signals: LaggySignals, osd: int) -> bool:
-    """Whether it is known that load delays no renewals of a suspected OSD, also not that of other
-    OSDs."""
+    """Whether it is known that load delays no lease renewals of a suspected OSD: neither its own
+    load nor that of the other OSDs that were asked."""
     return osd in signals.pressures and all(
         pressure.messenger_share <= MESSENGER_IDLE_SHARE
         and (pressure.queue_ms is None or pressure.queue_ms <= CALM_QUEUE_MS)
@@ -231,9 +234,9 @@ def _pressure_texts(pressure: Optional[Pressure]) -> List[str]:
     return texts
 
 
-def _wedged(signals: LaggySignals, pgs_led: int) -> bool:
+def _leads_nearly_all(signals: LaggySignals, pgs_led: int) -> bool:
     """Whether an OSD is the primary of nearly all laggy PGs (of `pgs_led` of the known ones), and
-    responds, as its peers do. Then renewals may have been lost, unless there is load."""
+    all OSDs of these PGs report and are not busy. Then renewals may have been lost."""
     # Too few of the laggy PGs are known, of which at most MOST_LAGGY_PGS are kept.
     if len(signals.pgs) < max(2.0, KNOWN_SHARE * min(signals.total, MOST_LAGGY_PGS)):
         return False
@@ -245,8 +248,8 @@ def _wedged(signals: LaggySignals, pgs_led: int) -> bool:
 
 def _advice(osd: int, signals: LaggySignals, mechanism: str, maybe_lost: bool,
             slow_ping: bool) -> str:
-    """What to do about a suspected OSD; '': nothing is known. `maybe_lost`: renewals may have been
-    lost; `slow_ping`: its heartbeats are slow."""
+    """What to do about a suspected OSD; '': nothing is known. `maybe_lost`: lease renewals of the
+    PGs that it leads may have been lost; `slow_ping`: its heartbeats are slow."""
     if osd in signals.silent:
         return ('osd.%d hangs or its host is unreachable: check both; "ceph osd down %d" makes '
                 'its PGs peer without it') % (osd, osd)
@@ -263,8 +266,8 @@ def _advice(osd: int, signals: LaggySignals, mechanism: str, maybe_lost: bool,
 
 
 @latest
-def usual_ping_ms(ping_ms: Mapping[int, float]) -> float:
-    """The median of all OSDs."""
+def median_ping_ms(ping_ms: Mapping[int, float]) -> float:
+    """The median heartbeat time of all OSDs; 0.0: none is known."""
     values = sorted(ping_ms.values())
     return values[len(values) // 2] if values else 0.0
 
@@ -272,9 +275,9 @@ def usual_ping_ms(ping_ms: Mapping[int, float]) -> float:
 @latest
 def slow_pings(ping_ms: Mapping[int, float]) -> FrozenSet[int]:
     """The OSDs whose heartbeats are slow."""
-    usual_ms = usual_ping_ms(ping_ms)
-    return frozenset(osd for osd, ms in ping_ms.items() if is_slow_ping(ms, usual_ms))
+    median_ms = median_ping_ms(ping_ms)
+    return frozenset(osd for osd, ms in ping_ms.items() if is_slow_ping(ms, median_ms))
 
 
-def is_slow_ping(ping_ms: float, usual_ms: float) -> bool:
-    return ping_ms > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ms)
+def is_slow_ping(ping_ms: float, median_ms: float) -> bool:
+    return ping_ms > max(SLOW_PING_MS, SLOW_PING_FACTOR * median_ms)

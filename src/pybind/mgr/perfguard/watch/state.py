@@ -19,7 +19,7 @@ from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWo
                      LikelyCause, OsdEvidence, causes, heavy_clients, higher_load, switch_side)
 from .chronic import StoredCounts
 from .drives import Firmwares, drive_evidence, firmwares
-from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, noted, suspects
+from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, episode_after, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, faster_of_two,
@@ -417,8 +417,8 @@ class WatchState:
             self.ping_ms, {osd: pressure for osd, (read, pressure) in self.laggy.pressures.items()
                            if context.now - read <= PRESSURE_AGE_SECONDS}))
         if self.laggy.raised:
-            self.laggy.last_episode = noted(last, self.laggy.since, context.now,
-                                            next(iter(self.laggy.suspects), None))
+            self.laggy.last_episode = episode_after(
+                last, self.laggy.since, context.now, next(iter(self.laggy.suspects), None))
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:

@@ -8,8 +8,8 @@ import pytest
 from perfguard.cluster.types import OsdSet, PgCounts, Pressure, UnreadablePg
 from perfguard.watch.laggy import (HANGS, LOAD, MECHANISM_TEXTS, MOST_LAGGY_PGS, MOST_SUSPECTS,
                                    NO_MECHANISM, LaggyEpisode, LaggyPg,
-                                   LaggyPgs, LaggySignals, Suspect, is_slow_ping, noted, slow_pings,
-                                   suspects, usual_ping_ms)
+                                   LaggyPgs, LaggySignals, Suspect, episode_after, is_slow_ping,
+                                   median_ping_ms, slow_pings, suspects)
 
 NAN = float('nan')
 BUSY, IDLE = Pressure(0.88, 89.6), Pressure(0.11, 5.3)
@@ -262,8 +262,8 @@ def test_when_heartbeats_are_slow(ping_ms: float, usual_ms: float, is_slow: bool
 
 
 def test_the_usual_time_of_heartbeats() -> None:
-    assert usual_ping_ms({}) == 0.0 and usual_ping_ms({5: 7.0}) == 7.0
-    assert usual_ping_ms({1: 4.0, 2: 1.0, 3: 3.0}) == 3.0
+    assert median_ping_ms({}) == 0.0 and median_ping_ms({5: 7.0}) == 7.0
+    assert median_ping_ms({1: 4.0, 2: 1.0, 3: 3.0}) == 3.0
     assert slow_pings({1: 60.0, 2: 1.0, 3: 3.0, 4: 16.0, 5: 2.0}) == {1, 4}
 
 
@@ -295,17 +295,18 @@ def test_in_a_flood_no_renewal_is_lost() -> None:
 
 def test_an_episode_keeps_the_last_evidence() -> None:
     unknown, hangs = Suspect(3, 0.6, 'in all'), Suspect(4, 0.9, 'no report', '', HANGS)
-    assert noted(None, 100.0, 101.0, None) is None
-    begun = noted(None, 100.0, 101.0, unknown)
+    assert episode_after(None, 100.0, 101.0, None) is None
+    begun = episode_after(None, 100.0, 101.0, unknown)
     assert begun == LaggyEpisode(100.0, 0.0, 3, NO_MECHANISM, 'in all', 101.0)
-    evident = noted(begun, 100.0, 106.0, hangs)
+    evident = episode_after(begun, 100.0, 106.0, hangs)
     assert evident == LaggyEpisode(100.0, 0.0, 4, HANGS, 'no report', 106.0)
-    assert noted(evident, 100.0, 111.0, unknown) is evident is noted(evident, 100.0, 116.0, None)
+    assert episode_after(evident, 100.0, 111.0, unknown) is evident
+    assert episode_after(evident, 100.0, 116.0, None) is evident
     assert evident is not None and MECHANISM_TEXTS[HANGS] in evident.text()
     # The next one knows nothing of it.
     ended = evident._replace(until=120.0)
-    assert noted(ended, 500.0, 501.0, None) is ended
-    assert noted(ended, 500.0, 501.0, unknown) == LaggyEpisode(
+    assert episode_after(ended, 500.0, 501.0, None) is ended
+    assert episode_after(ended, 500.0, 501.0, unknown) == LaggyEpisode(
         500.0, 0.0, 3, NO_MECHANISM, 'in all', 501.0)
 
 
