@@ -30,8 +30,8 @@ class DriveEvidence(NamedTuple):
 
 def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
               drives: Mapping[str, DriveHealth]) -> Dict[str, Firmwares]:
-    """Drive model -> number of its drives by firmware, of slow OSDs and of others. Only the main
-    drive of an OSD counts, its first device."""
+    """Drive model -> number of its OSDs by the firmware of their drive, slow ones and others. Only
+    the main drive of an OSD counts, its first device. `drives`: device -> its SMART data."""
     counts: Dict[str, Tuple[Counter[str], Counter[str]]] = {}
     for osd, place in places.items() if drives else ():
         health = drives.get(place.devices[0]) if place.devices else None
@@ -44,8 +44,10 @@ def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
 def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
                    drives: Optional[Mapping[str, DriveHealth]],
                    by_model: Mapping[str, Firmwares]) -> Optional[DriveEvidence]:
-    """The health of the drive of an OSD: of the shared device if that is slow as a whole, otherwise
-    of the main drive; None: there are no data of drives, or the device is not known."""
+    """The health of the drive of a slow OSD: of the device that it shares with others if that is
+    slow as a whole (`shared`), otherwise of its main drive. `drives`: device -> its SMART data,
+    `by_model`: drive model -> firmwares(). None: SMART data is not read yet (`drives` is None), or
+    the devices of the OSD are not known."""
     if drives is None or place is None or not place.devices:
         return None
     if shared is not None and shared.part[0] == DEVICE:
@@ -56,8 +58,8 @@ def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
 
 def with_drive(text: str, evidence: Dict[str, object],
                drive: Optional[DriveEvidence]) -> Tuple[str, Dict[str, object]]:
-    """A text on a slow drive and its evidence, with what its SMART data says. `drive`: None: SMART
-    data is not read yet."""
+    """The text and the evidence of a cause, with what the SMART data of the drive says. `drive`:
+    None: that is not known, so both remain as they are."""
     if drive is None:
         return text, evidence
     if drive.health is None:
@@ -74,8 +76,8 @@ def with_drive(text: str, evidence: Dict[str, object],
 
 
 def _firmware(firmware: str, of_model: Firmwares) -> List[str]:
-    """A text that all slow OSDs of the model have this firmware, if that is unlikely by chance;
-    [] otherwise."""
+    """A text, alone in a list, that all slow OSDs of the drive model have this firmware, if that is
+    unlikely by chance; [] otherwise."""
     if of_model.slow.keys() != {firmware}:
         return []
     slow, others_with_it = of_model.slow[firmware], of_model.others.get(firmware, 0)

@@ -71,7 +71,8 @@ class PoolLoad:
 
     def __init__(self) -> None:
         self.days: List[DayLoad] = []
-        #: The present hour (since 1970), the seconds of its readings, and their sums.
+        #: The present hour (hours since the epoch), the seconds of its readings, and the numbers of
+        #: their operations and bytes.
         self._hour = -1
         self._seconds = 0.0
         self._sums = Rates()
@@ -81,8 +82,9 @@ class PoolLoad:
         self._growth = (-1, LoadGrowth(0))
 
     def add(self, now: float, seconds: float, counts: Rates) -> bool:
-        """Add the operations and bytes of `seconds`. Returns whether the days must be stored: after
-        the first hour of a day, a new busiest hour, or STORED_HOURS more."""
+        """Add the operations and bytes of a reading of `seconds`; `counts` has their numbers, not
+        rates. Returns whether the days must be stored: after the first hour of a day, a new busiest
+        hour, or STORED_HOURS more."""
         hour = int(now // HOUR_SECONDS)
         changed = hour != self._hour and self._close()
         if hour != self._hour:
@@ -111,12 +113,12 @@ class PoolLoad:
         return Rates(*(total / self._seconds for total in self._sums)) if self._seconds else Rates()
 
     def lately(self) -> Rates:
-        """Of this hour; of the one before as long as this one is too short."""
+        """The rates of this hour; of the one before as long as this one is too short."""
         return self._rates() if self._seconds >= LEAST_HOUR_SECONDS or not self._last_hour.ops \
             else self._last_hour
 
     def sized(self, reads: float, writes: float) -> Rates:
-        """Operations per second, of the mean sizes of late."""
+        """These operations per second, with the bytes of operations of the mean sizes of late."""
         late = self.lately()
         return Rates(reads, writes, reads * late.read_bytes / late.reads if late.reads else 0.0,
                      writes * late.write_bytes / late.writes if late.writes else 0.0)
@@ -141,8 +143,8 @@ class PoolLoad:
 
 
 def growth(days: Sequence[DayLoad]) -> LoadGrowth:
-    """By how much the busiest hour of a pool grows each day, by the seasonal Kendall test (see
-    above). `days`: complete ones, oldest first, none of them twice."""
+    """By how many operations per second the busiest hour of a pool grows each day, by the seasonal
+    Kendall test (see above). `days`: complete ones, oldest first, none of them twice."""
     if len(days) < LEAST_DAYS:
         return LoadGrowth(len(days))
     slopes: List[float] = []

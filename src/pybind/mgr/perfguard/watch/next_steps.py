@@ -98,9 +98,11 @@ _NAMED_COMMAND = re.compile(
 
 
 def next_step(code: str, text: str, of_campaign: bool = True) -> str:
-    """The command that goes on; '' if the text names one, or if only time helps.
+    """The command that goes on, for the code of a reason, of a cause or of a health check, and its
+    text; '' if the text names a command, or if only time helps.
 
-    `of_campaign`: a campaign waits for that reason.
+    `of_campaign`: a campaign waits for it, so that `campaign accept` is named too if that waives
+    it.
     """
     if _NAMED_COMMAND.search(text):
         return ''
@@ -113,10 +115,12 @@ def next_step(code: str, text: str, of_campaign: bool = True) -> str:
 def with_steps(checks: HealthChecks) -> HealthChecks:
     """The health checks, with the command that goes on as the last line of the detail, unless the
     detail names a command."""
-    return {code: check if code not in CHECK_STEPS or any(
-        map(_NAMED_COMMAND.search, check['detail'])) else warning(
-            check['summary'], [*check['detail'][:DETAIL_LINES - 1], CHECK_STEPS[code]],
-            check['count']) for code, check in checks.items()}
+    complete = dict(checks)
+    for code, check in checks.items():
+        if code in CHECK_STEPS and not any(map(_NAMED_COMMAND.search, check['detail'])):
+            detail = [*check['detail'][:DETAIL_LINES - 1], CHECK_STEPS[code]]
+            complete[code] = warning(check['summary'], detail, check['count'])
+    return complete
 
 
 def limits_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:

@@ -77,8 +77,9 @@ def tail_of(bounds: Sequence[int], counts: Sequence[float]) -> Tail:
 
 
 def _over(bounds: Sequence[int], counts: Sequence[float], limit_ns: float) -> float:
-    """The number of operations over the limit. In a bucket from a to b, their density is assumed to
-    fall as 1/x^2. So a share of (1/x - 1/b) / (1/a - 1/b) of them is over a limit of x."""
+    """The number of operations over a limit. `counts`: by bucket, `bounds`: their upper bounds in
+    ns. In a bucket from a to b, the density of operations is assumed to fall as 1/x^2. So a share
+    of (1/x - 1/b) / (1/a - 1/b) of them is over a limit of x."""
     number = 0.0
     for bucket, count in enumerate(counts):
         lower = bounds[bucket - 1] if bucket else 0
@@ -110,8 +111,9 @@ class QuietOps:
         self._updated = 0.0
 
     def update(self, now: float, quiet: bool, samples: Sequence[LatencyCounts]) -> None:
-        """Add the samples that began after clients were last disturbed. `quiet`: nothing disturbs
-        them now."""
+        """Add the samples that began after clients were last disturbed. `quiet`: nothing moves and
+        no problem exists now; `samples`: operations of OSDs in intervals that may reach back to
+        before the last call."""
         self._since = (now if self._since is None else self._since) if quiet else None
         quiet_samples = [sample for sample in samples if self._since is not None
                          and now - sample.age - sample.seconds >= self._since]

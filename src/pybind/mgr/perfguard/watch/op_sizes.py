@@ -22,8 +22,8 @@ FLASH_BYTES_PER_MS, DISK_BYTES_PER_MS = 250e3, 60e3
 
 
 class OpSizes:
-    """Keeps what clients of late read on each OSD and write to each pool, and which part of the
-    writes of an OSD is of which pool."""
+    """The mean sizes of operations of late: of reads on each OSD, of writes to each pool, and of
+    writes on each OSD, from those of the pools."""
 
     def __init__(self) -> None:
         self._reads, self._writes = _Means(), _Means()
@@ -32,8 +32,9 @@ class OpSizes:
 
     def update(self, ops: Mapping[int, PoolOps], pg_writes: Optional[Sequence[PgWrites]],
                pools: Mapping[int, Pool], places: Mapping[int, OsdPlace]) -> None:
-        """Note the sizes of client operations on each OSD. `ops`: of clients, by pool. `pg_writes`:
-        None: not read this time."""
+        """Note the sizes of the operations of a reading. `ops`: of clients, by pool. `pg_writes`:
+        client writes by PG, which show to which pools the writes of an OSD belong; None: not read
+        this time, so the last ones remain valid. `places`: of the OSDs; others are forgotten."""
         reads, read_bytes = (dict.fromkeys(places, 0.0) for _ in range(2))
         writes, write_bytes = (dict.fromkeys(pools, 0.0) for _ in range(2))
         for pool_id in ops.keys() & pools.keys():
@@ -55,6 +56,7 @@ class OpSizes:
             self._mix = _mix(pg_writes)
 
     def by_osd(self) -> Dict[int, Sizes]:
+        """Of all OSDs that have a place."""
         bytes_by_pool = self._writes.bytes()
         return {osd: Sizes(mean, _mixed(self._mix.get(osd, {}), bytes_by_pool))
                 for osd, mean in self._reads.bytes().items()}
@@ -69,7 +71,7 @@ class _Means:
         self._bytes: Dict[int, float] = {}
 
     def add(self, ops: Mapping[int, float], number_of_bytes: Mapping[int, float]) -> None:
-        """The operations of a reading. Keys that are not in it are forgotten."""
+        """Add the operations of a reading. Keys that are not in it are forgotten."""
         self._ops, self._bytes = _with(self._ops, ops), _with(self._bytes, number_of_bytes)
 
     def bytes(self) -> Dict[int, float]:
@@ -77,6 +79,7 @@ class _Means:
 
 
 def _with(means: Mapping[int, float], reading: Mapping[int, float]) -> Dict[int, float]:
+    """Exponentially weighted means with one more reading."""
     after: Dict[int, float] = {}
     for key, value in reading.items():
         before = means.get(key, 0.0)
@@ -97,6 +100,7 @@ def _mix(pg_writes: Sequence[PgWrites]) -> Dict[int, Dict[int, int]]:
 
 
 def _mixed(ops_by_pool: Mapping[int, int], of_pools: Mapping[int, float]) -> float:
+    """The mean of `of_pools`, weighted by the operations of one OSD; 0.0 without any."""
     ops = sum(number for pool, number in ops_by_pool.items() if pool in of_pools)
     return sum(number * of_pools.get(pool, 0.0) for pool, number in ops_by_pool.items()) / ops \
         if ops > 0 else 0.0
@@ -104,28 +108,30 @@ def _mixed(ops_by_pool: Mapping[int, int], of_pools: Mapping[int, float]) -> flo
 
 def at_same_size(findings: Findings, sizes: Mapping[int, Sizes],
                  places: Mapping[int, OsdPlace]) -> Findings:
-    """The findings, expecting more where the operations of an OSD are larger than the median of its
-    class. Those that are not slow in any case remain as they are."""
+    """The findings, expecting more ms where the operations of an OSD are larger than the median of
+    its root and device class. `sizes`: of the operations of each OSD; empty: not known. Findings up
+    to LEAST_SCORE remain as they are: they are not slow in any case."""
     if not sizes:
         return findings
     by_kind: Dict[Tuple[str, str], List[Sizes]] = {}
     for osd, size in sizes.items():
         if osd in places:
             by_kind.setdefault(places[osd].kind, []).append(size)
-    usual = {kind: Sizes(*map(_median, zip(*rows))) for kind, rows in by_kind.items()}
-    return {osd: [_at_size(finding, sizes[osd], usual[places[osd].kind], places[osd])
+    medians = {kind: Sizes(*map(_median, zip(*rows))) for kind, rows in by_kind.items()}
+    return {osd: [_at_size(finding, sizes[osd], medians[places[osd].kind], places[osd])
                   if finding.score > LEAST_SCORE and osd in sizes else finding
                   for finding in compared] for osd, compared in findings.items()}
 
 
 def _median(sizes: Sequence[float]) -> float:
-    """Of those that are known."""
+    """Of the sizes that are known; 0.0: none is."""
     known = sorted(size for size in sizes if size)
     return median(known) if known else 0.0
 
 
-def _at_size(finding: PeerFinding, sizes: Sizes, usual: Sizes, place: OsdPlace) -> PeerFinding:
-    larger = sizes.read - usual.read if finding.channel in (READS, STORE_READS) \
-        else sizes.write - usual.write
+def _at_size(finding: PeerFinding, sizes: Sizes, median_sizes: Sizes,
+             place: OsdPlace) -> PeerFinding:
+    larger = sizes.read - median_sizes.read if finding.channel in (READS, STORE_READS) \
+        else sizes.write - median_sizes.write
     per_ms = FLASH_BYTES_PER_MS if place.device_class in FLASH_CLASSES else DISK_BYTES_PER_MS
     return finding.with_more(larger / per_ms) if larger > 0.0 else finding

@@ -86,8 +86,8 @@ class OsdWindow:
             column_of_ops += 2
 
     def expire(self, now: float, seconds: float) -> None:
-        """Drop slots older than `seconds`, or than six slots if these are longer. The tolerance is
-        half a second."""
+        """Drop slots older than `seconds`, the length of the window, or than six slots if these are
+        longer, as with rare reports. The tolerance is half a second."""
         slot_ends = self._columns[_END]
         if not slot_ends:
             return
@@ -113,8 +113,8 @@ class OsdWindow:
         return bool(column) and column[-1] > 0.0
 
     def least_ms(self, channel: int, seconds: float) -> Optional[float]:
-        """The lowest mean of the slots of the last `seconds`; None if a slot is missing or has too
-        few operations for a mean."""
+        """The lowest mean latency of the slots of the last `seconds` (0.0: of the last slot), of a
+        kind of operation; None if a slot is missing or has too few operations for a mean."""
         first = _FIRST + 2 * channel
         lowest_ms, covered = math.inf, 0.0
         for length, ops, ops_ms in zip(*(reversed(self._columns[column])
@@ -134,8 +134,8 @@ class OsdWindow:
                             tuple(map(sum, columns[_FIRST::2])))
 
     def reading(self, channel: int, all_ops: float) -> Optional[WindowLatency]:
-        """The median of means of a kind of operation; None without evidence. `all_ops`: as in
-        totals()."""
+        """The median of means of a kind of operation; None: the window has too few operations.
+        `all_ops`: how many of this kind it has (totals(), which the caller has already)."""
         first = _FIRST + 2 * channel
         if all_ops < MIN_BLOCKS * BLOCK_OPS:
             return None
@@ -153,7 +153,7 @@ class OsdWindow:
 
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
-    """The operations of a sample, by channel."""
+    """The operations of a sample, by channel (CHANNELS)."""
     own_write = sample.own_write
     if _valid_rate(own_write) and _valid_rate(sample.commit):
         # Without the commit, the latency would be so small that any queue multiplies it.
@@ -176,8 +176,9 @@ def _merged(ops: Iterable[float], ops_ms: Iterable[float]) -> List[float]:
 
 
 def rates(totals: WindowTotals, busy: bool) -> Tuple[float, float]:
-    """Reads and writes per second: the higher of the counts of clients and store. Of a `busy` OSD,
-    which deep scrubs or backfills, client reads count, because its store reads for that as well."""
+    """Reads and writes per second of an OSD, its load: the higher of the counts of clients and
+    store. Of a `busy` OSD, which deep scrubs or backfills, client reads count if there are any,
+    because its store reads for that work as well."""
     read, own_writes, commit, store, _ = totals.ops
     if not (busy and read):
         read = max(read, store)

@@ -87,8 +87,8 @@ class OsdWatch:
 
     def update(self, now: float, counters: Mapping[int, OsdCounters],
                osds: Iterable[int]) -> List[OsdSample]:
-        """The samples of those of `osds` that have reported since the last call. `counters`: of all
-        OSDs."""
+        """The operations of those of `osds` that have a new report, between the one before and this
+        one. Adds them to the histories. `counters`: the last reports of all OSDs."""
         samples: List[OsdSample] = []
         for osd in osds:
             after, before = counters[osd], self._last.get(osd)
@@ -106,8 +106,8 @@ class OsdWatch:
             self._histories.pop(osd, None)
 
     def _remember(self, now: float, reading: OsdSample, osd_count: int) -> None:
-        """Add a reading to the history of its OSD. If there are many OSDs, each has a shorter
-        history."""
+        """Add a reading to the history of its OSD. If there are many OSDs (`osd_count`), each has a
+        shorter history."""
         history = self._histories.get(reading.osd)
         if history is None:
             # At least a minute of reports, and two hours of condensed points.
@@ -115,9 +115,9 @@ class OsdWatch:
             history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
         sums: List[float] = []
-        for flow in (reading.read, reading.write, reading.commit):
-            number = flow.rate * reading.seconds
-            sums += [number, number * flow.ms * 1e6]
+        for ops in (reading.read, reading.write, reading.commit):
+            number = ops.rate * reading.seconds
+            sums += [number, number * ops.ms * 1e6]
         history.add(now, reading.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
@@ -148,8 +148,9 @@ def add_reads(reads: Dict[int, List[int]], clients: Iterable[ClientOps],
 
 def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[int]],
                     erasure: AbstractSet[int]) -> List[OsdSample]:
-    """The samples, without client reads if many of them went to erasure-coded pools. `reads`: OSD
-    -> number of reads of replicated and of erasure-coded pools; `erasure`: the latter pools."""
+    """The samples, without the client reads of OSDs of which more than ERASURE_SHARE went to
+    erasure-coded pools, or of which that is not known. `reads`: OSD -> number of reads of
+    replicated and of erasure-coded pools; `erasure`: the latter pools; none: nothing changes."""
     if not erasure:
         return list(samples)
     checked = []
@@ -162,10 +163,11 @@ def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[i
 
 
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
-    """OSD -> the kind of its work besides client operations, of OSDs with such work.
+    """OSD -> the kind of its work besides client operations (TARGET, SOURCE or SCRUB; of several,
+    the first), of OSDs with such work. `counts`: OSD -> PGs with it in their acting set.
 
-    An OSD that holds PGs without being in their acting set is a backfill target, or will delete
-    PGs that have moved to others.
+    While PGs backfill, an OSD that holds PGs without being in their acting set is a target, or will
+    delete PGs that have moved to others.
     """
     moving = any(count.backfilling or count.backfill_wait for count in counts.values())
     reasons: Dict[int, str] = {}
@@ -208,7 +210,8 @@ class OsdNorms:
         self._norms: Optional[Tuple[Mapping[int, OsdPlace], Dict[int, float]]] = None
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
-        """Add a quiet reading. `baselines`: pool -> baseline of reads in ms."""
+        """Add the reads of a reading in which nothing moved. `baselines`: pool -> baseline of reads
+        in ms; reads of other pools do not count."""
         read: Dict[int, List[float]] = {}
         for row in rows:
             usual_ms = baselines.get(row.pool)
@@ -381,10 +384,11 @@ class Unexplained:
         self.excess = {osd: self._excess_of(osd) for osd in of_replica}
 
     def peel(self, osd: int) -> float:
-        """Take away what a replica adds, and return that (ms)."""
+        """Take what a replica adds away from the latency of its PGs, and return that (ms). The
+        replica itself has no excess anymore; that of the others is computed anew."""
         affected = self._of_replica[osd]
         ms = quantile([pg.ms - pg.base for pg in affected], 0.5)
-        changed = {pg.group for pg in affected}
+        changed_groups = {pg.group for pg in affected}
         for pool in {pg.pool for pg in affected}:
             with_osd = [pg for pg in affected if pg.pool == pool]
             before = self._sorted[pool]
@@ -399,9 +403,9 @@ class Unexplained:
             self._sorted[pool] = after = sorted(others + [pg.ms for pg in with_osd])
             # Groups with few PGs have this quantile as their base.
             if quantile(after, FAST_PGS_SHARE) != quantile(before, FAST_PGS_SHARE):
-                changed.update(group for group in self._groups if group[0] == pool)
-        self._set_bases(changed)
-        for replica in {replica for group in changed for pg in self._groups[group]
+                changed_groups.update(group for group in self._groups if group[0] == pool)
+        self._set_bases(changed_groups)
+        for replica in {replica for group in changed_groups for pg in self._groups[group]
                         for replica in pg.replicas}:
             if replica in self.excess:
                 self.excess[replica] = self._excess_of(replica)
@@ -427,7 +431,7 @@ class Unexplained:
 
 
 def _without(latencies: Sequence[float], pgs: Iterable[PgLatency]) -> List[float]:
-    """Ascending latencies, less those of these PGs."""
+    """Ascending latencies, without those of these PGs, which are among them."""
     remaining = list(latencies)
     for pg in pgs:
         del remaining[bisect_left(remaining, pg.ms)]
@@ -472,7 +476,9 @@ class PgPartners:
 
     def update(self, replicas: AbstractSet[int], osdmap: OsdMap,
                placement: Callable[[str], Optional[Placement]]) -> None:
-        """Note with which OSDs the slow ones share PGs. `replicas`: the OSDs that are slow now."""
+        """Note with which OSDs the slow ones share PGs, by the next PGS_PER_TURN PGs. `replicas`:
+        the replicas that are slow now; without any, nothing is known or mapped. A pass begins with
+        a new OSDMap or slow replica, and ends before the next one begins."""
         up_to_date = self._epoch == osdmap.epoch and replicas <= self.by_osd.keys()
         if replicas and not self._partners and not up_to_date:  # begin a pass
             self._epoch = osdmap.epoch
@@ -534,8 +540,9 @@ class SlowOsdReads:
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],
                erasure: AbstractSet[int]) -> None:
-        """Note how clients read from slow OSDs. `slow`: OSDs; `readings`: by OSD, None: nothing was
-        read; `erasure`: pools."""
+        """Note how clients read from slow OSDs in one turn. `slow`: all OSDs that are slow now;
+        `readings`: OSD -> its reads by PG; None: nothing was read; `erasure`: the erasure-coded
+        pools."""
         self._turns = {osd: self._turns.get(osd, 0) + 1 for osd in slow}
         self._readings = {osd: self._readings.get(osd, deque(maxlen=SUMMED_READINGS))
                           for osd in self._turns}
@@ -544,7 +551,8 @@ class SlowOsdReads:
                 self._readings[osd].append(_reads_of(osd, rows, erasure))
 
     def sums_by_osd(self) -> Dict[int, OsdReads]:
-        """The sums of the last readings, of OSDs that were read often enough or cannot be read."""
+        """Slow OSD -> the sums of its last SUMMED_READINGS readings, once there are LEAST_READINGS
+        of them, or after MOST_TURNS turns in any case: its reads may be few, or not readable."""
         return {osd: OsdReads(*map(sum, zip(*self._readings[osd] or [OsdReads()])))
                 for osd, turns in self._turns.items()
                 if len(self._readings[osd]) >= LEAST_READINGS or turns >= MOST_TURNS}
