@@ -113,22 +113,24 @@ class Peers:
 
     def __init__(self, points: Sequence[LoadPoint],
                  of_few: Optional[Callable[[Sequence[float]], float]] = None) -> None:
-        """`of_few`: max or min, for the latency of the slowest or the fastest of few members."""
+        """`points`: the members, at least one. `of_few`: max or min, for the latency of the slowest
+        or the fastest of few members; None: that of the median."""
         self._points = points
         self.count = len(points)
         loads = [sorted(column) for column in zip(*[point.loads for point in points])]
         self._median_load = median(loads[0])
-        # The 90th percentile, so that a hot OSD in a large group does not raise it. Of a group
-        # without a slope, the load that two others have as well.
+        # The 90th percentile, so that a hot OSD in a large group does not raise it. In a group that
+        # is too small for a slope, the load that two others have as well.
         top = self.count - 1 - self.count // 10
         if of_few is None and self.count < SLOPE_MEMBERS:
             top = max(0, self.count - MIN_PEERS)
         #: The highest loads up to which the latency of the members is known.
         self._top_loads = [column[top] for column in loads]
         rise = self._rise()
-        #: Utilisation at the median load of the queue that fits the members, and of the one that
-        #: has their slope there, which is higher: the latency of an M/M/1 queue,
-        #: 1 / (1 - utilisation), has the slope utilisation / (1 - utilisation).
+        #: Utilisation, at the median load, of two queues: of the one whose latency grows as that of
+        #: the members, and of the one that has their slope at this load, which is higher. The
+        #: latency of an M/M/1 queue, 1 / (1 - utilisation), has the slope utilisation /
+        #: (1 - utilisation).
         self._fitted_utilisation = fitted_utilisation(rise, self._median_load)
         self.utilisation = rise.slope / (1.0 + rise.slope)
         # What the latency of each would be at the median load.
@@ -203,8 +205,9 @@ class Peers:
 
 
 def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerComparison]:
-    """Compare a point with its peers; None: too few. `member`: it is one of `peers`."""
-    others = peers.count - member
+    """Compare a point with its peers; None: they are fewer than MIN_PEERS. `member`: the point is
+    one of `peers`."""
+    others = peers.count - (1 if member else 0)
     if others < MIN_PEERS:
         return None
     comparison = peers.compare(point, others)
@@ -216,8 +219,9 @@ def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerCompar
 
 def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
                      ) -> Optional[Tuple[PeerComparison, float]]:
-    """Compare a point with the slowest of one or two others; None: there are none. With the
-    latency in ms of the fastest of them, at the load of the point."""
+    """Compare a point of a small group with the slowest of the others. Returns that comparison, and
+    the latency in ms of the fastest of the others at the load of the point; None: there are no
+    others."""
     others = [other_point for other_point in points if other_point.osd != point.osd]
     if not others:
         return None
@@ -226,9 +230,9 @@ def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
 
 
 def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
-    """Sorted logarithms of latencies, of pairs of latency and load, both logarithms. Without those
-    far above the fastest FAST_PART if most of them are, unless that part may be fast because it has
-    less to do."""
+    """The latencies of members, ascending, from pairs of latency and load, all of them logarithms.
+    Without latencies far above those of the fastest FAST_PART if most of them are, unless that part
+    may be fast because it has less to do."""
     ordered = sorted([level for level, _ in levels])
     fast_count = min(len(ordered), max(MIN_PEERS, math.ceil(FAST_PART * len(ordered))))
     bound = APART_LOG + ordered[fast_count - 1]
@@ -250,8 +254,9 @@ def growth(utilisation: float, load: float) -> float:
 
 
 def fitted_utilisation(rise: Rise, middle: float) -> float:
-    """The utilisation at load `middle` of a queue whose latency grows by `rise`. With loads that
-    are far apart, the queue that has the slope of `rise` at `middle` would grow many times more."""
+    """The utilisation, at load `middle` (a logarithm), of a queue whose latency grows by `rise`
+    between the two loads of that. 0.0: it does not grow. With loads that are far apart, the queue
+    that has the slope of `rise` at `middle` would grow many times more."""
     low_load, high_load = rise.low_load - middle, rise.high_load - middle
     measured_growth = rise.slope * (high_load - low_load)
     if not measured_growth:
@@ -268,8 +273,9 @@ def fitted_utilisation(rise: Rise, middle: float) -> float:
 
 
 def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> float:
-    """How much slower an OSD may be at `factor` times its load; infinite if it may be saturated.
-    Its load is `load_ratio` times the load at which its peers have `utilisation`."""
+    """How many times as slow an OSD may be if its load were `factor` times as high; infinite if it
+    may be saturated then. Its load is `load_ratio` times that at which its peers have
+    `utilisation`."""
     if utilisation * load_ratio * factor * CAPACITY >= SATURATION:
         return math.inf
     load = math.log(load_ratio)
@@ -284,7 +290,8 @@ def loads_of(reads: float, writes: float) -> Loads:
 
 @latest
 def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict[int, bool]]:
-    """The group of each OSD, and whether its model is a minority in that group.
+    """The group of each OSD, and whether its model is a minority in that group. The group is that
+    of its drive model, or that of all models if fewer than MODEL_MEMBERS OSDs have its model.
 
     OSDs with different stores are no peers: without a DB device, a commit waits for the disk.
     """
@@ -327,7 +334,8 @@ def median(ordered: List[float]) -> float:
 
 
 def weighted_quantile(values: Iterable[Tuple[float, float]], share: float) -> float:
-    """Quantile of (value, weight) pairs with weights above 0; ValueError without any."""
+    """The value below or at which `share` (0 to 1) of the weight is, of (value, weight) pairs with
+    weights above 0. Raises ValueError without any."""
     ordered = sorted(values)
     total, below = sum(weight for _, weight in ordered), 0.0
     for value, weight in ordered:
@@ -365,7 +373,7 @@ class ScoreBaseline(NamedTuple):
         return math.sqrt(max(self.variance, MIN_SPREAD ** 2))
 
     def learned(self, value: float, elapsed: float) -> 'ScoreBaseline':
-        """With a value that lasted for `elapsed` seconds, more than 0."""
+        """The baseline with one more value, which lasted for `elapsed` seconds, more than 0."""
         seconds = self.seconds + elapsed
         # Until USUAL_SECONDS, this is the arithmetic mean.
         weight = elapsed / min(seconds, USUAL_SECONDS)
@@ -434,30 +442,35 @@ class PeerFinding(NamedTuple):
     def score(self) -> float:
         return self.comparison.score
 
-    def is_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
+    def is_slow(self, ratio: float, baseline: Optional[ScoreBaseline] = None) -> bool:
         """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
-        own baseline against them (`usual`). `ratio`: slowdown from which an OSD is slow."""
+        own baseline against them (`baseline`; None: only its peers count). `ratio`: slowdown from
+        which an OSD is slow."""
         comparison, lowest_score = self.comparison, ratio * self.allowance
         if min(self.score, self.recent_score) < lowest_score or not self.matters():
             return False
         if comparison.deviations >= MIN_DEVIATIONS:
             return True
-        if usual is None or not usual.known:
+        if baseline is None or not baseline.known:
             return False
-        # Its own baseline is that of the logarithm of the score.
-        change = math.log(self.score) - usual.mean
-        sigma = max(usual.sigma(), comparison.op_sigma)
+        # A baseline is that of the logarithm of the score.
+        change = math.log(self.score) - baseline.mean
+        sigma = max(baseline.sigma(), comparison.op_sigma)
         return change >= math.log(lowest_score) and change >= MIN_DEVIATIONS * sigma
 
-    def is_still_slow(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
-        """Whether a slow OSD is still slow against its peers or its own baseline."""
+    def is_still_slow(self, ratio: float, baseline: Optional[ScoreBaseline] = None) -> bool:
+        """Whether a slow OSD is still slow against its peers or its own baseline, as for is_slow().
+        Its allowance does not apply, and smaller deviations and excesses suffice."""
         if min(self.score, self.recent_score) < ratio or not self.matters(factor=0.5):
             return False
         comparison = self.comparison
         if comparison.deviations >= CLEAR_DEVIATIONS:
             return True
-        return usual is not None and usual.known and math.log(self.score) - usual.mean \
-            >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), comparison.op_sigma))
+        if baseline is None or not baseline.known:
+            return False
+        sigma = max(baseline.sigma(), comparison.op_sigma)
+        return math.log(self.score) - baseline.mean >= max(math.log(ratio),
+                                                           CLEAR_DEVIATIONS * sigma)
 
     def expected(self) -> OsdExpectation:
         """For `against`, of an OSD that is slow."""
@@ -465,7 +478,8 @@ class PeerFinding(NamedTuple):
         return OsdExpectation(comparison.expected_ms, comparison.load, comparison.sigma)
 
     def against(self, expectation: OsdExpectation) -> 'PeerFinding':
-        """The same operations against what was expected earlier, at the present load."""
+        """The same operations against what was expected earlier. A higher load than then raises
+        the expectation; a lower one does not reduce it."""
         comparison = self.comparison
         # Limited, so that no stored load lets exp() overflow.
         more_load = min(max(0.0, comparison.load - expectation.load), 10.0)
@@ -487,7 +501,8 @@ class PeerFinding(NamedTuple):
                      ) -> 'PeerFinding':
         """The finding in a small group against the fastest peer and the history of this OSD, as the
         other peers may be slow too. `own_baselines`: those of the logarithms of its latency,
-        relative to the fastest peer and in ms; None or unknown: the slowest peer remains."""
+        relative to the fastest peer and in ms. None or unknown: the comparison with the slowest
+        peer remains, with a larger allowance."""
         if own_baselines is None or not own_baselines[0].known:
             return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
         relative, latency = own_baselines
@@ -530,11 +545,12 @@ class _Group(NamedTuple):
 
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Work[Findings]:
-    """Findings by OSD. `busy`: OSD -> its work besides client operations. Yields for how many OSDs
-    it has made a pass (rounds.py)."""
+    """OSD -> its findings, one for each kind of operation in which it can be compared; without OSDs
+    that have none. `windows`: of the OSDs to judge; `busy`: OSD -> its work besides client
+    operations. Yields for how many OSDs it has made a pass (rounds.py)."""
     group_of, minorities = groups_of(places)
     keys_of, member_counts = _keys(group_of)
-    #: By channel.
+    #: OSD -> its operations, by channel.
     ops: Dict[int, Sequence[float]] = {}
     loads: Dict[int, Loads] = {}
     for chunk in chunks(windows.items()):
@@ -583,8 +599,8 @@ def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
 @latest
 def _keys(group_of: Mapping[int, GroupKey]
           ) -> Tuple[Dict[GroupKey, List[GroupKey]], Mapping[GroupKey, int]]:
-    """Group -> the groups in which its OSDs count as members: itself and that of all models; and
-    the number of members of each."""
+    """Group -> the groups in which its OSDs count as members: itself and that of all models. And
+    group -> number of these members. `group_of`: OSD -> its group."""
     # A group of all models is of no use where each of them has a group of its own.
     used = set(group_of.values())
     keys_of = {key: [other for other in {key, all_models(key)} if other in used] for key in used}
@@ -603,9 +619,9 @@ def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
 
 def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
            minority: bool) -> Optional[PeerFinding]:
-    """Compare an OSD with the members of its group that do the same work, `kind`; None: it cannot
-    be compared. `kind`: '' = client operations only; `utilisation`: of the group; `minority`: its
-    model is a minority."""
+    """Compare an OSD with members of its group; None: it cannot be compared. `kind`: its work
+    besides client operations, '' without any; members that do the same are preferred, except in
+    small groups. `utilisation`: of the group; `minority`: its model is a minority in the group."""
     if kind and group.channel == STORE_READS:
         # Deep scrub and backfill read more per operation than clients do.
         return None
@@ -634,9 +650,9 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
 
 def _allowance(comparison: PeerComparison, kind: str, chosen: str, members: int,
                utilisation: float, minority: bool) -> float:
-    """By what factor an OSD may exceed its expected latency: its work, its model, and the queue at
-    its load may explain that much. `chosen`: the work of those that it is compared with, and
-    `members` their number."""
+    """By what factor an OSD may exceed its expected latency: its work (`kind`), its model
+    (`minority`), and the queue at its load may explain that much. `chosen`: the work of those that
+    it is compared with, as from _choose(), and `members` their number."""
     allowance = MINORITY_ALLOWANCE if minority else 1.0
     if kind:
         allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
@@ -657,14 +673,15 @@ def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, 
 
 
 def _choose(kind: str, kinds: Mapping[str, Peers]) -> str:
-    """The OSDs to compare with: those with the same work, else those without, else all."""
+    """The work of the members to compare an OSD with: the same as its own (`kind`), else '', client
+    operations only, else EVERYONE. Those before are chosen if they are enough."""
     if kind in kinds and kinds[kind].count > MIN_PEERS:
         return kind
     return '' if kind and '' in kinds and kinds[''].count >= MIN_PEERS else EVERYONE
 
 
 def worst(findings: Iterable[PeerFinding], ratio: float) -> Tuple[Optional[PeerFinding], float]:
-    """The most significant finding, and its score (see score_of)."""
+    """The most significant finding, and its score (see score_of); (None, -1.0) without findings."""
     best: Optional[PeerFinding] = None
     highest_rank = (False, -1.0)
     for finding in findings:
@@ -676,7 +693,8 @@ def worst(findings: Iterable[PeerFinding], ratio: float) -> Tuple[Optional[PeerF
 
 
 def score_of(finding: PeerFinding, ratio: float) -> float:
-    """Slowdown; below `ratio` as long as the excess does not matter."""
+    """The slowdown of a finding; below `ratio`, the slowdown from which an OSD is slow, as long as
+    the excess in ms does not matter."""
     comparison = finding.comparison
     excess = max(0.0, comparison.ms - comparison.expected_ms) / finding.least_ms
     return finding.score if excess >= 1.0 else min(finding.score, 1.0 + (ratio - 1.0) * excess)
@@ -709,7 +727,7 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
 
     A replica is slow if its own writes, in its store or for other primaries, are over `ratio`. It
     explains slow reads and writes of clients on OSDs that share a PG with it, up to WAITING_FACTOR
-    times its own excess, unless such an OSD is slow in another channel as well.
+    times its own excess in ms, unless such an OSD is slow in another channel as well.
     """
     excess_ms: Dict[int, float] = {}
     for osd, findings_of_osd in findings.items():
@@ -737,8 +755,10 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
 
 def _slowest_replicas(excess_ms: Mapping[int, float], osds: Iterable[int],
                       places: Mapping[int, OsdPlace], partners: Partners) -> Dict[int, int]:
-    """OSD -> the slowest of the slow replicas with which it shares PGs. A replica whose partners
-    are not known may share PGs with any OSD of its root and device class."""
+    """OSD -> the slowest of the slow replicas with which it shares PGs, if there is one.
+    `excess_ms`: by slow replica; `osds`: all that were judged; `partners`: OSD -> those with which
+    it shares PGs. A replica whose partners are not known may share PGs with any OSD of its root and
+    device class."""
     members: Dict[Tuple[str, str], List[int]] = {}
     for osd in osds:
         members.setdefault(places[osd].kind, []).append(osd)

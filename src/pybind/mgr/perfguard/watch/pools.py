@@ -98,7 +98,7 @@ class PoolPerformance(NamedTuple):
 
 class PoolOps(NamedTuple):
     """Client operations on one pool in one reading."""
-    #: By the OSD that served them; all others are their sums.
+    #: By the OSD that served them; all other fields are their sums.
     rows: Sequence[ClientOps] = ()
     reads: int = 0
     read_ns: int = 0
@@ -169,10 +169,11 @@ class _Pool:
         #: When a probe of this module last affected clients of the pool.
         self.probed = -math.inf
 
-    def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """Add a reading during which nothing disturbed clients: to the points of the baselines,
-        and, for kinds of operations without a baseline, to a provisional one. Returns whether a
-        point of the baseline is complete. `sums`: by column of the history."""
+    def add_quiet(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
+        """Add a reading during which nothing disturbed clients: to the points of the baselines, to
+        the spreads, and, for kinds of operations without a baseline, to a provisional one. Returns
+        whether it completed a point of the baselines, so that learn() may be called. `sums`: by
+        column of the history."""
         for kind, ops_column, ns_column in OP_KINDS:
             self.spreads[kind].add(sums[ops_column], sums[ns_column])
         missing = [(kind, ops_column, ns_column) for kind, ops_column, ns_column in OP_KINDS
@@ -182,7 +183,7 @@ class _Pool:
         for kind, ops_column, ns_column in missing:
             points = [point for point in self._first_readings if point.sums[ops_column]]
             ms = _median_ms(points, ops_column, ns_column, BASELINE_OPS)
-            # The provisional baseline of an earlier mgr serves until then.
+            # Until then, the provisional baseline of an earlier mgr remains.
             if ms is not None and sum(point.seconds for point in points) >= PROVISIONAL_SECONDS:
                 self.provisional[kind] = ms
         # Points without operations would displace those with operations.
@@ -196,19 +197,17 @@ class _Pool:
     def baseline(self, kind: str) -> Optional[float]:
         """The baseline in ms of a kind of operation; the provisional one if no point is complete;
         None: not known yet."""
-        usual_ms = self.baselines[kind]
-        if usual_ms is None:
-            usual_ms = self.provisional.get(kind)
-            if usual_ms is not None:
-                # A lower latency in readings that are not quiet shows that the provisional baseline
-                # is from a moment of high latency.
-                usual_ms = min(usual_ms, self._lowest.get(kind, usual_ms))
-        return usual_ms
+        if self.baselines[kind] is not None or kind not in self.provisional:
+            return self.baselines[kind]
+        # A lower latency in readings that are not quiet shows that the provisional baseline is from
+        # a moment of high latency.
+        provisional_ms = self.provisional[kind]
+        return min(provisional_ms, self._lowest.get(kind, provisional_ms))
 
-    def skip_disturbed(self, now: float, seconds: float, sums: Sequence[float]) -> None:
-        """Keep a reading that is not quiet out of the baselines. Movement and problems do not make
-        operations faster: lower latency shows that a provisional baseline is from a moment of high
-        latency, and lowers it."""
+    def add_disturbed(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+        """Add a reading that is not quiet. It is no part of baselines, but movement and problems do
+        not make operations faster: lower latency shows that a provisional baseline is from a moment
+        of high latency, and lowers it."""
         for spread in self.spreads.values():
             spread.skip()
         # Only a provisional baseline is lowered, by a complete point.
@@ -233,17 +232,19 @@ class _Pool:
 
     def set_alarm_limit(self, now: float, kind: str, baseline_ms: float,
                         settings: PoolSettings) -> float:
-        """Set the limit of the alarm at this hour: for the lowest baseline of the last half year,
-        or for the latency that recurs at this hour, if that is higher. `baseline_ms`: the present
-        baseline. Returns the limit at hours without an accepted level, in ms."""
+        """Set the limit of the alarm at this hour (`alarm_ms`): for the lowest baseline of the last
+        half year, or for the latency that is accepted at this hour because it recurs, if that is
+        higher. `baseline_ms`: the present baseline. Returns the limit, in ms, of hours at which
+        nothing but the baseline is accepted."""
         level = self.levels[kind]
         base_limit_ms = settings.alarm_ms(level.base_ms(baseline_ms))
         self.alarm_ms[kind] = max(base_limit_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
         return base_limit_ms
 
     def take_steps(self, pool_id: int) -> List[Step]:
-        """The rises of latency AFTER_POINTS before the last point. Points before them are
-        forgotten, so that each is returned once."""
+        """The steps that the last point has completed, AFTER_POINTS before it: one for each kind of
+        operation that has become slower. Points before a step are forgotten, so that each is
+        returned once."""
         points = self.unhindered.points()
         steps = [step for step in (step_of(pool_id, kind, points, ops_column, ns_column)
                                    for kind, ops_column, ns_column in OP_KINDS) if step is not None]
@@ -321,20 +322,21 @@ class PoolWatch:
             if self._update_alarms(now, seconds, pool, quiet, settings):
                 self._unsaved[pool_id] = None
             if not quiet or not pool.may_learn:
-                pool.skip_disturbed(now, seconds, sums)
-            elif pool.observe(now, seconds, sums):
+                pool.add_disturbed(now, seconds, sums)
+            elif pool.add_quiet(now, seconds, sums):
                 pool.learn()
                 self._unsaved[pool_id] = None
 
     def _pool(self, pool_id: int, settings: PoolSettings) -> _Pool:
-        """The pool with this ID, also a new one, of which the caller changes something."""
+        """The pool with this ID, created if it is new, for a caller that changes it."""
         self._computed_latencies.pop(pool_id, None)
         if pool_id not in self._pools:
             self._pools[pool_id] = _Pool(settings.baseline_seconds)
         return self._pools[pool_id]
 
     def _forget_removed(self, pools: Collection[int], settings: PoolSettings) -> None:
-        """Forget removed pools, and take over a new length of baselines."""
+        """Forget all pools but `pools`, and take over PoolSettings.baseline_seconds if the operator
+        has changed it."""
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
             self._computed_latencies.pop(pool_id, None)
@@ -345,8 +347,10 @@ class PoolWatch:
 
     def _update_alarms(self, now: float, seconds: float, pool: _Pool, quiet: bool,
                        settings: PoolSettings) -> bool:
-        """Raise and clear the alarms of a pool. Returns whether what must be stored has changed."""
+        """Raise and clear the alarms of a pool, on reads and on writes, by the last minute. Returns
+        whether its accepted levels (AlarmLevel) must be stored."""
         changed = False
+        # The last minute may contain operations that a probe has slowed down.
         probed = now - pool.probed < WINDOW_SECONDS
         for kind, ops_column, ns_column in OP_KINDS:
             ms = _median_ms(pool.recent, ops_column, ns_column, LEAST_OPS_NOW)
@@ -371,7 +375,8 @@ class PoolWatch:
         return changed
 
     def latency(self, pool_id: int) -> PoolPerformance:
-        """The present latency of a pool, with its baselines. Computed once for each reading."""
+        """The latency of a pool in the last minute, with its baselines; no operations and None of a
+        pool that is not known. Computed once for each reading."""
         pool, performance = self._pools.get(pool_id), self._computed_latencies.get(pool_id)
         if pool is None:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
@@ -467,9 +472,9 @@ class PoolWatch:
         """The provisional baselines of kinds of operations without another one."""
         by_pool: Dict[int, Dict[str, float]] = {}
         for pool_id, pool in self._pools.items():
-            for kind, usual in pool.baselines.items():
+            for kind, baseline_ms in pool.baselines.items():
                 ms = pool.baseline(kind)
-                if usual is None and ms is not None:
+                if baseline_ms is None and ms is not None:
                     by_pool.setdefault(pool_id, {})[kind] = ms
         return by_pool
 
@@ -487,8 +492,8 @@ class PoolWatch:
 
 
 def _to_store(rows: Rows) -> Rows:
-    """The rows of a Series that are stored: the last ones, and the last ones with operations of
-    each kind, as one kind may be rare."""
+    """Those of the rows of a Series that are stored: the last STORED_POINTS, and the last
+    STORED_POINTS_OF_KIND with operations of each kind, as one kind may be rare."""
     stored = set(range(len(rows))[-STORED_POINTS:])
     for _, column, _ in OP_KINDS:
         # The first two values of a row are its end and its length.
@@ -505,9 +510,10 @@ def _minute(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> 
 
 
 def _low_ms(points: Sequence[HistoryPoint], ops_column: int, ns_column: int) -> Optional[float]:
-    """The latency in ms that is not exceeded in BASELINE_SHARE of the time of points; None: there
-    are too few operations. Consecutive points with few operations are one value. `ops_column`,
-    `ns_column`: of the number of operations and of the sum of their latencies in the points."""
+    """The baseline that points show: the latency in ms that is not exceeded in BASELINE_SHARE of
+    the time with operations. None: there are fewer than BASELINE_OPS operations. Consecutive points
+    are one value until they have so many. `ops_column`, `ns_column`: of the number of operations
+    and of the sum of their latencies in the points."""
     values: List[Tuple[float, float]] = []
     seconds = ops = spent_ns = 0.0
     for point in points:
@@ -563,7 +569,8 @@ class OpSpread:
     last: Optional[Tuple[float, float]] = field(default=None, compare=False)
 
     def add(self, ops: float, total_ns: float) -> None:
-        """Add a quiet reading: with the one before it, it is a pair."""
+        """Add a quiet reading of `ops` operations that took `total_ns` together: with the one
+        before it, it is a pair, unless one of them has too few operations or was not quiet."""
         if ops < LEAST_PAIR_OPS or total_ns <= 0.0:
             self.last = None
             return
@@ -603,7 +610,7 @@ class BadLimit(InvalidValue):
 
 @functools.lru_cache(maxsize=4)  # each pool asks for its limit in each turn
 def latency_limits_ms(text: str) -> Mapping[str, float]:
-    """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadLimit."""
+    """Name of a pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadLimit."""
     limits: Dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(','))):
         pool, _, number = part.rpartition('=')
@@ -628,9 +635,10 @@ def named_target(options: Options, pool: str) -> Optional[float]:
 
 def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Options,
               disk: bool = False) -> Optional[float]:
-    """The limit of latency for a baseline; None: not known yet.
+    """The limit in ms of the latency of a pool: `named`, the one that the operator has set (None:
+    none), otherwise the one for a baseline; None: that is not known yet.
 
-    `named`: set by the operator. `disk`: the pool has OSDs of the class hdd.
+    `disk`: OSDs of the class hdd serve the pool.
     """
     if named is not None or baseline_ms is None:
         return named
@@ -702,14 +710,15 @@ class AlarmLevel:
         return baselines[int(LOW_WEEKS * len(baselines))]
 
     def accepted_ms(self, now: float) -> Optional[float]:
-        """What is accepted in this hour; None: nothing but the baseline."""
+        """The latency that is accepted at this hour of the day and of the week; None: nothing but
+        the baseline is."""
         hour = int(now // HOUR_SECONDS)
         return max((levels[hour % period.hours] for period, levels in self._accepted
                     if hour % period.hours in levels), default=None)
 
     def note(self, now: float, seconds: float, ms: Optional[float], lasting: float) -> None:
-        """Add the latency of a reading, if it is high; None: it is not. It counts for the hour once
-        it has lasted `lasting` seconds."""
+        """Add the latency of a reading of `seconds`, if it is high; None: it is not. The hour is
+        noted with the latency that was reached without a pause for `lasting` seconds."""
         if ms is None:
             self._readings.clear()
             return
@@ -725,7 +734,8 @@ class AlarmLevel:
 
     def review(self, now: float, baseline_ms: float, factor: float) -> bool:
         """Once an hour: update the latency that is accepted at this hour of the day and of the
-        week. Once a week: note the baseline. Returns whether there is something new to store.
+        week. Once a week: note the baseline. Returns whether to store the level: after a new week,
+        or while hours with high latency are noted.
 
         `factor`: PoolSettings.alarm_factor; accepted latency only rises to one that is above so
         many times it, and so has raised the alarm.
@@ -747,8 +757,8 @@ class AlarmLevel:
 
     def _accept(self, period: Recurrence, accepted: Dict[int, float], hour: int, base_ms: float,
                 factor: float) -> None:
-        """Update the latency that is accepted at this hour of a period, by the latency at the same
-        hour of the last periods.
+        """Update the latency that is accepted at this hour of a period (`accepted`: by hour), by
+        the latency at the same hour of the last periods.
 
         It rises to a latency that recurs, if that is more than `factor` times as high and so has
         raised the alarm. It falls to the highest latency that was reached, and is removed once

@@ -39,7 +39,7 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
 
 
 def trouble(counts: PgCounts) -> Dict[str, int]:
-    """Conditions with at least one PG."""
+    """Condition -> number of PGs, of conditions with at least one."""
     numbers = _numbers_of(counts)
     if not any(numbers):
         return {}  # nearly always
@@ -134,7 +134,7 @@ class LaggyStatus:
 
 
 def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
-    """The client latency of the whole cluster."""
+    """The client latency of the whole cluster, for `status`."""
     points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)
@@ -154,12 +154,13 @@ def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[P
 
 def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool,
           slow: Tuple[str, ...]) -> PoolRow:
-    """A row of "perfguard pools". `slow`: kinds of operations that are slow."""
+    """A row of "perfguard pools". `slow`: kinds of operations with a raised alarm."""
     latency = watch.pools.latency(pool.id)
-    named = named_target(options, pool.name)
+    operator_limit_ms = named_target(options, pool.name)
 
-    def limit(usual: Optional[float]) -> Optional[float]:
-        return rounded(target_ms(usual, named, options, watch.is_on_disks(pool.id)))
+    def limit(baseline_ms: Optional[float]) -> Optional[float]:
+        return rounded(target_ms(baseline_ms, operator_limit_ms, options,
+                                 watch.is_on_disks(pool.id)))
 
     return PoolRow(
         pool=pool.name, id=pool.id, read_ms=ms(latency.read), write_ms=ms(latency.write),
@@ -202,7 +203,8 @@ def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
 
 def _osd(watch: WatchState, context: WatchContext, place: OsdPlace, slow_share: Optional[float],
          verdict: OsdVerdict, standing: Optional[Chronic]) -> OsdRow:
-    """A row of "perfguard osds". `slow_share`: share of the time for which it was slow."""
+    """A row of "perfguard osds". `slow_share`: share (0 to 1) of the time for which it was slow;
+    None: too little time with operations. `standing`: if it is chronically slow."""
     osd = place.osd
     flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
     tail = watch.percentiles.levels_of_osd(osd)
@@ -269,9 +271,11 @@ def laggy_json(state: LaggyStatus) -> Json:
 
 
 def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 0) -> Json:
-    """Uses the first four columns, which all kinds of history share.
+    """The JSON of "perfguard history", from the first four columns, which all kinds of history
+    share.
 
-    `most_rows`: each row sums up several points if there are more than that; 0: never.
+    `most_rows`: if there are more points, each row sums up as many as needed, the first one the
+    rest; 0: each point is a row.
     """
     per_row = max(1, -(-len(points) // most_rows)) if most_rows else 1
     ends = range(len(points), 0, -per_row)
@@ -280,7 +284,8 @@ def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 
 
 
 def _history_row(points: Sequence[HistoryPoint]) -> Json:
-    """Consecutive readings as one row of the history."""
+    """Consecutive points as one row of the history: their mean and, if there are several, the
+    highest mean of one of them."""
     row: Json = {'time': round(points[-1].end, 1),
                  'seconds': round(sum(point.seconds for point in points), 1)}
     for kind, ops_column, ns_column in ('read', READS, READ_NS), ('write', WRITES, WRITE_NS):
@@ -299,8 +304,8 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
 
 
 def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]) -> Json:
-    """The history of OSDs for other tools. `histories`: OSDs with their points. Points without
-    operations have no row."""
+    """The history of OSDs for other tools: a row for each point and kind of operation. `histories`:
+    OSDs with their points. Points without operations of a kind have no row of it."""
     rows: List[List[Any]] = []
     for osd, points in histories:
         who = ['osd.%d' % osd.osd, osd.host, osd.device_class, osd.model]
@@ -332,7 +337,8 @@ EVENTS_OF_KIND = 10
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
-    """The health checks of the watch, as MgrModule.set_health_checks takes them."""
+    """The health checks of the watch that are raised now, as MgrModule.set_health_checks takes
+    them."""
     checks: Dict[str, HealthWarning] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))
@@ -385,6 +391,7 @@ def _slow(watch: WatchState) -> List[OsdVerdict]:
 
 
 def _shared(watch: WatchState) -> List[SlowShared]:
+    """The parts that are slow as a whole, without those whose slow OSDs CHRONIC reports all."""
     standing = watch.slow.chronic.standing.keys()
     return [shared for shared in watch.slow.shared() if not standing >= set(shared.osds)]
 
@@ -396,7 +403,7 @@ def reported_osds(watch: WatchState) -> Dict[str, FrozenSet[int]]:
 
 
 def _slow_summary(watch: WatchState) -> str:
-    """The summary of the health check on slow OSDs."""
+    """The summary of the health check on slow OSDs, of which there is at least one."""
     shared = [slow.part for slow in _shared(watch)]
     single = [verdict.osd for verdict in _single(watch)]
     many = len(shared) + len(single) > 1
@@ -414,7 +421,7 @@ def _single(watch: WatchState) -> List[OsdVerdict]:
 
 
 def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
-    """As in "rack r1 and hosts h1, h2 and osd.3"."""
+    """The names of parts and of OSDs, as in "rack r1 and hosts h1, h2 and osd.3"."""
     names: Dict[str, List[str]] = {}
     for kind, name in sorted(shared, key=lambda part: (-SHARED_KINDS[part[0]], part)):
         names.setdefault(kind, []).append(name)
@@ -470,18 +477,19 @@ def _chronic_lines(watch: WatchState) -> List[str]:
 
 
 def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]]:
-    """Pool -> the detail of the health check on its latency, for pools over their alarm limit."""
+    """Pool with a raised alarm -> its part of the detail of the health check on latency: what is
+    slow, then a recent upgrade and the client that sends most of its operations, if any."""
     lines_by_pool: Dict[int, List[str]] = {}
-    #: Since when the first kind of its operations is slow.
-    first: Dict[int, float] = {}
+    #: Pool -> since when the first kind of its operations is slow.
+    slow_since: Dict[int, float] = {}
     for pool_id, kind, since in watch.pools.slow():
         pool = context.osdmap.pools.get(pool_id)
         if pool is not None:
             lines_by_pool.setdefault(pool_id, []).append('pool %s: %s for %s' % (
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
-            first[pool_id] = min(since, first.get(pool_id, since))
+            slow_since[pool_id] = min(since, slow_since.get(pool_id, since))
     for pool_id, lines in lines_by_pool.items():
-        lines += filter(None, [watch.release.upgrade_text(context.now, first[pool_id])])
+        lines += filter(None, [watch.release.upgrade_text(context.now, slow_since[pool_id])])
         lines += [client.unnamed() + ' ("ceph perfguard pools" names it)'
                   for client in watch.heavy_clients(pool_id)]
     return lines_by_pool
@@ -493,12 +501,13 @@ def _ago(context: WatchContext, since: float) -> str:
 
 
 def _late_text(latency: PoolPerformance, kind: str) -> str:
-    flow, usual_ms = (latency.read, latency.read_baseline_ms) if kind == 'reads' else \
+    """How slow the operations of a pool with a raised alarm are. `kind`: "reads" or "writes"."""
+    flow, baseline_ms = (latency.read, latency.read_baseline_ms) if kind == 'reads' else \
         (latency.write, latency.write_baseline_ms)
     if not flow.rate:
         return '%s were slow (baseline %.1f ms; none completed in the last minute)' % (
-            kind, usual_ms or 0.0)
-    return '%s take %.1f ms (baseline %.1f ms)' % (kind, flow.ms, usual_ms or 0.0)
+            kind, baseline_ms or 0.0)
+    return '%s take %.1f ms (baseline %.1f ms)' % (kind, flow.ms, baseline_ms or 0.0)
 
 
 # ---- Events
@@ -513,12 +522,16 @@ class _Problem(NamedTuple):
     of_shared: bool = False
 
 
+#: The health check and the subject of a problem.
+_Key = Tuple[str, str]
+
+
 class Announcer:
     """Reports each problem when it begins and when it ends."""
 
     def __init__(self) -> None:
-        #: Problems whose begin was reported and that have not ended.
-        self._reported: Dict[Tuple[str, str], _Problem] = {}
+        #: Problems whose begin was reported and whose end was not.
+        self._reported: Dict[_Key, _Problem] = {}
 
     def reported(self) -> Tuple[Reported, ...]:
         return tuple(Reported(problem.check, problem.subject, problem.since)
@@ -534,25 +547,25 @@ class Announcer:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         present = {(problem.check, problem.subject): problem
                    for problem in _problems(watch, context.now, names)}
-        # The OSDs of a host (device, rack) become slow and recover one by one. While one is slow,
-        # neither the host nor its OSDs are reported again.
+        # The OSDs of a host (device, rack) become slow and recover one by one. While one is slow, a
+        # host that was reported has not recovered, and no OSD of it is reported.
         slow = [osd for osd in watch.places if _key_of(osd) in present]
-        shared_parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
-                           for osd in slow}
-        in_reported_parts = {_key_of(osd) for osd in slow
-                             if shared_parts_of[osd] & self._reported.keys()}
-        # What was reported and is now slow as one of many of its class has not recovered.
+        parts_of = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
+                    for osd in slow}
+        in_reported_parts = {_key_of(osd) for osd in slow if parts_of[osd] & self._reported.keys()}
+        # Nor has an OSD recovered that was reported and is now slow as one of many of its class.
         in_class_parts = {_key_of(osd) for part in watch.slow.class_parts() for osd in part.osds}
-        lasting = in_class_parts.union(*shared_parts_of.values()) & self._reported.keys()
+        lasting = in_class_parts.union(*parts_of.values()) & self._reported.keys()
         present.update({key: self._reported[key] for key in lasting - present.keys()})
         begun = {key: problem for key, problem in present.items()
                  if key not in self._reported and not problem.of_shared
                  and key not in in_reported_parts}
-        # An OSD that is chronically slow now, or a shared part that is slow, has not recovered.
-        still_slow = {_key_of(osd) for osd in watch.slow.chronic.standing} \
+        # These are now reported as chronically slow. They are forgotten, without an event that they
+        # have ended.
+        now_chronic = {_key_of(osd) for osd in watch.slow.chronic.standing} \
             | {(SLOW, part.subject) for part in watch.slow.shared()}
         ended = {key: problem for key, problem in self._reported.items()
-                 if key not in present.keys() | still_slow}
+                 if key not in present.keys() | now_chronic}
         continuing = {key: problem for key, problem in self._reported.items() if key in present}
         self._reported = {**continuing, **begun}
         return [
@@ -562,15 +575,15 @@ class Announcer:
                        for problem in ended.values()])]
 
 
-def _key_of(osd: int) -> Tuple[str, str]:
-    """Check and subject of the problem that an OSD is slow."""
+def _key_of(osd: int) -> _Key:
+    """The key of the problem that an OSD is slow."""
     return SLOW, 'osd.%d' % osd
 
 
 def _bounded(events: List[Event]) -> List[Event]:
-    """The events, with one in place of many of one kind: an outage makes all pools slow at once,
-    and a network hundreds of OSDs, and each line of the cluster log displaces one of another
-    daemon."""
+    """The events, with one in place of more than EVENTS_OF_KIND of one kind: an outage makes all
+    pools slow at once, and a network hundreds of OSDs, and each line of the cluster log displaces
+    one of another daemon."""
     by_kind: Dict[str, List[Event]] = {}
     for event in events:
         by_kind.setdefault(event.kind, []).append(event)
@@ -623,17 +636,18 @@ def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
 
 
 def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[str, str]:
-    """The texts `what` and `why` of the event that a problem has ended. It also ends if its subject
-    is gone."""
+    """The texts `what` and `why` of the event that a problem has ended: its subject has recovered,
+    is no longer watched, or is an OSD that cannot be judged anymore, or its latency is accepted
+    now."""
     after = 'after %s' % _ago(context, problem.since)
     why_unwatched = _why_unwatched(problem, context)
     if why_unwatched:
         return '%s %s no longer watched' % (
             problem.subject, 'are' if problem.check == LATENCY_CHECK else 'is'), \
             '%s: %s' % (after, why_unwatched)
-    unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
-    if problem.check == CHRONIC and problem.subject in unjudged:
-        after = '%s: %s' % (after, unjudged[problem.subject])
+    why_unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
+    if problem.check == CHRONIC and problem.subject in why_unjudged:
+        after = '%s: %s' % (after, why_unjudged[problem.subject])
     last = watch.laggy.last_episode
     if problem.check == LAGGY and last is not None:
         after = '%s; at %s, %s' % (after, time_text(last.time), last.text())

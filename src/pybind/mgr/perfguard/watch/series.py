@@ -53,6 +53,8 @@ class Series:
 
     def __init__(self, width: int, length: int, seconds: float = 0.0) -> None:
         self._width = width
+        #: Numbers of a row: end, seconds and sums.
+        self.row_size = width + 2
         self._length = length
         self.point_seconds = seconds
         #: Ring buffer of rows: end, seconds, sums.
@@ -62,7 +64,8 @@ class Series:
         self._open = array('d', [0.0]) * (width + 1)
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """Add a reading to the open point. Returns whether this completed a point."""
+        """Add a reading of `seconds`, with a sum for each column, to the open point. Returns
+        whether this completed the point."""
         self._open = array('d', map(add, self._open, (seconds, *sums)))
         if self._open[0] < self.point_seconds:
             return False
@@ -70,10 +73,10 @@ class Series:
         return True
 
     def _close(self, now: float) -> None:
-        """Keep the open point as a row: its end, its seconds and its sums. It replaces the oldest
-        row if there are as many as kept."""
+        """Keep the open point as a row that ends now, in place of the oldest row if the ring buffer
+        is full, and begin another one."""
         row = array('d', [now, *self._open])
-        size = self._width + 2
+        size = self.row_size
         if len(self._rows) < self._length * size:
             self._rows.extend(row)
         else:
@@ -81,38 +84,34 @@ class Series:
             self._oldest = (self._oldest + 1) % self._length
         self._open = array('d', [0.0]) * (self._width + 1)
 
-    @property
-    def row_size(self) -> int:
-        """Of `flat`: end, seconds and sums."""
-        return self._width + 2
-
     def __len__(self) -> int:
-        return len(self._rows) // (self._width + 2)
+        return len(self._rows) // self.row_size
 
     def points(self, last: int = 0) -> List[HistoryPoint]:
         """The last points (0: all), newest last."""
         return list(map(_point, self.rows(last)))
 
     def rows(self, last: int = 0) -> List['array[float]']:
-        """The last points (0: all), each as end, seconds and sums."""
-        size, have = self._width + 2, len(self)
-        begins = [(self._oldest + number) % max(1, have) * size
-                  for number in range(have - last if 0 < last < have else 0, have)]
+        """The last points (0: all), newest last, each as end, seconds and sums."""
+        size, kept = self.row_size, len(self)
+        begins = [(self._oldest + number) % max(1, kept) * size
+                  for number in range(kept - last if 0 < last < kept else 0, kept)]
         return [self._rows[begin:begin + size] for begin in begins]
 
     def flat(self, last: int) -> 'array[float]':
-        """The numbers of the last points, one point after the other."""
-        size, have = self._width + 2, len(self)
-        last = min(last, have)
-        begin = (self._oldest + have - last) % max(1, have)
-        # The newest points may be at the front of the ring buffer: so many.
-        front = max(0, begin + last - have)
+        """The rows of the last points, newest last, as one array."""
+        size, kept = self.row_size, len(self)
+        last = min(last, kept)
+        begin = (self._oldest + kept - last) % max(1, kept)
+        # How many of them, the newest ones, are at the front of the ring buffer.
+        front = max(0, begin + last - kept)
         return self._rows[begin * size:(begin + last - front) * size] + self._rows[:front * size]
 
     def load(self, rows: Rows) -> None:
-        """Add points, as `rows` returns them; those of another width are skipped."""
+        """Add points that an earlier mgr has stored, as `rows` returns them. Those with another
+        number of columns, as another release may have stored, are skipped."""
         for row in rows:
-            if len(row) == self._width + 2:
+            if len(row) == self.row_size:
                 self._open = array('d', row[1:])
                 self._close(row[0])
 
@@ -141,8 +140,8 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 
 
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The last minute as one point; [] if there is none. `seconds`: as for recent(). Fast, as there
-    may be 10,000 OSDs with such a series."""
+    """The points of the last minute, summed up as one; [] if there are none. `seconds`: as for
+    recent(). Fast, as there may be 10,000 OSDs with such a series."""
     rows, size = series.flat(_number(seconds)).tolist(), series.row_size
     ends = rows[::size]
     while ends and now - ends[0] >= WINDOW_SECONDS:
@@ -176,6 +175,7 @@ def flow_of(seconds: float, ops: float, total_ns: float) -> Flow:
 
 def percentile_ms(bounds: Sequence[int], counts: Sequence[float], share: float) -> Optional[float]:
     """The latency in ms below which `share` (0 to 1) of the operations are; None without any.
+    `counts`: operations by bucket.
 
     `bounds`: upper bounds in ns of all buckets except the last. Operations are assumed to be spread
     evenly within a bucket. Each of Ceph's buckets is twice as wide as the previous one, so the
@@ -227,8 +227,9 @@ class LatencyPercentiles:
     def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int],
                clients: Sequence[ClientOps] = (), sampling: AbstractSet[int] = frozenset()) -> None:
         """Count the operations of each pool on OSDs while they are sampled, and keep the last
-        sample of each with the shares of the pools. `samples`: completed ones; `sampling`: OSDs
-        whose sample is in progress; `osds`: all that are not forgotten."""
+        sample of each OSD with the shares of the pools in it. `samples`: those that this reading
+        has completed; `sampling`: OSDs whose sample is in progress; `clients`: operations since the
+        last reading; `osds`: all others are forgotten."""
         for osd in sampling - self._ops.keys():
             self._ops[osd] = {}
         for row in clients:
@@ -255,7 +256,7 @@ class LatencyPercentiles:
         return _weighted_levels((sample.counts, 1.0, 1.0) for sample in self._recent(now))
 
     def levels_of_pool(self, now: float, pool: int) -> Levels:
-        """An estimate, because OSDs do not measure latency by pool.
+        """From the recent samples of all OSDs: an estimate, as OSDs do not measure latency by pool.
 
         The sample of each OSD is weighted with the share of the pool in its operations. This is
         exact for pools that have their own OSDs, or that are active at other times. Pools that use
@@ -269,7 +270,7 @@ class LatencyPercentiles:
 
 
 def _shares(ops: Mapping[int, Sequence[float]]) -> Shares:
-    """`ops`: pool -> reads and writes."""
+    """The shares of pools in the operations of one OSD. `ops`: pool -> reads and writes."""
     reads, writes = (sum(sums[kind] for sums in ops.values()) for kind in (0, 1))
     return {pool: (sums[0] / reads if reads else 0.0, sums[1] / writes if writes else 0.0)
             for pool, sums in ops.items()}
@@ -286,8 +287,8 @@ def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]
 
 
 def _weighted_levels(histograms: Iterable[Tuple[LatencyCounts, float, float]]) -> Levels:
-    """The percentiles of histograms, each weighted with its shares of the reads and of the writes.
-    Those with other buckets than the first are left out."""
+    """The percentiles of all histograms together, each weighted with the two shares after it: of
+    its reads and of its writes. Those with other buckets than the first are left out."""
     bounds: Tuple[int, ...] = ()
     reads: List[float] = []
     writes: List[float] = []
@@ -331,9 +332,9 @@ class Charts:
 
     def update(self, now: float, seconds: float, percentiles: LatencyPercentiles,
                busiest: Iterable[int], pools: Iterable[int], in_flight: int) -> None:
-        """Add the percentiles of this moment; call this for each point of the histories. `busiest`:
-        pools, the busiest first: only TAIL_POOLS of them are added, as each costs time; `pools`:
-        all that exist."""
+        """Add the percentiles and the PGs in flight of this moment, as a point that ends with that
+        of the histories. `busiest`: pools, the busiest first: only TAIL_POOLS of them are added, as
+        each costs time; `pools`: all that exist."""
         self._cluster.add(now, seconds, [in_flight, *_numbers(percentiles.levels_of_cluster(now))])
         for pool in set(self._pools) - set(pools):
             del self._pools[pool]
@@ -352,7 +353,8 @@ class Charts:
             for point in points]}
 
     def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> ChartRows:
-        """The chart of a pool. `points`: of its history, newest last."""
+        """The chart of a pool; without percentiles if it was not among the busiest. `points`: of
+        its history, newest last."""
         series = self._pools.get(pool_id)
         levels_by_time = _by_time(series, points) if series is not None else {}
         return {'pool': name, 'columns': list(POOL_COLUMNS), 'rows': [
@@ -361,10 +363,9 @@ class Charts:
 
 
 def newer(series: Series, since: float) -> List[HistoryPoint]:
-    """The points after `since`, newest last. Usually few, so few are read first."""
-    have = len(series)
+    """The points that ended after `since`, newest last. Usually few, so few are read first."""
     number = 8
-    while number < have:
+    while number < len(series):
         points = series.points(number)
         if points[0].end <= since:
             return [point for point in points if point.end > since]
@@ -373,7 +374,7 @@ def newer(series: Series, since: float) -> List[HistoryPoint]:
 
 
 def _by_time(series: Series, points: Sequence[HistoryPoint]) -> Dict[float, List[Optional[float]]]:
-    """End of a point -> what a chart adds to it, from the first of `points` on."""
+    """End of a point -> what `series` adds to it in a chart, from the first of `points` on."""
     if not points:
         return {}
     levels = newer(series, math.nextafter(points[0].end, -math.inf))
