@@ -37,8 +37,8 @@ def chunks(items: Iterable[Item]) -> Iterator[List[Item]]:
 
 
 def latest(function: Callable[[Argument], Result]) -> Callable[[Argument], Result]:
-    """Decorator: keeps the last result, and returns it as long as the function is called with the
-    same object (by identity), which must not change."""
+    """Decorator for a function of one argument: keeps its last result, and returns it as long as it
+    is called with the same object (by identity), which must not change."""
     last: List[Tuple[Argument, Result]] = []
 
     @wraps(function)
@@ -79,7 +79,8 @@ class Rounds:
         return self._work is None
 
     def begin(self, now: float, work: Work[None], osds: int) -> None:
-        """`osds`: number of OSDs."""
+        """Begin a round, which advance() carries out. `osds`: the number of OSDs that `work` judges,
+        which decides over how many turns it is spread."""
         turns = -(-osds // TURN_OSDS)
         self._work, self._begun = work, now
         self._share = PASSES_PER_ROUND * osds / turns if turns > 1 else math.inf

@@ -74,8 +74,8 @@ class _State(NamedTuple):
     kind_at: float = 0.0
     #: Its last comparisons.
     findings: Sequence[PeerFinding] = ()
-    #: By channel, its baseline without other work.
-    usual: Sequence[ScoreBaseline] = _NO_BASELINES
+    #: By channel, the baseline of its slowdown against its peers, without other work.
+    baselines: Sequence[ScoreBaseline] = _NO_BASELINES
     #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
     #: relative to the fastest peer, and in ms.
     own_baselines: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]] = {}
@@ -90,7 +90,7 @@ class _State(NamedTuple):
     def baseline(self, finding: PeerFinding) -> Optional[ScoreBaseline]:
         """The baseline against its peers that applies to a finding: baselines are learned without
         other work, and in small groups an OSD is compared with its own history in any case."""
-        return None if self.kind or finding.fastest_ms else self.usual[finding.channel]
+        return None if self.kind or finding.fastest_ms else self.baselines[finding.channel]
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class SlowOsds:
         return any(state.slow for state in self._states.values())
 
     def slowdowns(self, osd: int) -> Dict[str, float]:
-        """By kind of operation."""
+        """Kind of operation (CHANNELS) -> slowdown of an OSD, in its last comparisons."""
         return {CHANNELS[finding.channel]: finding.score for finding in self._findings_of(osd)}
 
     def load_ratio(self, osd: int) -> float:
-        """Its load relative to that of its peers."""
+        """The load of an OSD relative to that of its peers; 1.0: not compared yet."""
         return max([finding.comparison.load_ratio for finding in self._findings_of(osd)],
                    default=1.0)
 
@@ -179,7 +179,8 @@ class SlowOsds:
         """Process one interval: judge each OSD against its peers, and decide which are slow.
 
         OSDs without a place are forgotten, except for the counts of slow time. What others read
-        changes with the last step. Yields for how many OSDs it has made a pass (rounds.py).
+        changes only with the last step, so that they may read it between steps. Yields for how many
+        OSDs it has made a pass (rounds.py).
         """
         now, places = reading.now, reading.places
         if not self._take_places(now, places):
@@ -242,10 +243,12 @@ class SlowOsds:
 
     def _compare(self, windows: Mapping[int, OsdWindow], states: Mapping[int, _State],
                  reading: OsdReading) -> Work[Findings]:
-        """Findings by OSD: against its peers, its own history, what was expected of a slow part of
-        its class, and with operations of the same size."""
+        """OSD -> its findings: against its peers; in a group of two or three OSDs against its own
+        history; beside a slow part of its class against what was expected of that. In any case as
+        if its operations had the size of those of its peers. Yields passes over OSDs (rounds.py).
+        """
         judged = yield from judge(windows, reading.places, _kinds_of_work(states))
-        # Of OSDs in groups of two or three.
+        # fastest_ms: its group has two or three OSDs.
         judged.update({osd: [finding.with_history(states[osd].own_baselines.get(finding.channel))
                              for finding in findings]
                        for osd, findings in judged.items() if findings[0].fastest_ms})
@@ -260,13 +263,14 @@ class SlowOsds:
         slow = {osd for osd, state in states.items() if state.slow and not state.of_part}
         yield from self.chronic.take(
             replace(reading, busy=_kinds_of_work(states), samples=samples), judged, windows,
-            {osd: states[osd].usual for osd in windows}, settings.memory_seconds, slow)
+            {osd: states[osd].baselines for osd in windows}, settings.memory_seconds, slow)
 
     def _against_parts(self, states: Mapping[int, _State], judged: Findings,
                        places: Mapping[int, OsdPlace]) -> Findings:
-        """Findings of OSDs that are not slow yet, in classes of which a part is. They are compared
-        with what was expected of the part when it last stood out, if they are far above that: once
-        nearly all OSDs of the class are slow, no OSD stands out from its peers."""
+        """Findings of OSDs that are not slow yet, in classes of which a part is. Each is compared
+        with what was expected of the OSDs of the part in the same group, when these last stood out,
+        if it is far above that: once nearly all OSDs of the class are slow, no OSD stands out from
+        its peers."""
         parts = self._parts.parts
         group_of = groups_of(places)[0] if parts else {}
         findings_by_osd: Findings = {}
@@ -275,6 +279,7 @@ class SlowOsds:
             for osd in states.keys() & part.osds:
                 for channel, expectation in states[osd].last_expected.items():
                     key = group_of[osd], channel
+                    # The highest latency, the first field: OSDs of the part had different loads.
                     expected[key] = max(expectation, expected.get(key, expectation))
             for osd, findings in judged.items():
                 if places[osd].kind == (part.root, part.device_class) and not states[osd].slow:
@@ -284,7 +289,8 @@ class SlowOsds:
         return findings_by_osd
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
-        """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
+        """Forget OSDs that have no place, and add those that are new. Returns False if no OSD has a
+        place, as before the first map; then OSDs are forgotten only after FORGET_SECONDS."""
         if not places:
             if now - self._now > FORGET_SECONDS:
                 self._drop(list(self._states))
@@ -302,13 +308,15 @@ class SlowOsds:
 
     def _verdicts(self, states: Dict[int, _State], judged: Findings, excused: Excused,
                   settings: SlowSettings) -> Work[Dict[int, OsdVerdict]]:
-        """The scores of all OSDs. Notes these, and the descriptions of slow ones, in `states`.
-        Yields passes over OSDs (rounds.py)."""
+        """OSD -> its score and the replica that it waits for: verdicts as if no OSD were slow.
+        Notes the scores of all OSDs, and why the slow ones are slow, in `states`. `judged`: all
+        findings, `excused`: those that no other OSD explains. Yields passes over OSDs (rounds.py).
+        """
         verdicts: Dict[int, OsdVerdict] = {}
         for osds in chunks(states):
             for osd in osds:
                 state = states[osd]
-                # The score says how slow an OSD is, also if another one is the cause.
+                # The score says how slow an OSD is, even if another one is the cause.
                 _, score = worst(_against_earlier(state, judged.get(osd, ()), settings),
                                  settings.ratio)
                 verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
@@ -325,8 +333,9 @@ class SlowOsds:
 
     def _conclude(self, elapsed: float, states: Dict[int, _State], verdicts: Dict[int, OsdVerdict],
                   places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
-        """Publish the states, the verdicts, and the parts of which all OSDs are slow. `elapsed`:
-        seconds since the last time; `verdicts`: as if no OSD were slow."""
+        """Decide which slow OSDs are reported, and publish the states, the verdicts, and the hosts,
+        devices and racks that are slow as a whole. `elapsed`: seconds since the last time;
+        `verdicts`: as if no OSD were slow."""
         self._states = states
         judged_osds = self._judged_osds(settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
@@ -348,15 +357,17 @@ class SlowOsds:
 
     def _reported_osds(self, elapsed: float, judged_osds: AbstractSet[int],
                        places: Mapping[int, OsdPlace], settings: SlowSettings) -> List[int]:
-        """The slow OSDs that are reported one by one. Notes in the states which belong to a part of
-        their class that is slow."""
+        """The slow OSDs that are reported one by one: not those of a slow part of their class, and
+        not those that are becoming slow together with many, unless they are reported already. Notes
+        in the states which OSDs belong to a slow part."""
         slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
                              _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
         of_parts = self._parts.update(elapsed, slow, judged_osds, places, settings.seconds)
-        # The first ones of many that become slow together wait: a part may be reported instead.
-        slow_soon = {osd: state.score for osd, state in self._states.items()
-                     if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
+        # Half of the time that they must be slow has passed. The first ones of many that become
+        # slow together wait for the others: a part may be reported instead.
+        slow_soon = {osd: state.score for osd, state in self._states.items() if state.slow
+                     or state.over_seconds >= 0.5 * _seconds_until_slow(state, settings)}
         waiting = unnamed(slow_soon, judged_osds, places)
         of_parts_before = {osd for osd, state in self._states.items() if state.of_part}
         for osd in of_parts ^ of_parts_before:
@@ -366,14 +377,14 @@ class SlowOsds:
                 and (osd in reported_before or osd not in waiting)]
 
     def stored(self) -> Dict[int, StoredSlow]:
-        """The slow OSDs."""
+        """The slow OSDs, reported or not."""
         return {osd: StoredSlow(state.since, state.why, state.of_part, state.last_expected)
                 for osd, state in self._states.items() if state.slow}
 
     def load(self, slow: Mapping[int, StoredSlow], now: float) -> None:
         """Take over the slow OSDs of an earlier mgr."""
         self._now = now
-        # The next interval reduces over_seconds to the limit (_add).
+        # The next interval reduces over_seconds to the limit (_with_time).
         self._states.update((osd, _State(
             over_seconds=math.inf, since=stored.since, slow=True, why=stored.why, evidence=now,
             of_part=stored.part, last_expected=stored.kept)) for osd, stored in slow.items())
@@ -388,7 +399,8 @@ def _slow_of(verdicts: Mapping[int, OsdVerdict]) -> Dict[int, OsdVerdict]:
 
 
 def _if_worse(finding: PeerFinding, expected: Optional[OsdExpectation]) -> PeerFinding:
-    """The finding against an earlier expectation, if it is far above that."""
+    """The finding against an earlier expectation (None: there is none), if it is at least
+    PART_RATIO times that, and more than it is against its peers; else as it is."""
     if expected is None:
         return finding
     earlier = finding.against(expected)
@@ -416,8 +428,9 @@ def _kinds_of_work(states: Mapping[int, _State]) -> Dict[int, str]:
 
 def _with_work(state: _State, kind: str, now: float, busy_read: float,
                settings: SlowSettings) -> _State:
-    """The state with the work of the OSD besides client operations, now or within the window.
-    `kind`: now, '' for none; `busy_read`: when that was read before."""
+    """The state with the work of the OSD besides client operations. Work that has ended remains
+    until the window has none of its operations. `kind`: its work now, '' for none; `busy_read`:
+    when the work of OSDs was read before."""
     if kind:
         # If the OSD became slow after the previous reading, the work that this one shows may be the
         # reason: the time until now does not count.
@@ -429,9 +442,10 @@ def _with_work(state: _State, kind: str, now: float, busy_read: float,
 
 
 def _raise(state: _State, interval: _Interval) -> _State:
-    """The state, slow if the OSD has been over the ratio long enough. It is not slow yet while work
-    that began at the same time may still be unknown, for at most WORK_SECONDS."""
-    if state.slow or state.over_seconds < _hold(state, interval.settings):
+    """The state, which becomes slow once the OSD has been over the ratio long enough. It waits
+    while work besides client operations that began at the same time may still be unknown, for at
+    most WORK_SECONDS."""
+    if state.slow or state.over_seconds < _seconds_until_slow(state, interval.settings):
         return state
     work_known = state.kind or interval.now - state.since >= WORK_SECONDS \
         or not _began_after(state, interval.busy_read, interval.settings)
@@ -450,8 +464,8 @@ def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> 
 
 def _expected_above(state: _State, findings: Sequence[PeerFinding],
                     settings: SlowSettings) -> Dict[int, OsdExpectation]:
-    """By channel, what is expected of a slow OSD in the operations in which it stands out from its
-    peers."""
+    """Channel -> what is expected of a slow OSD, of the channels in which it stands out from its
+    peers now."""
     return {finding.channel: finding.expected() for finding in findings
             if _stands_out(state, finding, settings)}
 
@@ -465,7 +479,8 @@ def _is_as_slow(state: _State, finding: PeerFinding, settings: SlowSettings) -> 
 
 def _against_earlier(state: _State, findings: Sequence[PeerFinding],
                      settings: SlowSettings) -> List[PeerFinding]:
-    """The findings, against what was expected of a slow OSD earlier where its peers are slow."""
+    """The findings of an OSD. If it is slow, but does not stand out from its peers anymore because
+    they are slow too: against what was expected of it when it last did."""
     if not state.last_expected:
         return list(findings)
     return [finding.against(state.last_expected[finding.channel])
@@ -474,46 +489,48 @@ def _against_earlier(state: _State, findings: Sequence[PeerFinding],
 
 
 def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
-    """The state with baselines that include these findings, of an OSD without other work."""
-    usual, own_baselines = list(state.usual), dict(state.own_baselines)
+    """The state of an OSD without other work, with baselines that have learned these findings of
+    an interval of `seconds`."""
+    baselines, own_baselines = list(state.baselines), dict(state.own_baselines)
     for finding in findings:
         channel, ms = finding.channel, finding.comparison.ms
         if not finding.fastest_ms:  # its group has more than three OSDs
-            usual[channel] = usual[channel].learned(math.log(finding.score), seconds)
+            baselines[channel] = baselines[channel].learned(math.log(finding.score), seconds)
             continue
         relative, latency = own_baselines.get(channel, (ScoreBaseline(), ScoreBaseline()))
         own_baselines[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
                                   latency.learned(math.log(ms), seconds))
-    return state._replace(usual=usual, own_baselines=own_baselines)
+    return state._replace(baselines=baselines, own_baselines=own_baselines)
 
 
 def _has_changed(state: _State, settings: SlowSettings) -> bool:
-    """Whether an OSD is slower than it was against its peers; as long as that is not known, whether
-    the last mgr has reported it as a part of its class."""
+    """Whether a slow OSD is slower against its peers than it was before; as long as that is not
+    known, whether the last mgr has reported it as a part of its class."""
     # A comparison with its own history shows nothing but changes.
     if any(finding.with_own for finding in state.findings):
         return True
-    with_baselines = [(finding, state.usual[finding.channel]) for finding in state.findings
-                      if state.usual[finding.channel].known]
+    with_baselines = [(finding, state.baselines[finding.channel]) for finding in state.findings
+                      if state.baselines[finding.channel].known]
     if not with_baselines:
         return state.of_part
-    return any(math.log(finding.score) - usual.mean >= math.log(settings.ratio)
-               for finding, usual in with_baselines)
+    return any(math.log(finding.score) - baseline.mean >= math.log(settings.ratio)
+               for finding, baseline in with_baselines)
 
 
-def _hold(state: _State, settings: SlowSettings) -> float:
-    """Seconds over the ratio after which an OSD is reported."""
+def _seconds_until_slow(state: _State, settings: SlowSettings) -> float:
+    """Seconds over the ratio after which an OSD is slow; more if it has other work."""
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
 
 
 def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
-    """Whether an OSD that is not reported yet became slow after a point in time, or at it."""
+    """Whether an OSD that is not slow yet went over the ratio after a point in time, or at it."""
     return not state.slow and state.since > when - settings.seconds / SLOTS
 
 
 def _without_evidence(state: _State, interval: _Interval) -> _State:
-    """The state of an OSD without evidence in an interval: healthy, with no time counted, once that
-    has lasted for a window, or, if it is slow, for FORGET_SECONDS."""
+    """The state of an OSD without comparable operations in an interval. Once that has lasted for a
+    window, or, if it is slow, for FORGET_SECONDS, it is healthy, and its time over the ratio is
+    forgotten."""
     forget_after = FORGET_SECONDS if state.slow else interval.settings.seconds
     if interval.now - state.evidence <= forget_after:
         return state
@@ -522,7 +539,8 @@ def _without_evidence(state: _State, interval: _Interval) -> _State:
 
 def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
                 interval: _Interval) -> _State:
-    """The state after an interval with operations. No findings: another OSD explains all of them.
+    """The state after an interval with operations. `findings`: those that no other OSD explains,
+    which may be none.
 
     Only kinds with operations in the last slot of the window count: with the others, the fault may
     have ended.
@@ -537,21 +555,22 @@ def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Inter
     """The state after an interval of an OSD that is slow."""
     expected = _expected_above(state, findings, interval.settings)
     state = state._replace(last_expected={**state.last_expected, **expected})
-    # It has not recovered because its peers have become slow as well.
+    # If its peers have become slow as well, that does not mean that it has recovered.
     slow_channels = expected.keys() | {finding.channel for finding in findings
                                        if _is_as_slow(state, finding, interval.settings)}
     alone_seconds, elapsed = state.replicated_seconds, interval.elapsed
     if slow_channels == {REPLICATED}:
-        return _add(state._replace(replicated_seconds=alone_seconds + elapsed), elapsed, interval)
+        return _with_time(state._replace(replicated_seconds=alone_seconds + elapsed), elapsed,
+                          interval)
     if slow_channels:
-        return _add(state._replace(replicated_seconds=0.0), elapsed, interval)
+        return _with_time(state._replace(replicated_seconds=0.0), elapsed, interval)
     if any(finding.channel == REPLICATED for finding in findings):
         # They are fast in a new reading, which covers up to REPLICATED_SECONDS of that time. If
         # they alone were slow for longer than two readings take, other operations do not show when
         # the OSD recovered.
         elapsed += min(alone_seconds, REPLICATED_SECONDS) if alone_seconds <= LATE_SECONDS else 0.0
         state = state._replace(replicated_seconds=0.0)
-    return _add(state, -elapsed, interval)
+    return _with_time(state, -elapsed, interval)
 
 
 def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
@@ -566,31 +585,31 @@ def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWi
     if interval.learning and interval.elapsed > 0.0 and not state.kind:
         state = _learn(state, within, interval.elapsed)
     if _has_ended(window, over):  # or nothing is over the ratio
-        return _add(state, -interval.elapsed, interval)
+        return _with_time(state, -interval.elapsed, interval)
     # All PGs have been clean for long enough: such an OSD is slow at once.
     if interval.quick and not state.kind and _is_sure(window, over):
-        return _add(state, _hold(state, interval.settings), interval)
-    return _add(state, interval.elapsed * max(finding.weight() for finding in over), interval)
+        return _with_time(state, _seconds_until_slow(state, interval.settings), interval)
+    return _with_time(state, interval.elapsed * max(finding.weight() for finding in over), interval)
 
 
-def _add(state: _State, seconds: float, interval: _Interval) -> _State:
-    """The state with more seconds over the ratio; negative `seconds` were below it. At 0, a slow
-    OSD is healthy again."""
+def _with_time(state: _State, seconds: float, interval: _Interval) -> _State:
+    """The state with `seconds` more over the ratio, or, if negative, below it. The sum is at most
+    the time after which an OSD is reported; at 0, a slow OSD is healthy again."""
     if seconds <= 0.0 and not (state.over_seconds or state.slow):
         return state  # healthy as before, as nearly all are
     since, settings = state.since, interval.settings
     if seconds > 0.0 and state.over_seconds <= 0.0:
         # The median has risen when half of the window is slow.
         since = interval.now - settings.seconds / 2
-    over_seconds = min(max(state.over_seconds + seconds, 0.0), _hold(state, settings))
+    over_seconds = min(max(state.over_seconds + seconds, 0.0), _seconds_until_slow(state, settings))
     slow = state.slow and over_seconds > 0.0
     return state._replace(over_seconds=over_seconds, since=since, slow=slow,
                           last_expected=state.last_expected if slow else {})
 
 
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
-    """Whether the last mean of each slow kind of operation (`over`) has less than half of the
-    excess; also if there is no such kind. The medians of a window fall later."""
+    """Whether the last slot shows, in each kind of operation that is over the ratio (`over`; []:
+    none is), less than half of the excess of the window. The medians of a window fall later."""
     for finding in over:
         comparison, last_ms = finding.comparison, window.least_ms(finding.channel, seconds=0.0)
         if last_ms is None or last_ms >= 0.5 * (comparison.ms + comparison.expected_ms):
@@ -599,9 +618,8 @@ def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
 
 
 def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
-    """Whether each mean of the last QUICK_SECONDS is far above the expected latency, in one of the
-    kinds of operation. Not in replicated writes: one reading of them covers half a minute.
-    """
+    """Whether each slot of the last QUICK_SECONDS is far above the expected latency, in one of the
+    kinds of operation. Not in replicated writes: one reading of them covers half a minute."""
     for finding in over:
         lowest_ms = window.least_ms(finding.channel, QUICK_SECONDS)
         if finding.channel != REPLICATED and lowest_ms is not None \

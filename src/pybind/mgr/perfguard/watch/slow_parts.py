@@ -30,7 +30,7 @@ Class = Tuple[str, str]
 
 
 def shared_by(place: OsdPlace) -> List[SharedPart]:
-    """What an OSD may share with others."""
+    """What an OSD may share with others: its devices, its host, and its rack if it is in one."""
     parts = [(DEVICE, device) for device in place.devices]
     parts.append((HOST, place.host))
     if place.rack:
@@ -41,7 +41,8 @@ def shared_by(place: OsdPlace) -> List[SharedPart]:
 def by_shared(osds: Iterable[int], places: Mapping[int, OsdPlace],
               only: Optional[Mapping[Class, Collection[SharedPart]]] = None
               ) -> Dict[Class, Dict[SharedPart, Set[int]]]:
-    """Class -> shared part -> its OSDs among `osds`; of the parts in `only`, if it is given."""
+    """Class -> shared part -> its OSDs of that class among `osds`. `only`: class -> the parts to
+    return; None: all. `places`: of all OSDs."""
     osds_by_part: Dict[Class, Dict[SharedPart, Set[int]]] = {}
     names = {name for parts in (only or {}).values() for _, name in parts}
     for osd in osds:
@@ -67,8 +68,8 @@ def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class,
 
 def whole_parts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, SharedPart], Set[int]]:
-    """The shared parts (devices, hosts, racks) that are slow as a whole, by class, each with its
-    slow OSDs. `judged`: the OSDs that may have become slow.
+    """Class and shared part (device, host or rack) -> its slow OSDs, of parts of which most OSDs
+    are slow. `judged`: the OSDs that may have become slow: others of a part do not count.
 
     Of several parts that explain the same slow OSDs, only the one that the fewest OSDs share. No
     part of a kind if half of the class is in slow parts of this kind: that says nothing about any
@@ -99,7 +100,8 @@ def whole_parts(slow: Collection[int], judged: Iterable[int],
 
 
 def _extent(kind: str, parts: Mapping[SharedPart, Set[int]]) -> int:
-    """Number of hosts or racks; of OSDs with devices, since most devices may be shared by none."""
+    """The number of hosts or racks among parts of a class; for devices, the number of their OSDs,
+    since most devices may be shared by none."""
     of_kind = [osds for part, osds in parts.items() if part[0] == kind]
     return len(set().union(*of_kind)) if kind == DEVICE else len(of_kind)
 
@@ -115,7 +117,8 @@ def _extents(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
 
 
 def crowded(slow: Iterable[int], judged: Iterable[int], places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
+    """The slow OSDs of classes in which more than CROWD_PART of the judged OSDs are slow, so that
+    the cause is not the OSDs; a single slow OSD is never a crowd."""
     everyone = by_class(judged, places)
     return {osd for key, osds in by_class(slow, places).items()
             if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))) for osd in osds}
@@ -123,8 +126,8 @@ def crowded(slow: Iterable[int], judged: Iterable[int], places: Mapping[int, Osd
 
 def in_crowded_classes(slow: AbstractSet[int], judged: Iterable[int],
                        places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with too many of them to report them one by one. Those of hosts,
-    devices and racks that are slow as a whole do not count."""
+    """The slow OSDs of classes with too many of them to report them one by one (`crowded`). Those
+    of hosts, devices and racks that are slow as a whole do not count, and are not returned."""
     if len(slow) < 2:
         return set()
     single = slow - set().union(*whole_parts(slow, judged, places).values())
@@ -134,19 +137,21 @@ def in_crowded_classes(slow: AbstractSet[int], judged: Iterable[int],
 def unnamed(slow: Mapping[int, float], judged: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with too many of them to name each. Those that are PART_RATIO times
-    as slow as most of them are left out, to be named, unless they are too many as well. `slow`:
-    OSD -> slowdown."""
+    as slow as their median are left out, to be named, unless they are too many as well. `slow`:
+    OSD -> slowdown; `judged`: all OSDs that may have become slow."""
     crowd = in_crowded_classes(slow.keys(), judged, places)
     far_slower: Set[int] = set()
     for osds in by_class(crowd, places).values():
-        usual = median(sorted(slow[osd] for osd in osds))
-        far_slower |= {osd for osd in osds if slow[osd] >= PART_RATIO * usual}
+        median_slowdown = median(sorted(slow[osd] for osd in osds))
+        far_slower |= {osd for osd in osds if slow[osd] >= PART_RATIO * median_slowdown}
     return crowd - (far_slower - in_crowded_classes(far_slower, judged, places))
 
 
 def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
                  places: Mapping[int, OsdPlace]) -> Tuple[SlowShared, ...]:
-    """The shared parts that are slow as a whole, sorted by class, kind and name."""
+    """The shared parts that are slow as a whole, sorted by class, kind and name, with the text of
+    their slowest OSD. `slow`: the OSDs that are reported; `judged`: all that may have become
+    slow."""
     whole = whole_parts(slow, judged, places)
     if not whole:
         return ()
@@ -154,6 +159,7 @@ def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
     slow_parts = []
     for (key, part), osds in sorted(whole.items()):
         (_, device_class), members = key, compared[key][part]
+        # An OSD without recent operations has no score.
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
         devices = [] if part[0] == DEVICE else sorted(
@@ -161,7 +167,6 @@ def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
             if kind == DEVICE and users == members)
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
             len(osds), len(members), device_class or 'classless', worst, slow[worst].why)
-        # An OSD without recent operations has no score.
         slow_parts.append(SlowShared(
             part, tuple(sorted(osds)), len(members), tuple(devices),
             median(scores) if scores else 1.0, median(sorted(slow[osd].since for osd in osds)),
@@ -196,10 +201,11 @@ class SlowParts:
     def update(self, elapsed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
         """Update `parts`, and return their OSDs. A part is raised after it was slow for long
-        enough, and cleared after it was not for as long.
+        enough, and cleared after it was not for as long. There is at most one part per class.
 
-        `elapsed`: seconds since the last call; `compared`: the OSDs that may be slow or not;
-        `seconds`: for how long a part must be slow."""
+        `elapsed`: seconds since the last call; `slow`: all slow OSDs; `compared`: the OSDs that may
+        have become slow, and have or not; `seconds`: for how long a part must be slow if it is far
+        slower than the others."""
         compared = compared | slow.keys()
         everyone = by_class(compared, places)
         # Hosts, devices and racks that are slow as a whole are reported as such.
@@ -227,8 +233,9 @@ class SlowParts:
 def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float,
                size: int) -> Tuple[AbstractSet[int], float]:
-    """The OSDs of the part of one class that is slow, if there is one, and for how many seconds it
-    must last. `slow`: those of the class; `size`: number of OSDs of the class."""
+    """The OSDs of the part of one class that is slow now (empty: none is), and for how many seconds
+    it must be slow to be raised: `seconds` if it is far slower than the others. `slow`: the slow
+    OSDs of the class; `size`: number of OSDs of the class."""
     osds = unnamed({osd: slow_osd.score for osd, slow_osd in slow.items()}, compared, places)
     # Those of a part that is raised count until they have recovered.
     changed = sum(slow[osd].slower_than_before
@@ -243,8 +250,8 @@ def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
 
 
 def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne], count: int) -> SlowPart:
-    """The slow OSDs of a class that are slow together, as one finding. `count`: OSDs of the
-    class."""
+    """The slow OSDs of a part (`osds`) of a class as one finding, with the text of the slowest.
+    `slow`: all slow OSDs; `count`: number of OSDs of the class."""
     score = median(sorted(slow[osd].score for osd in osds))
     worst = max(osds, key=lambda osd: (slow[osd].score, -osd))
     root, device_class = key

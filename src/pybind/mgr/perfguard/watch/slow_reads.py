@@ -87,10 +87,11 @@ class _Reads(NamedTuple):
 def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
                      unsteady: AbstractSet[int], in_flight: AbstractSet[int], now: float,
                      places: Places = {}) -> Dict[int, SlowReads]:
-    """The states of OSDs with slow reads after a new reading.
+    """The states of OSDs with slow reads after the reading `clients`, which was taken at `now`.
 
-    `in_flight`: OSDs that moves burden now; `unsteady`: OSDs whose operations wait for peering
-    PGs, which have a budget of their own (stalls.py); `places`: OSDs that are also judged together.
+    `states`: those after the reading before; `in_flight`: OSDs that moves burden now; `unsteady`:
+    OSDs whose operations wait for peering PGs, which have a budget of their own (stalls.py);
+    `places`: OSDs that are also judged together.
     """
     all_reads = _reads(clients)
     # OSDs with reads enough to judge them, and those of them that do not wait for peering PGs.
@@ -98,7 +99,7 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
     steady = {osd: reads for osd, reads in enough.items() if osd not in unsteady}
     slow_by_place = _judged_places(all_reads, unsteady, enough, places)
     # OSD over its limit -> the place that is slow as a whole; '': the OSD alone.
-    over = dict.fromkeys(_over(steady, enough), '')
+    over = {osd: '' for osd, reads in steady.items() if _is_over(reads, {osd}, steady, enough)}
     over.update((osd, place)
                 for place, slow in slow_by_place.items() if slow for osd in places[place])
 
@@ -107,12 +108,11 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
         return osd in steady or state.place in slow_by_place
 
     def is_kept(osd: int, state: SlowReads) -> bool:
-        """Whether the state is present, exempt, or the cause of an alarm that may still be raised;
-        not if it is based on one reading that this one refutes."""
+        """Whether the OSD was slow lately, is exempt, or may be the cause of an alarm that is still
+        raised; not if its state is based on one reading that this one refutes."""
         refuted = state.single and is_judged(osd, state) and osd not in over
         return (state.would_continue(now) or state.has_been(now)) and not refuted
 
-    # Keep the states of late, except for those of one reading that this one contradicts.
     states_after = {osd: state._replace(touched=now) if osd in in_flight else state
                     for osd, state in states.items() if is_kept(osd, state)}
     # Prolong states that this reading does not judge, but not forever.
@@ -124,7 +124,7 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
         lasts = state.recent(now) and now - state.over <= UNTOUCHED_SECONDS
         if lasts and not state.single and not contradicted and osd in all_reads:
             states_after[osd] = state._replace(assumed=now)
-    # Begin or confirm the states of OSDs that are over their limit.
+    # Begin the states of OSDs that are over their limit, or confirm them.
     for osd, place in over.items():
         state_before = states_after.get(osd)
         states_after[osd] = SlowReads(now, now, single=True, place=place) \
@@ -134,8 +134,8 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
 
 
 def _exempt(state: SlowReads, now: float) -> SlowReads:
-    """The state of an OSD with slow reads, exempt if it took part in no move for long enough: then
-    movement is not the reason."""
+    """The state of an OSD with slow reads, exempt for EXEMPT_SECONDS from now on if it took part in
+    no move for UNTOUCHED_SECONDS: then movement is not the reason."""
     if now - state.touched > UNTOUCHED_SECONDS and now >= state.exempt_until:
         return state._replace(exempt_until=now + EXEMPT_SECONDS)
     return state
@@ -163,15 +163,11 @@ def judged_osds(clients: Clients) -> FrozenSet[int]:
     return frozenset(_reads(clients))
 
 
-def _over(steady: Mapping[int, _Reads], enough: Mapping[int, _Reads]) -> List[int]:
-    """OSDs whose reads are over their limit while those of others are not."""
-    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, enough)]
-
-
 def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
              enough: Mapping[int, _Reads]) -> bool:
-    """Whether the reads of `osds` are over their limit, also relative to the other OSDs. `steady`:
-    without OSDs that wait for peering PGs; `enough`: with these, but with enough reads."""
+    """Whether the reads of `osds` together are over their limit, also relative to the other OSDs.
+    `steady`: the reads of OSDs that do not wait for peering PGs; `enough`: of all OSDs with enough
+    reads, for a comparison if these are too few."""
     # _of_others() is at least 1: the first condition only saves computing it.
     return reads.certain > reads.limit and (
         reads.certain > reads.limit * _of_others(osds, steady, enough))
@@ -179,10 +175,9 @@ def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads]
 
 def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
                    enough: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
-    """For the throttle of releases: host or failure domain -> whether its reads are over their
-    limit while those of others are not, of those with enough OSDs. Together, OSDs with few reads
-    count as well. `unsteady`: OSDs whose operations wait for PGs that peer, so their reads say
-    nothing."""
+    """Host or failure domain -> whether its reads are over their limit while those of others are
+    not; without places with fewer than MIN_PEERS OSDs that show it. Together, OSDs with few reads
+    count as well (`all_reads`), but not OSDs whose operations wait for peering PGs (`unsteady`)."""
     steady = {osd: reads for osd, reads in all_reads.items() if osd not in unsteady}
     is_over: Dict[str, bool] = {}
     for place, osds in places.items():
@@ -193,7 +188,8 @@ def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
 
 
 def _median(osds: Sequence[_Reads]) -> _Reads:
-    """The median OSD by operations, with the certainty of all their reads."""
+    """The reads of the median of several OSDs, weighted by operations, with the number of all their
+    reads, and so with the certainty of these."""
     ops = sum(reads.ops for reads in osds)
     return _Reads(weighted_median((reads.ratio, reads.ops) for reads in osds),
                   sum(reads.ops * reads.limit for reads in osds) / ops, ops,
@@ -223,8 +219,9 @@ class _PoolReads(NamedTuple):
 
 @latest
 def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """The reads of OSDs that have a baseline, that of the pool times the norm of the OSD: of
-    replicated pools without a limit of the operator (`named`)."""
+    """OSD -> its reads against its own baseline: that of each pool times the norm of the OSD.
+    Reads without such a baseline do not count, nor do those of erasure-coded pools, and of pools
+    whose limit the operator has set (`named`)."""
     pools_by_osd: Dict[int, List[_PoolReads]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
@@ -243,7 +240,8 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
 
 
 def _reads_of_osd(pools: Sequence[_PoolReads]) -> _Reads:
-    """The pools of one OSD, each read against its own pool."""
+    """The reads of one OSD from several pools, each read against the baseline and the limit of its
+    own pool."""
     ops = sum(pool.ops for pool in pools)
     baseline_ns = sum(pool.ops * pool.baseline_ns for pool in pools)
     return _Reads(sum(pool.sum_ns for pool in pools) / baseline_ns,

@@ -84,6 +84,7 @@ class WatchContext:
 
 @dataclass
 class LaggyState:
+    #: Raised while PGs are laggy, and while PGs wait for read leases for long.
     alarm: Alarm = field(default_factory=Alarm)
     waiting: Alarm = field(default_factory=Alarm)
     pgs: LaggyPgs = field(default_factory=LaggyPgs)
@@ -242,8 +243,8 @@ class WatchState:
 
     def _update_latencies(self, context: WatchContext, readings: Readings,
                           ops: Mapping[int, PoolOps], seconds: float, options: Options) -> None:
-        """Add `seconds` of client operations to the latencies and baselines of pools, and to the
-        history."""
+        """Add `seconds` of client operations to the latencies, alarms and baselines of pools, to
+        the norms of OSDs, and to the history and the charts. `ops`: by pool."""
         quiet = self._quiet(context)
         self.quiet_ops.update(context.now, quiet, readings.counted)
         self.pools.update(context.now, seconds, ops, context.osdmap.pools, quiet,
@@ -261,8 +262,9 @@ class WatchState:
 
     def _note_serving_osds(self, context: WatchContext, readings: Readings,
                            ops: Mapping[int, PoolOps]) -> None:
-        """Note which kinds of OSDs (CRUSH root and device class) serve each pool, and forget those
-        that have not for SERVED_SECONDS: another rule may have moved a pool."""
+        """Note which kinds of OSDs (CRUSH root and device class) serve each pool, and forget kinds
+        that have not served it for SERVED_SECONDS while others have: another rule may have moved
+        the pool. `ops`: by pool."""
         places = readings.places
         for pool_id, pool_ops in ops.items():
             served_at = self._served.setdefault(pool_id, {})
@@ -283,8 +285,9 @@ class WatchState:
 
     def _rates_of_other_pools(self) -> Dict[int, float]:
         """Pool -> operations per second of the other pools that OSDs of its kinds serve."""
-        rates = {pool_id: latency.read.rate + latency.write.rate for pool_id in self._served
-                 for latency in [self.pools.latency(pool_id)]}
+        latencies = {pool_id: self.pools.latency(pool_id) for pool_id in self._served}
+        rates = {pool_id: latency.read.rate + latency.write.rate
+                 for pool_id, latency in latencies.items()}
         # There are few combinations of kinds of OSDs, and may be many pools.
         kinds_of = {pool_id: frozenset(served) for pool_id, served in self._served.items()}
         rates_by_kinds: Dict[FrozenSet[Tuple[str, str]], float] = {}
@@ -295,16 +298,18 @@ class WatchState:
                 for pool_id, pool_kinds in kinds_of.items()}
 
     def _add_loads(self, readings: Readings) -> None:
-        """Keep the last loads by client and by object. While something is slow, they are read for a
-        part of the time only, and remain known in between."""
+        """Keep the loads by client and by object of the last LOAD_READINGS readings. While
+        something is slow, they are read for a part of the time only, and those before remain known
+        in between."""
         is_read = bool(readings.client_loads or readings.object_loads)
         if is_read or not (self.pools.slow() or self.slow.any_slow):
             self._loads.append(_by_osd(readings.client_loads))
             self._objects.append(_by_osd(readings.object_loads))
 
     def _forget_replaced(self, osdmap: OsdMap) -> None:
-        """Forget what is known of OSDs with another device: it may have the id and the place in
-        CRUSH of the old one. In between, the id may be in no OSDMap."""
+        """Forget what is known of OSDs with another device, which may have the id and the place in
+        CRUSH of the old one. In between, the id may be in no OSDMap. Also forget the counts of
+        chronic slowness of OSDs that are removed or destroyed."""
         uuids = {osd.id: osd.uuid for osd in osdmap.osds.values()}
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
         self._uuids.update(uuids)
@@ -320,8 +325,8 @@ class WatchState:
 
     def _judge_osds(self, context: WatchContext, readings: Readings,
                     ops: Mapping[int, PoolOps], options: Options) -> None:
-        """Add the readings to those since the last round, and continue the present round or begin
-        the next one."""
+        """Add the readings of a turn to those since the last round began, and continue the present
+        round or begin the next one. `ops`: by pool."""
         self._probed |= context.probed.osds
         self._update_replicas(readings)
         self._since_round.add(context, readings, busy(self.osd_counts, readings.counters),
@@ -337,9 +342,9 @@ class WatchState:
         self._slow_ratio = options.slow_osd_factor
 
     def _update_replicas(self, readings: Readings) -> None:
-        """Update the latency of replicated writes by OSD, without PGs that a probe has loaded since
-        the last such reading. It is that of the faster of two readings, so that one stall is no
-        slowness."""
+        """Update the latency of replicated writes by OSD, if writes by PG were read this time:
+        without PGs that a probe has loaded since they were last read. It is that of the faster of
+        two readings, so that one stall is no slowness."""
         if readings.pg_writes is None:
             return
         flows = replica_flows([row for row in readings.pg_writes
@@ -351,8 +356,9 @@ class WatchState:
     def _round(self, context: WatchContext, counters: Mapping[int, OsdCounters],
                places: Mapping[int, OsdPlace], options: Options, since_round: '_SinceRound',
                sizes: Mapping[int, Sizes]) -> Work[None]:
-        """Judge all OSDs. `since_round`: what was read in the turns since the last round began.
-        Yields passes over OSDs (rounds.py)."""
+        """Judge all OSDs, in this turn and the next ones. `counters`, `places`, `sizes`: of this
+        turn; `since_round`: what was read in the turns since the last round began. Yields passes
+        over OSDs (rounds.py)."""
         samples: List[OsdSample] = []
         # As of the turn in which the round begins: later turns replace them.
         replicas, counts_read = self._replicas, self._counts_read
@@ -385,7 +391,8 @@ class WatchState:
                 **slow}
 
     def changes_around(self, step: Step) -> List[ClusterChange]:
-        """What may be the cause of a step, as far as it is known here."""
+        """The changes that may be the cause of a step: those noted, and OSDs that became slow. The
+        changes of options are read elsewhere."""
         slow = [ClusterChange(verdict.since, 'osd.%d' % osd, 'as fast as its peers', 'slow')
                 for osd, verdict in self.slow.slow_verdicts.items()]
         return self.changes.around(step) + changes_around(slow, step)
@@ -423,12 +430,12 @@ class WatchState:
     @staticmethod
     def _settled(context: WatchContext) -> bool:
         """Whether no operation waits for a PG that peers, moves or recovers. PGs for which CRUSH
-        finds too few OSDs, or whose OSDs are lost, do none of this until an operator comes."""
+        finds too few OSDs, or whose OSDs are lost, do none of this until an operator acts."""
         counts = context.signals.counts
         all_clean = counts.active_clean == counts.total
         moving = counts.in_transition + counts.recovering + counts.backfilling \
             + counts.backfill_wait
-        # PGs that are not clean will recover if an OSD is down and in.
+        # With an OSD that is down and in, PGs that are not clean are about to recover.
         return not context.in_flight and (all_clean or not (moving or context.osdmap.absent))
 
     def _quiet(self, context: WatchContext) -> bool:
@@ -482,19 +489,20 @@ class WatchState:
             pool_names=_pool_names(context.osdmap.pools))
 
     def _client_ratio(self, osd: int) -> Optional[float]:
-        """The client operations on an OSD, as a primary / the median of its peers. None: too few
-        are known."""
+        """The client operations on an OSD as a primary, as a multiple of the median of its peers.
+        None: too few operations of these are known."""
         if self._client_ops is None:
             ops: Counter[int] = Counter()
             for rows in (rows for loads in self._loads for rows in loads.values()):
                 for row in rows:
                     ops[row.osd] += row.ops
             self._client_ops = PeerMedians(ops, self.places)
-        usual = self._client_ops.of_peers(osd)
-        return self._client_ops.numbers[osd] / usual if usual >= CAUSE_OPS else None
+        of_peers = self._client_ops.of_peers(osd)
+        return self._client_ops.numbers[osd] / of_peers if of_peers >= CAUSE_OPS else None
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
-        """Clients that send most of the operations of a pool."""
+        """The client that sends most of the operations of a pool, alone in a tuple; () if there is
+        none."""
         if self._pool_loads is None:
             self._pool_loads = {}
             for row in (row for loads in self._loads for rows in loads.values() for row in rows):
@@ -503,7 +511,8 @@ class WatchState:
 
     def history_of(self, subject: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[HistoryPoint]]:
-        """Points of "cluster", "osd.N" or a pool by name; None: unknown."""
+        """The `last` points (0: all) of "cluster", "osd.N" or a pool by name; None: unknown.
+        `pools`: name -> id; `condensed`: of a week instead of an hour."""
         with self._lock:
             history: Optional[History] = None
             if subject == 'cluster':
@@ -520,9 +529,10 @@ class WatchState:
 
     def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
               limit: int) -> Document:
-        """The last hour after `since` of the cluster and of `pools` (default: the busiest).
+        """The charts of the last hour after `since` of the cluster and of `pools` (empty: the
+        busiest).
 
-        At most `limit` pools; pools that are not in `names` are left out.
+        At most `limit` pools; pools that are not in `names` (id -> name) are left out.
         """
         # Times are rounded to milliseconds, and the caller has the row of `since`.
         after = since + 0.001
@@ -632,24 +642,24 @@ def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:
 
 def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
               places: Mapping[int, OsdPlace]) -> Dict[int, KvWrites]:
-    """What the RocksDB of each OSD writes, by readings (seconds since the epoch, bytes by OSD),
-    without OSDs that are not in two of them. Its peers are the OSDs of its root and device class.
+    """OSD -> what its RocksDB writes. `readings`: (seconds since the epoch, OSD -> bytes since its
+    start), oldest first. Without OSDs that are not in two of them, or were restarted in between.
+    Peers are the other OSDs of the root and device class.
     """
     rates: Dict[int, Tuple[float, float]] = {}
-    classes: Dict[Tuple[str, str], List[float]] = {}
+    sst_rates: Dict[Tuple[str, str], List[float]] = {}
     for osd, place in places.items():
         rate = _kv_rate([(when, bytes_of[osd]) for when, bytes_of in readings if osd in bytes_of])
         if rate is not None:
             rates[osd] = rate
             # rate[0]: to SST files.
-            insort(classes.setdefault((place.root, place.device_class), []), rate[0])
-    return {osd: KvWrites(sst, wal, _median_of_others(
-        classes[places[osd].root, places[osd].device_class], sst))
-        for osd, (sst, wal) in rates.items()}
+            insort(sst_rates.setdefault(place.kind, []), rate[0])
+    return {osd: KvWrites(sst, wal, _median_of_others(sst_rates[places[osd].kind], sst))
+            for osd, (sst, wal) in rates.items()}
 
 
 class PeerMedians:
-    """Numbers by OSD, 0 by default, and their medians over other OSDs of a root and class."""
+    """Numbers by OSD, 0 by default, and their medians over the other OSDs of its root and class."""
 
     def __init__(self, numbers: Mapping[int, float], places: Mapping[int, OsdPlace]) -> None:
         self.numbers = {osd: numbers.get(osd, 0) for osd in places}
@@ -661,7 +671,7 @@ class PeerMedians:
             ordered.sort()
 
     def of_peers(self, osd: int) -> float:
-        """0.0: it has no peers, or its place is not known."""
+        """The median of the peers of an OSD; 0.0: it has none, or its place is not known."""
         place = self._places.get(osd)
         return _median_of_others(self._ordered[place.kind], self.numbers[osd]) if place else 0.0
 
@@ -691,8 +701,9 @@ class ExtraWorks:
 
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
                places: Mapping[int, OsdPlace], slow_osd_seconds: float) -> None:
-        """Add a reading of what OSDs worked on between `begin` and `now`. Work continues if it is
-        in two readings in a row, however far apart, or pauses for at most `slow_osd_seconds`."""
+        """Add a reading of what OSDs worked on at some time between `begin` and `now`. Work
+        continues if it is in two readings in a row, however far apart, or pauses for at most
+        `slow_osd_seconds`. `counts`: OSD -> PGs with it in their acting set."""
         self._first = min(self._first, now)
         # An OSD counts as slow from half of a window before its median rises (slow_osds.py).
         self._early_seconds = slow_osd_seconds / 2
@@ -706,12 +717,12 @@ class ExtraWorks:
             for osd, number in numbers.items():
                 if not number:
                     continue
-                usual = medians.of_peers(osd)
-                if number >= WORK_RATIO * usual:
+                of_peers = medians.of_peers(osd)
+                if number >= WORK_RATIO * of_peers:
                     before = lasting.get((osd, code))
                     # New work may have begun at any time since the last reading.
                     lasting[osd, code] = _WorkSpan(before.since if before else self._last_begin,
-                                                   now, number, usual)
+                                                   now, number, of_peers)
         self._spans, self._last, self._last_begin = lasting, now, begin
 
     @property
@@ -720,7 +731,8 @@ class ExtraWorks:
         return self._first < math.inf
 
     def of(self, osd: int, slow_since: float) -> Tuple[ExtraWork, ...]:
-        """What an OSD that has been slow since then does at present."""
+        """The work at present of which an OSD has more than its peers. `slow_since`: when the OSD
+        became slow, to say which was first."""
         spans = [(code, self._spans.get((osd, code))) for code in WORK]
         return tuple(ExtraWork(code, span.pgs, span.peers_pgs, self._was_first(span, slow_since))
                      for code, span in spans if span and span.last_read == self._last)
@@ -745,19 +757,20 @@ def _median_of_others(ordered: Sequence[float], member: float) -> float:
 
 
 def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, float]]:
-    """Bytes per second that RocksDB writes to SST files and to its WAL; None: not known."""
+    """Bytes per second that the RocksDB of an OSD writes to SST files and to its WAL, from (seconds
+    since the epoch, bytes since its start); None: there are fewer than two readings, or the OSD was
+    restarted."""
     if len(points) < 2:
         return None
     (begin, before), (end, after) = points[0], points[-1]
     grown = after.sst - before.sst, after.wal - before.wal
-    # Counters begin anew when the OSD is restarted.
     if min(grown) < 0:
         return None
     return grown[0] / (end - begin), grown[1] / (end - begin)
 
 
 def _holds(number: int, is_known: bool) -> Optional[bool]:
-    """None: unreported PGs may be laggy."""
+    """Whether at least one PG is laggy (or waits); None: unreported PGs may be."""
     return True if number else (False if is_known else None)
 
 

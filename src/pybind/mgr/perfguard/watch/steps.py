@@ -87,8 +87,9 @@ class ClusterChange(NamedTuple):
 
 def step_of(pool: int, kind: str, points: Sequence[HistoryPoint], ops_column: int,
             ns_column: int) -> Optional[Step]:
-    """The step AFTER_POINTS before the end of `points`, or None. `ops_column`, `ns_column`: of the
-    number of operations and of the sum of their latencies in the points."""
+    """The step of latency AFTER_POINTS before the end of `points` (oldest first); None: there is
+    none, or too few points have enough operations. `ops_column`, `ns_column`: of the number of
+    operations and of the sum of their latencies in the points."""
     with_ops = [point for point in points if point.sums[ops_column] >= LEAST_POINT_OPS]
     before, after = with_ops[:-AFTER_POINTS][-MOST_BEFORE_POINTS:], with_ops[-AFTER_POINTS:]
     if len(before) < LEAST_BEFORE_POINTS:
@@ -128,8 +129,9 @@ class Changes:
 
     def note(self, now: float, facts: Mapping[str, str],
              drives: Optional[Mapping[str, DriveHealth]] = None) -> None:
-        """Note the changes since the last call. `facts`: name -> value now. `drives`: device -> its
-        SMART data, a new mapping after each reading; None: not read yet."""
+        """Note the changes since the last call. `facts`: name -> value now, as facts_of(); facts
+        that are new or missing are no change. `drives`: device -> its SMART data, a new mapping
+        after each reading; None: not read yet."""
         self.noticed = [ClusterChange(now, name, self._facts[name], value, LATE.get(name, 0.0))
                         for name, value in facts.items() if self._facts.get(name, value) != value]
         if drives is not self._drives:
@@ -141,11 +143,13 @@ class Changes:
         self._facts = {**late_facts, **facts}
 
     def around(self, step: Step) -> List[ClusterChange]:
+        """The last changes that may be the cause of a step."""
         return changes_around(self._changes, step)
 
     def _firmware_changes(self, now: float,
                           drives: Mapping[str, DriveHealth]) -> List[ClusterChange]:
-        """One change for all drives of a model that had the same firmware, and have the same."""
+        """The changes of firmware since the last reading of SMART data: one for all drives of a
+        model that had the same firmware before, and have the same now."""
         known = {drive.device_id: drive for drive in drives.values() if drive.model}
         updates = {(drive.model, self._firmware[device_id], drive.firmware)
                    for device_id, drive in known.items()
@@ -171,7 +175,8 @@ class KnownSteps:
         return steps_by_begin
 
     def new_of(self, steps: Sequence[Step]) -> List[Step]:
-        """The steps that do not recur. They are known from now on."""
+        """Those of the new steps (at least one) that do not recur: to a latency to which the pool
+        has not risen within RECURRING_SECONDS. They are known from now on."""
         last_begin = max(step.begin for step in steps)
         self._steps = [step for step in self._steps if last_begin - step.begin < RECURRING_SECONDS]
         known: Dict[Tuple[int, str], List[float]] = {}
@@ -185,7 +190,7 @@ class KnownSteps:
 
 
 def changes_around(changes: Iterable[ClusterChange], step: Step) -> List[ClusterChange]:
-    """The changes that may be the cause of a step."""
+    """The changes that may be the cause of a step, by when they happened or were noticed."""
     return [change for change in changes
             if step.last_before - MARGIN_SECONDS <= change.at
             and change.at - change.late <= step.begin + MARGIN_SECONDS]
@@ -234,7 +239,8 @@ class OsdRelease:
     change: Optional[ReleaseChange] = None
 
     def noted(self, now: float, releases: AbstractSet[str]) -> 'OsdRelease':
-        """What is known with the present releases of all OSDs; '' among them: some are unknown."""
+        """The state with the present releases of all OSDs; '' among them: some are unknown, so
+        nothing changes."""
         if not releases or '' in releases:
             return self
         if releases == {self.release}:
@@ -246,8 +252,9 @@ class OsdRelease:
         return OsdRelease(release, 0.0, change or self.change)
 
     def upgrade_text(self, now: float, since: float) -> str:
-        """The upgrade that may be the reason for a latency that has been above its baseline since
-        `since`; '': there was none, latency was high before it, or baselines are from after it."""
+        """A text on the upgrade that may be the reason for a latency that has been above its
+        baseline since `since`; '': there was none, latency was high before it, or baselines are
+        from after it."""
         # A release is noticed up to UNNOTICED_SECONDS late.
         begun = self.begun or (self.change.begun if self.change is not None else 0.0)
         if not begun or begun - UNNOTICED_SECONDS > since or now - begun > BASELINE_SECONDS:
@@ -289,8 +296,8 @@ def what_text(steps: Sequence[Step], names: Mapping[int, str]) -> str:
 
 
 def why_text(steps: Sequence[Step], changes: Sequence[ClusterChange], with_options: bool) -> str:
-    """The latencies, and what changed at that time. `with_options`: changes of options are known.
-    """
+    """A text on the latencies before and after steps, and on what changed at that time.
+    `with_options`: `changes` include those of options, if there were any."""
     parts = ['%s take %s ms instead of %s ms' % (step.kind, figure(step.after.ms),
                                                  figure(step.before.ms)) for step in steps]
     # First what is noticed late, such as an upgrade: only NAMED_CHANGES are named.

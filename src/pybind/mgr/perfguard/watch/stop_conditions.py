@@ -93,7 +93,8 @@ def is_muted(reason: Reason, signals: Signals) -> bool:
 def stop_conditions(signals: Signals,
                     osd_counts: Mapping[int, PgCounts] = {},
                     own_pgs: Sequence[OwnPg] = ()) -> List[Stop]:
-    """The stop conditions that hold now and are not muted.
+    """The stop conditions that hold now and are not muted: of PGs, of health checks (STOP_CHECKS)
+    and of slow operations.
 
     Conditions of PGs concern the OSDs with such PGs, else the pools with such PGs; if neither is
     known, they concern everything. Laggy PGs always do: clients wait, and any movement may be the
@@ -135,7 +136,7 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
              osd_counts: Mapping[int, PgCounts], own_pgs: Sequence[OwnPg]) -> List[Stop]:
     """The stop condition of the PGs that `number_of` counts: on the OSDs that have such PGs besides
     `own_pgs` (those that may be so because they were released), else on the pools; on everything if
-    neither is known. [] if only `own_pgs` are counted."""
+    neither is known. [] if there are no such PGs, or only `own_pgs`. `text`: what they are."""
     total = number_of(signals.counts)
     if total <= 0:
         return []
@@ -159,7 +160,8 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
 
 
 def _slow_ops(signals: Signals) -> Stop:
-    """Concerns the OSDs that report slow operations; those of mons concern everything."""
+    """The stop condition of slow operations, of which there are some. It concerns the OSDs that
+    report them, or everything if a mon does too or the daemons are not known."""
     text = plural(signals.slow_ops, 'slow operation')
     names, osds = signals.slow_daemons, osds_with_slow_ops(signals)
     if not names or len(osds) < len(names):
@@ -173,15 +175,17 @@ def osds_with_slow_ops(signals: Signals) -> FrozenSet[int]:
 
 
 def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:
+    """The reasons of those of the health checks that are raised, with their summaries."""
     return [Reason(reason.code, '%s: %s' % (reason.text, signals.health[check]))
             for check, reason in checks.items() if check in signals.health]
 
 
 def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCounts] = {},
               touched: Optional[Touched] = None) -> List[Reason]:
-    """Reasons not to begin a campaign, each with one of UNHEALTHY.
+    """Reasons not to begin a campaign that are not muted, each with one of UNHEALTHY.
 
-    `touched`: OSDs and pools that the change concerns; None: not known, so all may be.
+    `osd_counts`: as for stop_conditions(). `touched`: OSDs and pools that the change concerns;
+    None: not known, so all may be.
     """
     stops = stop_conditions(signals, osd_counts)
     # They stop no release. But what lacks a copy cannot be pinned, so a change would wait for it.
@@ -205,7 +209,7 @@ def peering(counts: PgCounts) -> List[Reason]:
 
 
 def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
-    """OSDs that are down and in: their data is about to move elsewhere."""
+    """The stop condition of OSDs that are down and in, whose data is about to move elsewhere."""
     down = osdmap.absent
     if not down or 'OSD_DOWN' in signals.muted:
         return []
@@ -214,7 +218,7 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
 
 def split_by_scope(stops: Sequence[Stop],
                    in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
-    """Stops that concern everything, and all others. `in_flight`: the OSDs of PGs in flight.
+    """The stops that hold all releases, and all others. `in_flight`: the OSDs of PGs in flight.
 
     If more than CROWD_PART of the OSDs of PGs in flight report slow operations, all movement may be
     the cause. Fewer may be slow on their own, and movement elsewhere does not burden them. Nor is

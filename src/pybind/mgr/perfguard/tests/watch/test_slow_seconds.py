@@ -318,7 +318,7 @@ def test_whether_a_slow_osd_was_faster_before(exact: Exact, score: float, known:
     if known:
         # Its baseline, which another mgr would not know.
         exact.detector._states[3] = exact.detector._states[3]._replace(
-            usual=exact.detector._states[4].usual)
+            baselines=exact.detector._states[4].baselines)
     exact.findings = {3: [finding(score), finding(1.0, STORE_READS)]}
     exact.update()
     assert exact.slow_ones[3].slower_than_before is changed
