@@ -79,8 +79,8 @@ class Rounds:
         return self._work is None
 
     def begin(self, now: float, work: Work[None], osds: int) -> None:
-        """Begin a round, which advance() carries out. `osds`: the number of OSDs that `work` judges,
-        which decides over how many turns it is spread."""
+        """Begin a round, which advance() carries out. `osds`: the number of OSDs that `work`
+        judges, which decides over how many turns it is spread."""
         turns = -(-osds // TURN_OSDS)
         self._work, self._begun = work, now
         self._share = PASSES_PER_ROUND * osds / turns if turns > 1 else math.inf

@@ -28,7 +28,7 @@ _OSD = re.compile(r'osd\.[0-9]{1,9}')
 
 @dataclass(frozen=True)
 class Why:
-    """The order; its command waits for the answer."""
+    """The order of `perfguard why`; the command waits for its answer."""
     #: A PG id, "osd.<id>" or CAMPAIGN.
     subject: str
     verb: ClassVar[str] = 'why'
@@ -46,7 +46,7 @@ class Why:
 
 
 def parsed(text: str) -> Why:
-    """Raises Refused for any other subject."""
+    """The order about a subject; raises Refused if it is no PG id, osd.<id> or CAMPAIGN."""
     if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
         return Why(text)
     raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'
@@ -86,21 +86,22 @@ LEAST_CAUSE_SHARE = 0.001
 
 
 def campaign_causes(campaign: Campaign, reasons: Sequence[Reason]) -> List[Cause]:
-    """The current limit first, then earlier ones by share of time; never empty."""
+    """What limits the present or the last campaign: the current limit first, then earlier ones by
+    share of its time, then `reasons`, those of its last turn, that have not limited it. Never
+    empty. Without any campaign, the reasons alone: they may prevent one."""
     if not campaign.id:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
-    # Both by code of the limit.
-    share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
+    share_of, seconds_of = shares(campaign.progress.limits), campaign.progress.limits.seconds
     current_code = campaign.progress.limits.now if campaign.active else ''
-    ordered = sorted(share, key=lambda code: (code != current_code, -share[code], code))
+    ordered = sorted(share_of, key=lambda code: (code != current_code, -share_of[code], code))
     texts = {**_CODE_TEXTS, **_texts(reasons)}
     causes = [Cause(code, texts.get(code, 'it was limited by %s' % code), {
-        'now': code == current_code, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
-        for code in ordered if code == current_code or share[code] >= LEAST_CAUSE_SHARE]
-    other_causes = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
-    return causes + other_causes or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
-                                           % campaign.id)]
+        'now': code == current_code, 'seconds': round(seconds_of[code], 1)},
+        round(share_of[code], 4))
+        for code in ordered if code == current_code or share_of[code] >= LEAST_CAUSE_SHARE]
+    causes += [passed_on(reason, now=True) for reason in reasons if reason.code not in share_of]
+    return causes or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet' % campaign.id)]
 
 
 def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
@@ -199,15 +200,16 @@ class Gate:
 
 
 def gate(draft: Draft, move: Move) -> Gate:
-    """Which checks of a release (releasing.release_more) the move fails."""
+    """Which checks of a release (releasing.release_more) a move would fail now. The move is that of
+    a PG that is pinned and not released yet."""
     osds, campaign = draft.observed.osdmap.osds, draft.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
     allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
     load = present_load(draft, allowed.caps)
-    # At the limit of the throttle, which is below that of the options.
+    # As many PGs as the throttle allows are in flight, which are fewer than the options allow.
     throttled = load.pgs >= allowed.caps.pgs < option_caps.pgs
-    # With the limit of PGs from the options: `pace` reports that of the throttle. `receives`: PGs
-    # that each OSD may receive until it has as many as mon_max_pg_per_osd allows.
+    # `pgs` from the options, as `pace` reports the limit of the throttle. `receives`: PGs that each
+    # OSD may receive until it has as many as mon_max_pg_per_osd allows.
     bounds = replace(allowed.caps, pgs=option_caps.pgs, receives=receives(draft))
     return Gate(
         stops=tuple(stop.reason for stop in all_stops(draft, failing_osds(draft))
@@ -230,6 +232,7 @@ NAMED_FEW_PGS = 10
 
 @dataclass(frozen=True)
 class OsdCase:
+    """What is known of an OSD that may be slow."""
     osd: Osd
     #: Its row of `perfguard osds`; None: it has not reported yet.
     row: Optional[OsdRow] = None
@@ -241,16 +244,19 @@ class OsdCase:
 
 
 def osd_causes(case: OsdCase) -> List[Cause]:
-    """Why an OSD is slow, the most decisive cause first; never empty."""
-    causes = [*_state(case), *_watched(case), *_busy(case)]
+    """Why an OSD is slow, the most decisive cause first; never empty. If it is not slow, that, and
+    why it serves more operations than its peers, if it does."""
+    causes = [*_unread(case), *_watched(case), *_busy(case)]
     if causes:
         return causes
+    load = () if case.row is None else case.row.load
     return [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
-                  _figures(case.row)), *_loaded(case.row)]
+                  _figures(case.row)),
+            *(Cause(cause.code, cause.text, cause.evidence) for cause in load)]
 
 
-def _state(case: OsdCase) -> List[Cause]:
-    """Why an OSD has no readings: it is down, or does not report."""
+def _unread(case: OsdCase) -> List[Cause]:
+    """Why an OSD has no current readings: it is down, or does not report. [] if it has."""
     osd = case.osd
     if osd.destroyed or not osd.up:
         return [Cause(Code.OSD_DOWN, 'osd.%d is %s' % (
@@ -265,7 +271,8 @@ def _state(case: OsdCase) -> List[Cause]:
 
 
 def _watched(case: OsdCase) -> List[Cause]:
-    """What the watch knows about the slowness of an OSD."""
+    """What the watch has found of an OSD: it is slow, is suspected to make PGs laggy, has slow
+    heartbeats, or reports slow operations. [] if nothing."""
     causes: List[Cause] = [] if case.row is None else _of_row(case.row)
     if case.suspect is not None:
         causes.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
@@ -282,7 +289,8 @@ def _watched(case: OsdCase) -> List[Cause]:
 
 
 def _of_row(row: OsdRow) -> List[Cause]:
-    """The causes that the row of "perfguard osds" names."""
+    """The causes that the row of "perfguard osds" names: why the OSD is slow, or for which slow
+    replica it waits, and that it is chronically slow. [] if it is none of these."""
     causes = []
     if row.slow:
         # The likely causes first; the slowdown follows them.
@@ -297,14 +305,9 @@ def _of_row(row: OsdRow) -> List[Cause]:
     return causes
 
 
-def _loaded(row: Optional[OsdRow]) -> List[Cause]:
-    """The load of an OSD that is not slow."""
-    return [] if row is None else [Cause(cause.code, cause.text, cause.evidence)
-                                   for cause in row.load]
-
-
 def _busy(case: OsdCase) -> List[Cause]:
-    """The work of an OSD in addition to client operations."""
+    """The work of an OSD in addition to client operations, and that it is nearly full. [] if none
+    of this holds."""
     counts, causes = case.counts, []
     moving = _moving(case)
     if any(moving.values()):
@@ -325,7 +328,7 @@ def _busy(case: OsdCase) -> List[Cause]:
 
 
 def _moving(case: OsdCase) -> Dict[str, List[str]]:
-    """PGs in flight by the role of the OSD."""
+    """Role of the OSD (source, target, primary) -> PGs that a campaign has in flight."""
     pgids: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
     if not case.campaign.active:
         return pgids
@@ -336,11 +339,13 @@ def _moving(case: OsdCase) -> Dict[str, List[str]]:
 
 
 def _roles(osd: int, flight: Flight) -> List[str]:
-    roles = [('source', (*flight.sources, *flight.readers)), ('target', flight.targets),
-             ('primary', (flight.primary,))]
-    return [role for role, osds in roles if osd in osds]
+    """The roles of an OSD in the move of one PG, as in _moving()."""
+    osds_by_role = {'source': (*flight.sources, *flight.readers), 'target': flight.targets,
+                    'primary': (flight.primary,)}
+    return [role for role, osds in osds_by_role.items() if osd in osds]
 
 
 def _figures(row: Optional[OsdRow]) -> Dict[str, object]:
+    """Numbers of the row of an OSD as evidence; None: not known."""
     return {key: getattr(row, key, None) for key in (
         'score', 'read_ms', 'write_ms', 'store_ms', 'ping_ms', 'since')}

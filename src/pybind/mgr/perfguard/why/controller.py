@@ -61,13 +61,17 @@ class LoopState:
 
 @dataclass
 class _Inquiry:
-    """The questions to the OSDs of one PG, and their answers."""
+    """The questions to the OSDs of one PG, and their answers so far."""
     #: The order that it answers.
     order: Why
     pgid: str
+    #: -1: the PG has none, so no OSD is asked.
     primary: int
+    #: The OSDs that are asked for their reservations.
     osds: FrozenSet[int]
+    #: When to answer the order with what has arrived.
     until: float
+    #: As in PgAnswers.
     state: FrozenSet[str] = frozenset()
     reservations: Dict[int, Reservations] = field(default_factory=dict)
     options: Dict[str, str] = field(default_factory=dict)
@@ -105,7 +109,8 @@ class Explaining:
         self._loads: List[Tuple[Why, float]] = []
 
     def carry_out(self, order: Why, state: LoopState) -> Optional[Json]:
-        """The answer to an order; None: not yet, call again in the next turn. Raises Refused.
+        """The answer to an order; None: not yet, call again in the next turn. Raises Refused if the
+        OSD or PG does not exist.
 
         Orders are compared by identity: two commands may ask for the same."""
         now = state.observation.now
@@ -127,9 +132,9 @@ class Explaining:
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
     def _awaits_loads(self, order: Why, now: float, interval: float) -> bool:
-        """Whether the order waits for the clients of a busy OSD, which OSDs count from the first
-        call on. It no longer does if LOADS_SECONDS end before the next turn, in `interval`
-        seconds."""
+        """Whether an order about a busy OSD waits for the load of its clients, which OSDs count
+        from the first call for this order on: as long as less than LOADS_SECONDS will have passed
+        at the next turn, in `interval` seconds."""
         until = next((until for waiting, until in self._loads if waiting is order), None)
         if until is None:
             until = now + LOADS_SECONDS
@@ -138,11 +143,11 @@ class Explaining:
         return interval < until - now
 
     def _answers(self, order: Why, pgid: str, place: Placement, now: float) -> Optional[PgAnswers]:
-        """What OSDs answer about a PG; None: not yet. One PG at a time is queried."""
+        """What OSDs answer about the PG of an order; None: not yet. One PG at a time is queried, so
+        that an order may also wait for another one."""
         inquiry = self._inquiry
         if inquiry is not None and inquiry.order is not order and inquiry.lasts(now):
-            self._collect(inquiry)
-            return None  # another PG is being explained
+            return None  # another order is answered first
         if inquiry is None or inquiry.order is not order:
             inquiry = self._inquiry = self._begin(order, pgid, place, now)
         self._collect(inquiry)
@@ -152,7 +157,8 @@ class Explaining:
         return inquiry.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
-        """Ask the primary about a PG, and the primary and the targets about their reservations."""
+        """Ask the primary of a PG for the state of that and for its own options, and the primary
+        and the targets for their reservations."""
         primary = place.primary
         if primary < 0:
             return _Inquiry(order, pgid, -1, frozenset(), until=now)  # no OSD can be asked
@@ -168,7 +174,7 @@ class Explaining:
         return _Inquiry(order, pgid, primary, osds, now + WHY_PATIENCE_SECONDS)
 
     def _collect(self, inquiry: _Inquiry) -> None:
-        """Take in the answers that have arrived."""
+        """Take in the answers that have arrived; those of other PGs and OSDs are left out."""
         for osd, answer in self._cluster.answers(QUERY).items():
             state = _read(osd, lambda: state_of(inquiry.pgid, answer))
             if state is not None and osd == inquiry.primary:
@@ -184,7 +190,7 @@ class Explaining:
 
 
 def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
-    """What `parse` reads in the answer of an OSD; None: it has an unknown format."""
+    """What `parse` reads in the answer of an OSD; None: it cannot read it, or has returned None."""
     try:
         return parse()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -201,7 +207,8 @@ def _with_repeat_hint(row: OsdRow) -> OsdRow:
 
 
 def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
-    """All that is known of an OSD, to find out why it is slow. Raises Refused."""
+    """All that is known of an OSD, to find out why it is slow. Raises Refused if it does not
+    exist."""
     observation, watched = state.observation, state.watched
     osd = observation.osdmap.osds.get(osd_id)
     if osd is None:
@@ -213,7 +220,7 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
 
 
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
-    """All that is known of a PG, to find out what it waits for."""
+    """All that is known of a PG, to find out what it waits for. `place`: where it is."""
     observation, campaign = state.observation, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
     case = pgs.PgCase(
@@ -235,7 +242,7 @@ _SHARD = re.compile(r's[0-9]+$')
 
 
 def state_of(pgid: str, query: Json) -> Optional[FrozenSet[str]]:
-    """The words of the state in the answer to "query"; None: it is another PG's.
+    """The words of the state of a PG in the answer to "query"; None: it is another PG's.
 
     Raises KeyError or TypeError for any other document.
     """
@@ -250,6 +257,7 @@ def reservations(dump: Json) -> Reservations:
 
 
 def _queue(raw: Json) -> Queue:
+    """The local or the remote part of "dump_recovery_reservations"."""
     waiting: List[str] = [_item(item) for queue in raw['queues'] for item in queue['items']]
     return Queue(int(raw['max_allowed']), tuple(_item(item) for item in raw['in_progress']),
                  tuple(waiting))

@@ -30,15 +30,18 @@ class Queue:
 
 @dataclass(frozen=True)
 class Reservations:
+    """The backfill reservations of one OSD: local ones for PGs that it leads, remote ones for PGs
+    of which it is a target."""
     local: Queue
     remote: Queue
 
 
 @dataclass(frozen=True)
 class PgAnswers:
-    """The answers that arrived in time."""
+    """The answers of the OSDs of one PG that arrived in time."""
     #: Words of the PG's state; empty: the primary has not answered.
     state: FrozenSet[str] = frozenset()
+    #: By OSD, of the primary and the targets.
     reservations: Mapping[int, Reservations] = field(default_factory=dict)
     #: Options of the primary.
     options: Mapping[str, str] = field(default_factory=dict)
@@ -48,8 +51,10 @@ class PgAnswers:
 
 @dataclass(frozen=True)
 class PgCase:
+    """What is known of a PG that may not move."""
     pgid: str
     place: Placement
+    #: Its acting set differs from its up set.
     remapped: bool
     osds: Mapping[int, Osd]
     #: Of the OSDMap, and those of them that perfguard has set.
@@ -59,7 +64,7 @@ class PgCase:
     #: The reasons of the campaign's last turn.
     reasons: Tuple[Reason, ...] = ()
     pin: Optional[PinRecord] = None
-    #: The move that its release would make.
+    #: The move that its release would make; None: it is not pinned, or its target is not computed.
     move: Optional[Move] = None
     gate: Gate = Gate()
     #: OSDs that it leaves because they are to be emptied.
@@ -99,14 +104,14 @@ def causes(case: PgCase) -> List[Cause]:
 # ---- pinned, and not released yet
 
 def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
-    """Why the campaign has not released a pinned PG."""
+    """Why the campaign has not released a PG that it has pinned (`pin`)."""
     evidence = {'phase': campaign.phase.value, 'campaign': campaign.id}
     if case.pgid in campaign.pinning.sent:
         return [Cause(Code.PINS_SENT, 'its pin is not in the OSDMap yet', evidence)]
     if pin.stays:
         return [Cause(Code.KEPT, 'an ordinary upmap keeps it where it is, because the balance '
                       'requires that', {**evidence, 'upmap': _entry(pin)})]
-    if campaign.phase is not Phase.RELEASING:  # no PG is released
+    if campaign.phase is not Phase.RELEASING:  # no PG of it is released now
         return [passed_on(reason, **evidence) for reason in case.reasons] or [Cause(
             Code.PINNED, 'it is pinned, and campaign %d is %s' % (campaign.id,
                                                                   campaign.phase.value), evidence)]
@@ -114,7 +119,7 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
 
 
 def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
-    """Why the PG is not released yet while releases continue."""
+    """Why a pinned PG is not released yet while the campaign releases others; never empty."""
     gate = case.gate
     causes = [passed_on(stop) for stop in gate.stops]
     if gate.degraded:
@@ -154,7 +159,7 @@ def _entry(pin: PinRecord) -> Dict[str, object]:
 # ---- released, or remapped and not pinned
 
 def _on_its_way(case: PgCase) -> List[Cause]:
-    """Why a PG that is released or remapped has not arrived yet."""
+    """Why a PG that is released or remapped has not arrived yet; never empty."""
     flight = case.flight
     if flight is not None and flight.confirmed is None:
         return [Cause(Code.RELEASE_SENT, 'its release was sent and is not in the OSDMap yet',
@@ -165,8 +170,9 @@ def _on_its_way(case: PgCase) -> List[Cause]:
 
 
 def _flags(case: PgCase) -> List[Cause]:
-    """The flags that stop the backfill of a PG, and who has set them. Degraded PGs recover despite
-    these."""
+    """The flags that stop the backfill of a PG; for one that perfguard has set, the reasons of the
+    campaign's last turn. [] if none is set, or the PG is degraded: then it recovers despite them.
+    """
     if 'degraded' in case.answers.state:
         return []
     causes = []
@@ -181,7 +187,8 @@ def _flags(case: PgCase) -> List[Cause]:
 
 
 def _of_backfill(case: PgCase) -> List[Cause]:
-    """What the backfill of a PG waits for."""
+    """What the backfill of a PG waits for, or that it is moving, by its state; [] without one of
+    the states of backfill."""
     state = case.answers.state
     if 'backfill_toofull' in state:
         return [Cause(Code.BACKFILL_TOOFULL, 'too full for backfill: %s' % (
@@ -200,8 +207,8 @@ def _full(case: PgCase) -> AbstractSet[int]:
 
 
 def _reservation(case: PgCase) -> List[Cause]:
-    """The OSDs whose backfill reservation the PG waits for: the local one of the primary, then a
-    remote one of each target."""
+    """The OSD whose backfill reservation a PG in backfill_wait waits for: the local one of the
+    primary, or else remote ones of its targets; never empty."""
     reservations = case.answers.reservations
     if case.primary in reservations and case.pgid in reservations[case.primary].local.waiting:
         return [_waits(Code.LOCAL_RESERVATION, 'local', case.primary,
@@ -227,7 +234,8 @@ def _granted(pgids: Iterable[str]) -> str:
 
 
 def _slowed(case: PgCase) -> List[Cause]:
-    """The scheduler options of the primary, if they slow down its backfills."""
+    """The scheduler options of the primary, if they slow down its backfills; [] otherwise, or if it
+    has not answered."""
     options = case.answers.options
     if options.get(QUEUE) == MCLOCK \
             and options.get('osd_mclock_profile') == 'high_client_ops':
@@ -237,7 +245,8 @@ def _slowed(case: PgCase) -> List[Cause]:
 
 
 def _condition(case: PgCase) -> List[Cause]:
-    """Causes in the state of the PG itself."""
+    """Causes in the state of the PG itself: inactive, peering, degraded, laggy, waiting for leases
+    or scrubbing. [] if it is none of these, or its primary has not answered."""
     state, causes = case.answers.state, []
     evidence = {'state': '+'.join(sorted(state)), 'acting': list(case.place.acting)}
     if case.primary < 0:
@@ -259,7 +268,7 @@ def _condition(case: PgCase) -> List[Cause]:
 
 
 def _unpinned(case: PgCase) -> List[Cause]:
-    """Why a remapped PG is neither pinned nor in flight."""
+    """Why a remapped PG is neither pinned nor in flight; [] if it is not remapped, or in flight."""
     campaign = case.campaign
     if case.flight is not None or not case.remapped:
         return []
@@ -278,7 +287,8 @@ def _unpinned(case: PgCase) -> List[Cause]:
 
 
 def _without_known_cause(case: PgCase) -> Cause:
-    """OSDs that have not answered; if all have, the PG is between two states."""
+    """The cause if no other one is known: OSDs have not answered, or, if all have, the PG is
+    between two states."""
     if case.answers.silent:
         return Cause(Code.NO_ANSWER, '%s did not answer in time' % osds_text(case.answers.silent),
                      {'osds': list(case.answers.silent)})
