@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from perfguard.tests.fakes.functions import whole
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import LEAST_SLOW_SECONDS, SlowSettings
 from perfguard.watch.types import OsdReading
@@ -267,8 +268,8 @@ def cpu_ms(osds: int, beats: int = 60) -> Tuple[float, float]:
     for beat in range(beats):
         samples = trace.samples(beat)
         begin = time.process_time()
-        detector.update(OsdReading(1e9 + beat * BEAT, samples, trace.places, trace.busy[beat]),
-                        SlowSettings())
+        whole(detector.round(OsdReading(1e9 + beat * BEAT, samples, trace.places,
+                                        trace.busy[beat]), SlowSettings()))
         taken.append(1000 * (time.process_time() - begin))
     return statistics.median(taken[12:]), max(taken[12:])
 

@@ -23,6 +23,7 @@ from typing import Dict, List, Optional, Protocol, Set, Tuple
 import numpy as np
 
 from perfguard.codec import decode, encode
+from perfguard.tests.fakes.functions import whole
 from perfguard.watch.chronic import StoredCounts
 from perfguard.watch.controller import CHRONIC_SECONDS
 from perfguard.watch.slow_osds import SlowOsds, StoredSlow
@@ -64,9 +65,9 @@ class Perfguard:
             self.detector = SlowOsds()
             self.detector.load(decode(SLOW, json.loads(self._slow)), now)
             self.detector.chronic.load(decode(StoredCounts, json.loads(self._chronic[0])))
-        self.detector.update(OsdReading(
+        whole(self.detector.round(OsdReading(
             now, self.trace.samples(beat), self.trace.places_at(beat),
-            self.trace.busy[beat]), self.settings)
+            self.trace.busy[beat]), self.settings))
         if self.failovers:
             self._store(now)
         self.hosts.update(shared.part[1] for shared in self.detector.shared())

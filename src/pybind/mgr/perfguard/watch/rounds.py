@@ -53,16 +53,6 @@ def latest(function: Callable[[Argument], Result]) -> Callable[[Argument], Resul
     return cached
 
 
-def whole(work: Work[Result]) -> Result:
-    """Do all of it at once."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-
 class Rounds:
     """Carries out one round after the other, a share of it in each turn."""
 

@@ -18,7 +18,7 @@ from .op_sizes import at_same_size
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE_RATIO, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
-from .rounds import Work, chunks, latest, whole
+from .rounds import Work, chunks, latest
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
@@ -170,10 +170,6 @@ class SlowOsds:
             self._windows.pop(osd, None)
         self.verdicts = {osd: verdict for osd, verdict in self.verdicts.items()
                          if osd in self._states}
-
-    def update(self, reading: OsdReading, settings: SlowSettings) -> None:
-        """A round at once."""
-        whole(self.round(reading, settings))
 
     def round(self, reading: OsdReading, settings: SlowSettings) -> Work[None]:
         """Process one interval: judge each OSD against its peers, and decide which are slow.

@@ -2,6 +2,8 @@
 """Functions in place of others."""
 from typing import Any, Callable, List
 
+from perfguard.watch.rounds import Result, Work
+
 
 def noting(calls: List[Any], answer: Any) -> Callable[..., Any]:
     """A function that notes its arguments."""
@@ -9,3 +11,13 @@ def noting(calls: List[Any], answer: Any) -> Callable[..., Any]:
         calls.append(given)
         return answer
     return noted
+
+
+def whole(work: Work[Result]) -> Result:
+    """Do all steps of a round at once, as a small cluster does."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

@@ -13,12 +13,12 @@ from perfguard.cluster.types import OsdPlace
 from perfguard.codec import Malformed, decode, encode
 from perfguard.watch.chronic import MOST_STORED_OSDS, ChronicOsds, StoredCounts, _Count, percent
 from perfguard.watch.peers import PeerComparison, PeerFinding, ScoreBaseline
-from perfguard.watch.rounds import whole
 from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.slowness import (LASTING_SECONDS, LEAST_SLOW_SECONDS, RECENT_SLOW_SECONDS,
                                       SlowSettings)
 from perfguard.watch.types import SCRUB, Chronic, Flow, OsdReading, OsdSample
 
+from ..fakes.functions import whole
 from ..fakes.zones import in_zone
 from ..test_codec import again
 
@@ -71,10 +71,10 @@ class Clock:
             self.now += self.beat_seconds
             self.beat += 1
             samples = [self.sample(osd, pattern(osd, self.beat)) for osd in self.places]
-            self.detector.update(OsdReading(
+            whole(self.detector.round(OsdReading(
                 self.now, samples, self.places, self.busy, self.learning,
                 replicas_only=self.replicas_only, probed=self.probed,
-                busy_read=self.now if self.busy_read is None else self.busy_read), self.settings)
+                busy_read=self.now if self.busy_read is None else self.busy_read), self.settings))
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -228,7 +228,7 @@ def test_single_outliers_are_no_episodes() -> None:
         now = START + 5.0 * beat
         samples = [clock.sample(osd, 8.0 if osd == 3 and beat % 20 == 0 else 1.0)
                    ._replace(seconds=5.0) for osd in clock.places]
-        detector.update(OsdReading(now, samples, clock.places, {}), SlowSettings())
+        whole(detector.round(OsdReading(now, samples, clock.places, {}), SlowSettings()))
     assert counted.shares()[3] == pytest.approx(0.05, abs=0.01) and not counted.standing
 
 
@@ -269,7 +269,8 @@ def test_victims_of_a_slow_replica_are_not_called_slow() -> None:
     for beat in range(800):
         clock.now += BEAT
         samples = [make(osd, beat) for osd in clock.places]
-        clock.detector.update(OsdReading(clock.now, samples, clock.places, {}), SlowSettings())
+        whole(clock.detector.round(OsdReading(clock.now, samples, clock.places, {}),
+                                   SlowSettings()))
     assert clock.slow() == [3]
 
 

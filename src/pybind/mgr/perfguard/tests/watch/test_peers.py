@@ -14,8 +14,9 @@ from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, MIN_SPREAD, E
                                    excuse_waiting, fitted_utilisation, groups_of, growth, judge,
                                    loads_of, median, queue_allowance, score_of, weighted_quantile,
                                    worst)
-from perfguard.watch.rounds import whole
 from perfguard.watch.types import Flow, OsdSample
+
+from ..fakes.functions import whole
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:

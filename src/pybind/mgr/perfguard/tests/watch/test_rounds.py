@@ -11,6 +11,7 @@ from perfguard.watch.slow_osds import SlowOsds
 from perfguard.watch.stop_conditions import NOTHING, Touched
 from perfguard.watch.types import OsdReading
 
+from ..fakes.functions import whole
 from .test_report import NO_COUNTERS, Osds
 from .test_slow_osds import BEAT, SETTINGS, START, places, sample
 
@@ -60,7 +61,7 @@ def test_a_round_in_steps_concludes_at_its_end_what_one_turn_does(slow: Set[int]
     at_once, in_steps = SlowOsds(), SlowOsds()
     steps = 0
     for turn in range(80):
-        at_once.update(reading(turn, where, slow), SETTINGS)
+        whole(at_once.round(reading(turn, where, slow), SETTINGS))
         before = published(in_steps)
         for _ in in_steps.round(reading(turn, where, slow), SETTINGS):
             steps += 1

@@ -15,6 +15,7 @@ from perfguard.watch.slow_osds import SlowOsds, StoredSlow, describe
 from perfguard.watch.slowness import FORGET_SECONDS, SlowSettings
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample, Sizes
 
+from ..fakes.functions import whole
 from ..test_codec import again
 
 BEAT = 5.0
@@ -62,10 +63,10 @@ class Clock:
             self.now += beat
             if not 0.0 <= self.now - self._busy_read < self.busy_seconds:
                 self._busy_read, self._busy = self.now, dict(self.busy)
-            self.detector.update(OsdReading(
+            whole(self.detector.round(OsdReading(
                 self.now, [make(osd) for osd in self.places], self.places, self._busy,
                 self.learning, self.settled, partners=self.partners, probed=self.probed,
-                busy_read=self._busy_read, sizes=self.sizes), SETTINGS)
+                busy_read=self._busy_read, sizes=self.sizes), SETTINGS))
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -915,7 +916,7 @@ def test_flags_survive_a_failover() -> None:
     clock.detector = SlowOsds()
     clock.detector.load(kept, clock.now)
     assert clock.detector.verdicts[3].slow
-    clock.detector.update(OsdReading(clock.now, [], {}, {}), SETTINGS)  # no OSDMap yet
+    whole(clock.detector.round(OsdReading(clock.now, [], {}, {}), SETTINGS))  # no OSDMap yet
     assert clock.play(2 * BEAT, make) == {3}
     assert clock.detector.verdicts[3].since == before.since
     assert clock.detector.verdicts[3].why == before.why
@@ -970,8 +971,8 @@ def test_one_osd_no_osd_and_strangers() -> None:
     clock = Clock(places(1, 1))
     assert not clock.play(300, slow_ones({0}, read=20.0))
     assert clock.detector.verdicts[0].score is None
-    clock.detector.update(
-        OsdReading(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}), SETTINGS)
+    whole(clock.detector.round(
+        OsdReading(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}), SETTINGS))
     clock.places = {}
     assert not clock.play(900) and clock.detector.shared() == ()
 
@@ -1000,7 +1001,7 @@ def test_inputs_are_left_alone() -> None:
     where, samples = places(), [sample(osd) for osd in places()]
     busy = {3: SCRUB}
     before: List[object] = [dict(where), list(samples), dict(busy)]
-    SlowOsds().update(OsdReading(START, samples, where, busy), SETTINGS)
+    whole(SlowOsds().round(OsdReading(START, samples, where, busy), SETTINGS))
     assert [where, samples, busy] == before
 
 

@@ -18,6 +18,8 @@ from perfguard.watch.slow_parts import SlowOne, SlowParts
 from perfguard.watch.slowness import FORGET_SECONDS, WORK_SECONDS, SlowSettings
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
+from ..fakes.functions import whole
+
 BEAT = 5.0
 START = 1e9
 SETTINGS = SlowSettings()
@@ -94,7 +96,7 @@ class Exact:
 
     def update(self, after: float = BEAT) -> Set[int]:
         """Who is slow after an interval."""
-        self.detector.update(self.next_reading(after), self.settings)
+        whole(self.detector.round(self.next_reading(after), self.settings))
         return set(self.detector.slow_verdicts)
 
     def healthy(self, number: int = 1) -> None:
