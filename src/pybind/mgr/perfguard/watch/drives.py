@@ -82,7 +82,7 @@ def _firmware(firmware: str, of_model: Firmwares) -> List[str]:
         return []
     slow, others_with_it = of_model.slow[firmware], of_model.others.get(firmware, 0)
     others = sum(of_model.others.values())
-    # The chance that as many random OSDs of the model all have this firmware.
+    # The chance that as many random OSDs of the model all have this firmware; 1 without others.
     if math.comb(slow + others_with_it, slow) > FIRMWARE_CHANCE * math.comb(slow + others, slow):
         return []
     common = max(of_model.others, key=lambda name: (of_model.others[name], name))

@@ -254,7 +254,8 @@ class SlowOsds:
     def _judge_chronic(self, judged: Findings, windows: Mapping[int, OsdWindow],
                        states: Mapping[int, _State], reading: OsdReading,
                        settings: SlowSettings) -> Work[None]:
-        """Pass the interval of the OSDs in `windows` to the judgement of chronic slowness."""
+        """Pass the interval of the OSDs in `windows` to the judgement of chronic slowness, with
+        those that are busy (as long as _with_work() says) and those that are slow by themselves."""
         samples = [sample for sample in reading.samples if sample.osd in windows]
         slow = {osd for osd, state in states.items() if state.slow and not state.of_part}
         yield from self.chronic.take(
