@@ -323,7 +323,7 @@ class Watching:
         return self._watch.stored(self._announcer.reported())
 
     def _save(self, now: float) -> None:
-        """Store what has changed, each document at its interval."""
+        """Store what has changed, each document at its interval; alarms only if their gist has."""
         state = self._state()
         self._alarms.save(now, _gist(state), interval=math.inf, contents=lambda: encode(state))
         chronic = self._watch.slow.chronic

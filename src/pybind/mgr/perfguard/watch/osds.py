@@ -120,17 +120,17 @@ class OsdWatch:
             sums += [number, number * ops.ms * 1e6]
         history.add(now, reading.seconds, sums)
 
-    def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
-        """The operations of an OSD in the last minute. `period`: seconds between two reports. None:
-        the OSD has not reported twice yet."""
+    def flows(self, osd: int, now: float, period: float) -> OsdFlows:
+        """The operations of an OSD in the last minute; none of one that has not reported twice yet.
+        `period`: seconds between two reports."""
         history = self._histories.get(osd)
-        if history is None:
-            return None
-        for _, seconds, sums in recent_total(history.detailed, now, period):
-            return OsdFlows(flow_of(seconds, sums[READS], sums[READ_NS]),
-                            flow_of(seconds, sums[WRITES], sums[WRITE_NS]),
-                            flow_of(seconds, sums[STORE_COMMITS], sums[COMMIT_NS]))
-        return NO_FLOWS
+        total = None if history is None else recent_total(history.detailed, now, period)
+        if total is None:
+            return NO_FLOWS
+        _, seconds, sums = total
+        return OsdFlows(flow_of(seconds, sums[READS], sums[READ_NS]),
+                        flow_of(seconds, sums[WRITES], sums[WRITE_NS]),
+                        flow_of(seconds, sums[STORE_COMMITS], sums[COMMIT_NS]))
 
     def history(self, osd: int) -> Optional[History]:
         """The history of an OSD; None: it has not reported twice yet."""

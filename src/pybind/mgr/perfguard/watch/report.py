@@ -13,7 +13,7 @@ from ..options import Options
 from ..text import are, listed, osds_text, pgs_are, time_text
 from .causes import ClientShare, LikelyCause
 from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
-from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
+from .osds import COMMIT_NS, STORE_COMMITS
 from .load import PoolUse
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
@@ -206,7 +206,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace, slow_share: 
     """A row of "perfguard osds". `slow_share`: share (0 to 1) of the time for which it was slow;
     None: too little time with operations. `standing`: if it is chronically slow."""
     osd = place.osd
-    flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
+    flows = watch.osds.flows(osd, context.now, context.period)
     tail = watch.percentiles.levels_of_osd(osd)
     return OsdRow(
         osd=osd, host=place.host, device_class=place.device_class, model=place.model,

@@ -139,17 +139,15 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
             if now - row[0] < WINDOW_SECONDS]
 
 
-def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The points of the last minute, summed up as one; [] if there are none. `seconds`: as for
+def recent_total(series: Series, now: float, seconds: float) -> Optional[HistoryPoint]:
+    """The points of the last minute, summed up as one; None: there are none. `seconds`: as for
     recent(). Fast, as there may be 10,000 OSDs with such a series."""
     rows, size = series.flat(_number(seconds)).tolist(), series.row_size
     ends = rows[::size]
     while ends and now - ends[0] >= WINDOW_SECONDS:
         del ends[0], rows[:size]
-    if not ends:
-        return []
-    return [HistoryPoint(ends[-1], sum(rows[1::size]),
-                         tuple([sum(rows[column::size]) for column in range(2, size)]))]
+    return HistoryPoint(ends[-1], sum(rows[1::size]), tuple(
+        [sum(rows[column::size]) for column in range(2, size)])) if ends else None
 
 
 def _number(seconds: float) -> int:

@@ -2,7 +2,7 @@
 """State of the watch: processes readings, draws conclusions, keeps histories."""
 import contextlib
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import add
@@ -647,15 +647,13 @@ def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
     Peers are the other OSDs of the root and device class.
     """
     rates: Dict[int, Tuple[float, float]] = {}
-    sst_rates: Dict[Tuple[str, str], List[float]] = {}
-    for osd, place in places.items():
+    for osd in places:
         rate = _kv_rate([(when, bytes_of[osd]) for when, bytes_of in readings if osd in bytes_of])
         if rate is not None:
             rates[osd] = rate
-            # rate[0]: to SST files.
-            insort(sst_rates.setdefault(place.kind, []), rate[0])
-    return {osd: KvWrites(sst, wal, _median_of_others(sst_rates[places[osd].kind], sst))
-            for osd, (sst, wal) in rates.items()}
+    sst_medians = PeerMedians({osd: sst for osd, (sst, _) in rates.items()},
+                              {osd: places[osd] for osd in rates})
+    return {osd: KvWrites(sst, wal, sst_medians.of_peers(osd)) for osd, (sst, wal) in rates.items()}
 
 
 class PeerMedians:

@@ -108,8 +108,12 @@ def stop_conditions(signals: Signals,
                                (counts.wait, Code.LEASES, 'waiting for read leases to expire')):
         if number > 0:
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
-    stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
-    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own_pgs)
+    stops += _located(Code.INACTIVE, 'inactive', lambda counts: counts.stuck, signals, osd_counts,
+                      ())
+    # Without those that wait for room: releases do not slow their recovery, and make the room.
+    stops += _located(Code.DEGRADED, 'degraded',
+                      lambda counts: counts.degraded - counts.degraded_toofull, signals, osd_counts,
+                      own_pgs)
     # If it is known which daemons report slow operations (slow_ops is their sum), _slow_ops says
     # more than the check.
     stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
@@ -117,19 +121,6 @@ def stop_conditions(signals: Signals,
     if signals.slow_ops:
         stops.append(_slow_ops(signals))
     return [stop for stop in stops if not is_muted(stop.reason, signals)]
-
-
-def _stuck(counts: PgCounts) -> int:
-    return counts.stuck
-
-
-def _degraded(counts: PgCounts) -> int:
-    """Without those that wait for room: releases do not slow their recovery, and make the room."""
-    return counts.degraded - counts.degraded_toofull
-
-
-def _degraded_toofull(counts: PgCounts) -> int:
-    return counts.degraded_toofull
 
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
@@ -188,17 +179,21 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
     None: not known, so all may be.
     """
     stops = stop_conditions(signals, osd_counts)
-    # They stop no release. But what lacks a copy cannot be pinned, so a change would wait for it.
-    stops += [stop for stop in _located(Code.DEGRADED, 'degraded and backfill_toofull',
-                                        _degraded_toofull, signals, osd_counts, ())
-              if not is_muted(stop.reason, signals)]
+    # Degraded PGs that wait for room stop no release. But what lacks a copy cannot be pinned, so a
+    # change would wait for it.
+    toofull = _located(Code.DEGRADED, 'degraded and backfill_toofull',
+                       lambda counts: counts.degraded_toofull, signals, osd_counts, ())
+    stops += [stop for stop in toofull if not is_muted(stop.reason, signals)]
     stops += _down(signals, osdmap)
     stops += map(Stop, peering(signals.counts))
     stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]
-    stops += [Stop(Reason(Code.PG_NUM_CHANGING, 'pg_num of pool %s is changing from %s to %d' % (
-        pool.name, pgs(pool.pg_num), pool.pg_num_target)), osds=frozenset(),
-                   pools=frozenset({pool.id})) for pool in osdmap.pools.values()
-              if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num]
+    for pool in osdmap.pools.values():
+        if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num:
+            text = 'pg_num of pool %s is changing from %s to %d' % (
+                pool.name, pgs(pool.pg_num), pool.pg_num_target)
+            # It concerns changes of the pool, wherever its PGs are.
+            stops.append(Stop(Reason(Code.PG_NUM_CHANGING, text), osds=frozenset(),
+                              pools=frozenset({pool.id})))
     return [stop.reason for stop in stops
             if touched is None or stop.concerns(touched.osds, touched.pools)]
 

@@ -258,13 +258,9 @@ def reservations(dump: Json) -> Reservations:
 
 def _queue(raw: Json) -> Queue:
     """The local or the remote part of "dump_recovery_reservations"."""
-    waiting: List[str] = [_item(item) for queue in raw['queues'] for item in queue['items']]
-    return Queue(int(raw['max_allowed']), tuple(_item(item) for item in raw['in_progress']),
-                 tuple(waiting))
-
-
-def _item(raw: Json) -> str:
-    return plain_pgid(raw['item'])
+    waiting = [plain_pgid(item['item']) for queue in raw['queues'] for item in queue['items']]
+    return Queue(int(raw['max_allowed']),
+                 tuple(plain_pgid(item['item']) for item in raw['in_progress']), tuple(waiting))
 
 
 def plain_pgid(text: str) -> str:

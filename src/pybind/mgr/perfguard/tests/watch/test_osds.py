@@ -164,7 +164,7 @@ def test_reads_of_erasure_coded_pools_are_no_evidence(
 
 def test_the_flows_of_an_osd_in_the_last_minute() -> None:
     watch = OsdWatch()
-    assert watch.flows(1, 100.0, 5.0) is None
+    assert watch.flows(1, 100.0, 5.0) == OsdFlows()
     for number in range(3):
         counts = 10 * number
         sampled = watch.update(100.0 + 5 * number, {1: counters(
@@ -177,7 +177,7 @@ def test_the_flows_of_an_osd_in_the_last_minute() -> None:
     assert history is not None and history.detailed.points(1) == [
         (110.0, 5.0, (10.0, 20.0 * MS, 10.0, 30.0 * MS, 20.0, 10.0 * MS))]
     watch.forget_others([2])
-    assert watch.history(1) is None and watch.flows(1, 110.0, 5.0) is None
+    assert watch.history(1) is None and watch.flows(1, 110.0, 5.0) == OsdFlows()
 
 
 def test_flow() -> None:

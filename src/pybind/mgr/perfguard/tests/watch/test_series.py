@@ -54,14 +54,14 @@ def test_the_recent_past_is_a_minute() -> None:
         series.add(100.0 + 5 * number, 5.0, (float(number),))
     assert [point.end for point in recent(series, 245.0, 5.0)] == [
         190.0 + 5 * number for number in range(12)]
-    assert recent_total(series, 245.0, 5.0) == [(245.0, 60.0, (sum(range(18, 30)),))]
+    assert recent_total(series, 245.0, 5.0) == (245.0, 60.0, (sum(range(18, 30)),))
     shorter = Series(1, 99)
     for number in range(30):
         shorter.add(100.0 + 4.5 * number, 4.5, (1.0,))
     assert len(recent(shorter, 230.5, 5.0)) == 14
     # Of points every second, no more are read than fill it.
     assert len(recent(series, 245.0, 0.5)) == 12
-    assert recent(series, 305.0, 5.0) == recent_total(series, 305.0, 5.0) == []
+    assert recent(series, 305.0, 5.0) == [] and recent_total(series, 305.0, 5.0) is None
     assert recent(series, 304.9, 5.0) == [(245.0, 5.0, (29.0,))]
 
 
@@ -174,7 +174,8 @@ def test_the_total_is_that_of_the_recent_points(steps: List[float], length: int,
         series.add(now, 5.0, (number, 2.0 * number))
     points = recent(series, now + later, 5.0)
     total = recent_total(series, now + later, 5.0)
-    assert len(total) == (1 if points else 0)
-    for end, seconds, sums in total:
-        assert end == points[-1].end and seconds == 5.0 * len(points)
-        assert sums == tuple(sum(point.sums[column] for point in points) for column in (0, 1))
+    assert (total is None) == (not points)
+    if total is not None:
+        assert total.end == points[-1].end and total.seconds == 5.0 * len(points)
+        assert total.sums == tuple(sum(point.sums[column] for point in points)
+                                   for column in (0, 1))
