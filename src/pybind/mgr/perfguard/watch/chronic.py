@@ -186,18 +186,21 @@ class ChronicOsds:
     """Counts slow time by OSD. Pure: take() is given everything that has an effect."""
 
     def __init__(self) -> None:
+        #: By OSD.
         self._counts: Dict[int, _Count] = {}
         #: When the work of the OSDs besides client operations was last read, and the counts of the
         #: OSDs that have been slow since, from before they became slow.
         self._busy_read = -math.inf
         self._before: Dict[int, _Count] = {}
+        #: When the counts were last judged.
         self._judged = -math.inf
         #: The memory as a multiple of MEMORY_SECONDS.
         self._scale = 1.0
+        #: OSD -> the finding on it, of all OSDs that are chronically slow.
         self._standing: Dict[int, Chronic] = {}
-        #: OSDs that serve nothing, and are not reported.
+        #: OSDs that are down and out, whose findings are not reported.
         self._away: Collection[int] = ()
-        #: OSDs whose last finding was cleared without evidence, with the reason.
+        #: OSD whose last finding was cleared without evidence of health -> why.
         self.unjudged: Dict[int, str] = {}
 
     @property

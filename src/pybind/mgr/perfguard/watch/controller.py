@@ -159,13 +159,14 @@ class Watching:
         self._chronic = _Document(store, CHRONIC_DOCUMENT, may_write)
         self._variation = _Document(store, USUAL, may_write)
         self._provisional = _Document(store, PROVISIONAL, may_write)
+        #: When the last turn was; None: there was none.
         self._updated: Optional[float] = None
         #: When a probe last affected client latency.
         self._probed = -math.inf
         self._known_steps = KnownSteps()
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
-        #: Why the last turn failed.
+        #: Why the last turn failed; '': it did not.
         self._failure = ''
         self._failed_turns = FailedTurns('watch', WATCH_STOPS)
         #: Health checks of the last successful turn.

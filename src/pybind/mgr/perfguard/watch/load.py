@@ -70,6 +70,7 @@ class PoolLoad:
     the last KEPT_DAYS days, from which its growth is computed."""
 
     def __init__(self) -> None:
+        #: The last KEPT_DAYS days, the oldest first.
         self.days: List[DayLoad] = []
         #: The present hour (hours since the epoch), the seconds of its readings, and the numbers of
         #: their operations and bytes.

@@ -204,9 +204,10 @@ class OsdNorms:
         #: OSD -> ns that its reads took, ns that they would take on the median OSD, and their
         #: number. All decay.
         self._sums: Dict[int, List[float]] = {}
-        #: Where the OSDs are now.
+        #: Where the OSDs are now; the owner sets it with each reading.
         self.places: Mapping[int, OsdPlace] = {}
-        #: The norms with these places; None: the sums have changed.
+        #: The places of the last computation of norms, and OSD -> its norm; None: the sums have
+        #: changed since.
         self._norms: Optional[Tuple[Mapping[int, OsdPlace], Dict[int, float]]] = None
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
@@ -304,8 +305,9 @@ class PgLatency:
         self.group = (self.pool, row.acting[0])
         self.replicas = row.acting[1:]
         self.ops = row.write.number
+        #: Mean latency of its writes, without what replicas add that were peeled off (Unexplained).
         self.ms = row.write.sum_ns / row.write.number / 1e6
-        #: Milliseconds that no slow replica explains.
+        #: Latency in ms of the fast PGs of its group, which no slow replica explains.
         self.base = 0.0
 
 
@@ -371,6 +373,7 @@ class Unexplained:
 
     def __init__(self, pgs: Sequence[PgLatency],
                  of_replica: Mapping[int, Sequence[PgLatency]]) -> None:
+        #: OSD -> the PGs that it replicates.
         self._of_replica = of_replica
         #: Pool and primary -> its PGs.
         self._groups: Dict[Tuple[int, int], List[PgLatency]] = {}
@@ -380,7 +383,7 @@ class Unexplained:
         self._sorted = {pool: sorted(values)
                         for pool, values in _by_pool(pgs, lambda pg: pg.ms).items()}
         self._set_bases(self._groups)
-        #: Replica -> ms that it adds to nearly all of its PGs; 0: what is noise.
+        #: Replica -> ms that it adds to nearly all of its PGs; 0.0: nothing but noise.
         self.excess = {osd: self._excess_of(osd) for osd in of_replica}
 
     def peel(self, osd: int) -> float:

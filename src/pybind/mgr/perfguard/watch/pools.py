@@ -150,6 +150,7 @@ class _Pool:
         self.unhindered = Series(4, POINTS, STEP_POINT_SHARE * baseline_seconds)
         #: The points of the last minute.
         self.recent: List[HistoryPoint] = []
+        #: By kind, "reads" or "writes".
         self.alarms = {kind: Alarm() for kind, _, _ in OP_KINDS}
         self.spreads = {kind: OpSpread() for kind, _, _ in OP_KINDS}
         self.levels = {kind: AlarmLevel() for kind, _, _ in OP_KINDS}
@@ -159,12 +160,13 @@ class _Pool:
         self.accepted = {kind: False for kind, _, _ in OP_KINDS}
         #: By kind, the baseline in ms; None: not known yet.
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in OP_KINDS}
-        #: Quiet readings of operations without a baseline; and by kind, the provisional baseline in
-        #: ms that they gave.
+        #: Quiet readings with operations of a kind without a baseline; and by kind, the provisional
+        #: baseline in ms that they gave.
         self._first_readings: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self.provisional: Dict[str, float] = {}
-        #: The last point that is not quiet, and by kind the lowest latency of such points, in ms.
-        self._moving = Series(4, 1, baseline_seconds)
+        #: The last complete point of readings that were not quiet, and by kind, the lowest latency
+        #: of such points in ms.
+        self._disturbed = Series(4, 1, baseline_seconds)
         self._lowest: Dict[str, float] = {}
         #: When a probe of this module last affected clients of the pool.
         self.probed = -math.inf
@@ -191,7 +193,7 @@ class _Pool:
 
     def set_point_length(self, baseline_seconds: float) -> None:
         """Take over another PoolSettings.baseline_seconds."""
-        self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
+        self.quiet.point_seconds = self._disturbed.point_seconds = baseline_seconds
         self.unhindered.point_seconds = STEP_POINT_SHARE * baseline_seconds
 
     def baseline(self, kind: str) -> Optional[float]:
@@ -211,9 +213,9 @@ class _Pool:
         for spread in self.spreads.values():
             spread.skip()
         # Only a provisional baseline is lowered, by a complete point.
-        if None not in self.baselines.values() or not self._moving.add(now, seconds, sums):
+        if None not in self.baselines.values() or not self._disturbed.add(now, seconds, sums):
             return
-        point, = self._moving.points()
+        point, = self._disturbed.points()
         for kind, ops_column, ns_column in OP_KINDS:
             ms = _median_ms([point], ops_column, ns_column, LEAST_LOWERING_OPS)
             if ms is not None:
@@ -286,7 +288,7 @@ class PoolWatch:
         #: Pools of which something has to be stored (StoredPool) that changed since it last was:
         #: points of baselines, loads of days, levels of alarms; the first one first.
         self._unsaved: Dict[int, None] = {}
-        #: The option of that name at the last reading; 0.0: none was read.
+        #: PoolSettings.baseline_seconds at the last reading; 0.0: there was none.
         self._baseline_seconds = 0.0
         #: Steps of latency that the last reading completed.
         self.steps: List[Step] = []

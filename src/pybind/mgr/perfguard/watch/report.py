@@ -626,13 +626,16 @@ def _latency_subject(kind: str, pool: str) -> str:
     return '%s of pool %s' % (kind, pool)
 
 
+#: Health check -> what events say of the subject of a problem that begins, and of one that ends.
+_BEGIN_AND_END = {SLOW: ('is slow', 'is no longer slow'),
+                  CHRONIC: ('is chronically slow', 'is no longer chronically slow'),
+                  LATENCY_CHECK: ('are slower than their baseline', 'are back at their baseline')}
+
+
 def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
-    if problem.check == LAGGY:
-        return _laggy_summary(watch, context)
-    if problem.check == CHRONIC:
-        return problem.subject + ' is chronically slow'
-    return problem.subject + (' is slow' if problem.check == SLOW
-                              else ' are slower than their baseline')
+    """The text `what` of the event that a problem has begun."""
+    return _laggy_summary(watch, context) if problem.check == LAGGY \
+        else '%s %s' % (problem.subject, _BEGIN_AND_END[problem.check][0])
 
 
 def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[str, str]:
@@ -657,7 +660,8 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     if problem.check == LATENCY_CHECK and problem.subject in accepted:
         return ('the latency of %s is accepted at this hour' % problem.subject,
                 '%s: it recurs; the limit is %.1f ms' % (after, accepted[problem.subject]))
-    return _better(problem), after
+    return 'no PG is laggy anymore' if problem.check == LAGGY \
+        else '%s %s' % (problem.subject, _BEGIN_AND_END[problem.check][1]), after
 
 
 def _why_unwatched(problem: _Problem, context: WatchContext) -> str:
@@ -670,14 +674,7 @@ def _why_unwatched(problem: _Problem, context: WatchContext) -> str:
         # By name: an earlier mgr may have stored any text.
         osd = next((osd for osd in context.osdmap.osds.values()
                     if 'osd.%d' % osd.id == problem.subject), None)
-        return 'it was removed' if osd is None else '' if osd.up else 'it is down'
+        if osd is None:
+            return 'it was removed'
+        return '' if osd.up else 'it is down'
     return ''
-
-
-def _better(problem: _Problem) -> str:
-    if problem.check == LAGGY:
-        return 'no PG is laggy anymore'
-    if problem.check == CHRONIC:
-        return problem.subject + ' is no longer chronically slow'
-    return problem.subject + (' is no longer slow' if problem.check == SLOW
-                              else ' are back at their baseline')

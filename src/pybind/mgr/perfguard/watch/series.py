@@ -53,11 +53,11 @@ class Series:
 
     def __init__(self, width: int, length: int, seconds: float = 0.0) -> None:
         self._width = width
-        #: Numbers of a row: end, seconds and sums.
+        #: Number of values of a row: end, seconds and sums.
         self.row_size = width + 2
         self._length = length
         self.point_seconds = seconds
-        #: Ring buffer of rows: end, seconds, sums.
+        #: Ring buffer of rows, each a point: end, seconds, sums; and the number of the oldest row.
         self._rows = array('d')
         self._oldest = 0
         #: Seconds and sums of the point that is not complete yet.

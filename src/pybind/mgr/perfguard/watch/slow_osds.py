@@ -112,18 +112,19 @@ class SlowOsds:
     """Finds slow OSDs. Pure: round() is given everything that has an effect."""
 
     def __init__(self) -> None:
+        #: By OSD, of all OSDs that have a place.
         self._states: Dict[int, _State] = {}
         self._windows: Dict[int, OsdWindow] = {}
-        #: Of all OSDs that have a place.
         self.verdicts: Mapping[int, OsdVerdict] = {}
+        #: Devices, hosts and racks that are slow as a whole, and slow parts of classes.
         self._shared: Tuple[SlowShared, ...] = ()
         self._parts = SlowParts()
+        #: When the last interval ended, and when the first one of this mgr did.
         self._now = -math.inf
-        #: Since when readings are known.
         self._started = math.inf
         #: When the work of the OSDs besides client operations was last read.
         self._busy_read = -math.inf
-        #: Since when all PGs have been active and clean.
+        #: Since when all PGs have been active and clean; infinite: they are not.
         self._settled_since = math.inf
         self.chronic = ChronicOsds()
         #: OSDs whose commits or replicated writes are slow.

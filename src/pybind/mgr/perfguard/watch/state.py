@@ -143,8 +143,9 @@ class WatchState:
         self.reads = SlowOsdReads()
         self.cluster = History(10)
         self.charts = Charts()
+        #: OSD -> PGs with it in their acting set.
         self.osd_counts: Mapping[int, PgCounts] = {}
-        #: What time they are of: OSDs report them once per period.
+        #: A time from which on `osd_counts` may be: OSDs report their PGs once per period.
         self._counts_read = math.inf
         self._work = ExtraWorks()
         self.ping_ms: Mapping[int, float] = {}
@@ -156,6 +157,7 @@ class WatchState:
         self.others_rates: Mapping[int, float] = {}
         #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
+        #: As in Readings.
         self.unreported = ''
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
@@ -185,10 +187,12 @@ class WatchState:
         #: Pool -> its operations by client, as long as they are known for the same reading: an
         #: outage makes all pools slow.
         self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
+        #: The option slow_osd_factor at the last reading.
         self._slow_ratio = 1.5
-        #: The client operations of each OSD, for as long.
+        #: The client operations of each OSD and the medians of its peers, as long as they are known
+        #: for the same reading.
         self._client_ops: Optional[PeerMedians] = None
-        #: Time for which this mgr has not received reports of all PGs.
+        #: Seconds for which this mgr has not had reports of all PGs until now; 0.0: it has them.
         self._unknown_seconds = 0.0
         self._lock = lock
 
@@ -662,6 +666,7 @@ class PeerMedians:
     def __init__(self, numbers: Mapping[int, float], places: Mapping[int, OsdPlace]) -> None:
         self.numbers = {osd: numbers.get(osd, 0) for osd in places}
         self._places = places
+        #: Root and class -> the numbers of its OSDs, ascending.
         self._ordered: Dict[Tuple[str, str], List[float]] = {}
         for osd, place in places.items():
             self._ordered.setdefault(place.kind, []).append(self.numbers[osd])
@@ -688,9 +693,10 @@ class ExtraWorks:
     """Work besides client operations of which OSDs have more than their peers, and since when."""
 
     def __init__(self) -> None:
-        #: By OSD and code of work.
+        #: By OSD and code of work (WORK).
         self._spans: Dict[Tuple[int, str], _WorkSpan] = {}
-        #: The times of the first and the last reading, and when what the latter shows began.
+        #: The times of the first and the last reading, and since when what the last one shows may
+        #: have been so (`begin` in update()).
         self._first = math.inf
         self._last = self._last_begin = -math.inf
         #: By how many seconds the time since which an OSD is slow may be early. It is half of a

@@ -119,9 +119,12 @@ class Changes:
     """What has changed lately in the cluster, as far as it may make it slower."""
 
     def __init__(self) -> None:
+        #: The last known facts: name -> value, as facts_of().
         self._facts: Dict[str, str] = {}
-        #: Drive -> its firmware. Drives that cannot be read for some days are no change.
+        #: Device id of a drive -> its firmware. Drives that cannot be read for some days are no
+        #: change.
         self._firmware: Dict[str, str] = {}
+        #: The last reading of SMART data; None: there was none.
         self._drives: Optional[Mapping[str, DriveHealth]] = None
         self._changes: Deque[ClusterChange] = deque(maxlen=MOST_CHANGES)
         #: Those that the last call of `note` has noticed.
