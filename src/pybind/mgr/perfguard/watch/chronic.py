@@ -334,8 +334,9 @@ class ChronicOsds:
                    for count in self._counts.values())
 
     def stored(self, uuids: Mapping[int, str]) -> StoredCounts:
-        """The counts of at most MOST_STORED_OSDS OSDs that are raised, or may soon be, by the
-        slowest; those that are raised first. `uuids`: of the devices of all OSDs."""
+        """OSD -> its counts, of at most MOST_STORED_OSDS OSDs that are raised, or may soon be:
+        raised ones first, then those with the most slow seconds. `uuids`: of the device of each
+        OSD."""
         candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                       if count.may_be_chronic(self._scale)]
         return {osd: replace(self._counts[osd], uuid=uuids.get(osd))

@@ -533,12 +533,14 @@ class SlowOsdReads:
     """The reads of slow OSDs in the last readings."""
 
     def __init__(self) -> None:
+        #: Slow OSD -> its last readings, and the number of turns for which it has been slow.
         self._readings: Dict[int, Deque[OsdReads]] = {}
         self._turns: Dict[int, int] = {}
 
     @property
     def osds_to_read(self) -> AbstractSet[int]:
-        """The OSDs of which reads are to be read."""
+        """The slow OSDs of which the next readings are to contain the reads by PG: for MOST_TURNS
+        turns, and again every REPEAT_TURNS."""
         return {osd for osd, turns in self._turns.items() if turns % REPEAT_TURNS < MOST_TURNS}
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],

@@ -397,8 +397,8 @@ def _slow_of(verdicts: Mapping[int, OsdVerdict]) -> Dict[int, OsdVerdict]:
 
 
 def _if_worse(finding: PeerFinding, expected: Optional[OsdExpectation]) -> PeerFinding:
-    """The finding against an earlier expectation (None: there is none), if it is at least
-    PART_RATIO times that, and more than it is against its peers; else as it is."""
+    """The finding against an earlier expectation (None: there is none), if its score is at least
+    PART_RATIO then, and no lower than against its peers; else as it is."""
     if expected is None:
         return finding
     earlier = finding.against(expected)

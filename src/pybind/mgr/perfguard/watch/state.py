@@ -130,24 +130,32 @@ class WatchState:
 
     def __init__(self, lock: ContextManager[object] = contextlib.nullcontext()) -> None:
         """`lock`: held while the history changes or is read."""
+        #: Latency, baselines and alarms of pools.
         self.pools = PoolWatch()
+        #: Operations of OSDs, their read latency while nothing moves, and which of them are slow.
         self.osds = OsdWatch()
         self.norms = OsdNorms()
         self.slow = SlowOsds()
+        #: From samples of latencies on OSDs, and from counts by latency while nothing moves.
         self.percentiles = LatencyPercentiles()
         self.quiet_ops = QuietOps()
         self.laggy = LaggyState()
-        #: What may have made a pool slower.
+        #: What may have made a pool slower, and the release of the OSDs.
         self.changes = Changes()
         self.release = OsdRelease()
+        #: How clients read from slow OSDs.
         self.reads = SlowOsdReads()
+        #: The history of the whole cluster (_columns()), and what charts of the page add to it.
         self.cluster = History(10)
         self.charts = Charts()
         #: OSD -> PGs with it in their acting set.
         self.osd_counts: Mapping[int, PgCounts] = {}
-        #: A time from which on `osd_counts` may be: OSDs report their PGs once per period.
+        #: When the oldest of these counts may have been made: OSDs report their PGs once per
+        #: period.
         self._counts_read = math.inf
+        #: Work besides client operations, from these counts.
         self._work = ExtraWorks()
+        #: As in Readings, from the last one that had them.
         self.ping_ms: Mapping[int, float] = {}
         self._peer_ping_ms: Mapping[int, Mapping[int, float]] = {}
         self.places: Mapping[int, OsdPlace] = {}
@@ -171,6 +179,7 @@ class WatchState:
         self._last_replicas: Dict[int, Flow] = {}
         #: The OSDs with which slow replicas share PGs.
         self._partners_of_slow = PgPartners()
+        #: Mean sizes of the operations of each OSD.
         self._sizes = OpSizes()
         #: The judgement of the OSDs, and what has been seen since the last one began.
         self.rounds = Rounds()
@@ -184,13 +193,13 @@ class WatchState:
         self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
         #: What the causes of all slow OSDs share; None: not computed since the last reading.
         self._cause_inputs: Optional[_CauseInputs] = None
-        #: Pool -> its operations by client, as long as they are known for the same reading: an
-        #: outage makes all pools slow.
+        #: Pool -> its operations by client; None: not computed since the last reading. An outage
+        #: makes all pools slow.
         self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
         #: The option slow_osd_factor at the last reading.
         self._slow_ratio = 1.5
-        #: The client operations of each OSD and the medians of its peers, as long as they are known
-        #: for the same reading.
+        #: The client operations of each OSD and the medians of its peers; None: not computed since
+        #: the last reading.
         self._client_ops: Optional[PeerMedians] = None
         #: Seconds for which this mgr has not had reports of all PGs until now; 0.0: it has them.
         self._unknown_seconds = 0.0
@@ -607,7 +616,8 @@ class _SinceRound:
 
     def add(self, context: WatchContext, readings: Readings, busy_osds: Mapping[int, str],
             settled: bool, options: Options) -> None:
-        """Add the reading of one turn. `settled`: no operation waits for a PG that moves."""
+        """Add the reading of one turn. `busy_osds`: as OsdReading.busy; `settled`: no operation
+        waits for a PG that moves."""
         # The time of a gap was not observed.
         self.seconds += min(max(0.0, context.now - self.now), options.slow_osd_seconds / 4)
         self.now = context.now
