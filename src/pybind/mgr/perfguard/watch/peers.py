@@ -742,6 +742,7 @@ def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPla
     for osd, findings_of_osd in findings.items():
         slow = [finding for finding in findings_of_osd if finding.is_slow(ratio)]
         is_slow_itself = any(finding.channel not in _WAITING for finding in slow)
+        # An OSD that shares no PG with a slow replica waits for none.
         explained_ms = WAITING_FACTOR * excess_ms[replica_of[osd]] if osd in replica_of \
             else -math.inf
         unexplained[osd] = [

@@ -208,6 +208,7 @@ class WatchState:
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
         """Take in the readings of one turn, and judge pools, OSDs and laggy PGs by them."""
         self._forget_replaced(context.osdmap)
+        # 0.0: the readings cover no interval, or one with a gap.
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         self._unknown_seconds = \
             self._unknown_seconds + seconds if context.signals.counts.unreported else 0.0

@@ -63,8 +63,10 @@ class PgCase:
     campaign: Campaign = NO_CAMPAIGN
     #: The reasons of the campaign's last turn.
     reasons: Tuple[Reason, ...] = ()
+    #: Its pin; None: the campaign has not pinned it.
     pin: Optional[PinRecord] = None
-    #: The move that its release would make; None: it is not pinned, or its target is not computed.
+    #: The move that its release would make; None: it has no pin in force, or the move is not
+    #: computed yet.
     move: Optional[Move] = None
     gate: Gate = Gate()
     #: OSDs that it leaves because they are to be emptied.
