@@ -16,7 +16,7 @@ from ..cluster.inventory import shared_devices
 from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, PgSets, Pool, UpmapEntry,
                              pool_of, seed_of)
 from ..errors import Code, Reason
-from ..rebalance.adopting import adoptable
+from ..rebalance.adopting import plan_adoption
 from ..rebalance.holds import MOVEMENT_FLAGS
 from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_between, release_move,
                                window)
@@ -117,7 +117,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     osdmap, out = maps.osdmap, maps.osdmap.out
     row_of = {row.pgid: row for row in rows}
     # Balancing(): as if the balancer covered all pools with its default deviation.
-    adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
+    adoption = plan_adoption(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
     left_out, moves, room = dict(adoption.left_out), [], _room(rows, pg_limit)
     for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]

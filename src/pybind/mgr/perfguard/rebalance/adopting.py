@@ -75,10 +75,9 @@ class Adoption:
                 plural(len(self.left_out), 'unclear case'), *min(self.left_out.items()))
         raise Refused(errno.ENOENT, text)
 
-    def still_there(self, osdmap: OsdMap) -> 'Adoption':
-        """The result with only the pins whose entries have not changed meanwhile; raises Refused if
-        none is left.
-        """
+    def still_valid(self, osdmap: OsdMap) -> 'Adoption':
+        """The result with only the pins of PGs whose upmap entries have not changed since it was
+        computed; raises Refused if none is left."""
         pins = {pgid: pin for pgid, pin in self.pins.items() if osdmap.entry(pgid) == pin.entry}
         if not pins:
             raise Refused(errno.EAGAIN, 'the upmaps have changed during the computation: if '
@@ -87,16 +86,17 @@ class Adoption:
             move for move in self.moves if move.pgid in pins))
 
     def _rows_to_review(self) -> List[Document]:
-        """Operators must review the entries first: an upmap that was set by hand may look like a
-        pin."""
+        """The first NAMED_PGS PGs that are taken over, each with the pairs that its release removes
+        (none of a vector). For review: an upmap that was set by hand may look like a pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
                                          if pair not in pin.before.items]}
                 for pgid, pin in sorted(self.pins.items())[:NAMED_PGS]]
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        """The answer of the command. `campaign`: the one that it has begun; None: none."""
+        """The answer of the command. `campaign`: the id of the one that it has begun; None: none
+        (--dry-run)."""
         left_out = sorted(self.left_out.items())
-        moves = movement_of(self.moves, 1, 1).as_json()  # its estimated time is not used
+        moves = movement_of(self.moves).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._rows_to_review(),
@@ -104,62 +104,43 @@ class Adoption:
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left_out[:NAMED_PGS]]}
 
 
-def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str],
-            unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adoption:
-    """The pins that an adoption takes over, with their moves, and why it leaves out other upmaps.
-    For any thread.
-
-    `own_pgids`: PGs whose upmaps are perfguard's own; `unbalanced`: take over upmaps of pools that
-    the balancer does not cover as well; `raws`: where CRUSH places PGs, if a pg_upmap vector or an
-    OSD that is down hides that.
-    """
-    osdmap = observation.osdmap
-    adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
-                         unbalanced, raws)
-    pool_up, out = with_down_osds(osdmap, pool_up, raws), osdmap.out
-    ups: Dict[int, Mapping[str, OsdSet]] = {}
-    moves = []
-    for pgid, pin in adoption.pins.items():
-        pool = osdmap.pools[pool_of(pgid)]
-        if pool.id not in ups:
-            ups[pool.id] = pool_up(pool.id)
-        moves.append(release_move(pgid, osdmap, ups[pool.id][pgid], pin, out,
-                                  observation.signals.pool_bytes.get(pool.id, 0)))
-    return replace(adoption, moves=tuple(moves))
-
-
-def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
-              own_pgids: FrozenSet[str] = frozenset(), unbalanced: bool = False,
-              raws: Raws = NO_RAWS) -> Adoption:
+def plan_adoption(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
+                  own_pgids: FrozenSet[str] = frozenset(), uncovered: bool = False,
+                  raws: Raws = NO_RAWS, pool_bytes: Mapping[int, int] = {}) -> Adoption:
     """The upmaps that keep data from where CRUSH and the balance place it become pins; those that
-    are part of a balanced state are only counted; unclear ones are left out, with the reason.
+    are part of a balanced state are only counted; unclear ones are left out, with the reason. For
+    any thread.
 
-    `pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
-    `unbalanced`: take over upmaps of pools that the balancer does not cover as well, where
+    `pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own, and are
+    ignored; `uncovered`: also take over upmaps of pools that the balancer does not cover, where
     operators may have placed PGs by hand; `raws`: where CRUSH places PGs with a pg_upmap vector,
-    and those that lack an OSD which is down, as far as that is known.
+    and those that lack an OSD which is down, as far as that is known; `pool_bytes`: by pool, for
+    the bytes of the moves.
     """
-    pool_up = with_down_osds(osdmap, pool_up, raws)
+    pool_up, out = with_down_osds(osdmap, pool_up, raws), osdmap.out
     pins: Dict[str, PinRecord] = {}
     left_out: Dict[str, str] = {}
-    balanced = 0
-    for pool_id, pgids in _with_upmaps(osdmap, own_pgids).items():
-        pool = osdmap.pools[pool_id]
-        upmaps = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
-        why_not_pool = upmaps.why_not(balancing, unbalanced, pgids)
+    balanced, moves = 0, []
+    for pool_id, pgids in _pgs_with_upmaps(osdmap, own_pgids).items():
+        pool, ups = osdmap.pools[pool_id], pool_up(pool_id)
+        upmaps = _PoolUpmaps(osdmap, crush, pool, ups, raws)
+        why_not_pool = upmaps.why_not(balancing, uncovered, pgids)
         for pgid in pgids:
             judgement = why_not_pool or upmaps.judged(pgid)
             if isinstance(judgement, PinRecord):
                 pins[pgid] = judgement
+                moves.append(release_move(pgid, osdmap, ups[pgid], judgement, out,
+                                          pool_bytes.get(pool_id, 0)))
             elif judgement == BALANCED:
                 balanced += 1
             else:
                 left_out[pgid] = judgement
-    return Adoption(pins=pins, left_out=left_out, balancing=balanced)
+    return Adoption(pins=pins, left_out=left_out, balancing=balanced, moves=tuple(moves))
 
 
-def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
-    """Pool -> its PGs with an upmap that is not a pin of the campaign."""
+def _pgs_with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
+    """Pool -> its PGs with an upmap entry, without `own_pgids`; pools without such PGs are
+    absent."""
     pgids_by_pool: Dict[int, List[str]] = {}
     for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} - own_pgids:
         if pool_of(pgid) in osdmap.pools:
@@ -168,7 +149,7 @@ def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[st
 
 
 class _PoolUpmaps:
-    """The upmaps of a pool, to find those that keep PGs from where they are to be."""
+    """Judges which upmaps of a pool keep PGs away from where CRUSH and the balance place them."""
 
     def __init__(self, osdmap: OsdMap, crush: CrushRules, pool: Pool,
                  ups: Mapping[str, OsdSet], raws: Raws) -> None:
@@ -183,16 +164,17 @@ class _PoolUpmaps:
             self._balance = balance(pool, [PlacedPg(pgid, up, raw=None, may_move=False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
-    def why_not(self, balancing: Balancing, unbalanced: bool, pgids: Sequence[str]) -> str:
-        """Why no entry of the pool is taken over; '' if entries may be. `unbalanced`: also those
-        of a pool that the balancer does not cover; `pgids`: its PGs with upmaps."""
+    def why_not(self, balancing: Balancing, uncovered: bool, pgids: Sequence[str]) -> str:
+        """Why no entry of the pool is taken over; '' if entries may be. `uncovered`: entries may
+        also be taken over if the balancer does not cover the pool; `pgids`: its PGs with upmaps."""
         if not self._shares_known:
             return NOT_MODELLED
-        covered = balancing.covers(self._pool.id)
-        allowed = max(SHARE_PGS, balancing.deviation if covered else 0.0)
-        if self._balance.deviation <= allowed and not any(map(self._on_drained, pgids)):
+        is_covered = balancing.covers(self._pool.id)
+        # The balancer leaves a pool alone whose OSDs deviate by no more than its limit.
+        max_deviation = max(SHARE_PGS, balancing.deviation if is_covered else 0.0)
+        if self._balance.deviation <= max_deviation and not any(map(self._on_drained, pgids)):
             return BALANCED
-        return '' if covered or unbalanced else NOT_COVERED
+        return '' if is_covered or uncovered else NOT_COVERED
 
     def judged(self, pgid: str) -> Union[PinRecord, str]:
         """The upmap of a PG as a pin, or why it is not taken over."""
@@ -211,7 +193,7 @@ class _PoolUpmaps:
         if raw is None:
             return AMBIGUOUS
         pairs = self._pairs(raw, up) if is_vector else entry.items
-        pin_pairs, why_not = self._pin_pairs(pairs, raw, up)
+        pin_pairs, why_unclear = self._pin_pairs(pairs, raw, up)
         # Drained OSDs on which the PG is because of its upmap alone.
         drained_osds = frozenset(osd for osd in up if osd not in raw and self._is_drained(osd))
         # The entry once the PG is released, and where the PG is then.
@@ -220,20 +202,21 @@ class _PoolUpmaps:
         up_after = apply_entry(raw, entry_after, self._out)
         stays_on_drained = not pin_pairs or up_after == up or not drained_osds.isdisjoint(up_after)
         if drained_osds and stays_on_drained:
-            leaving = None if why_not else self._entry_off_drained(pgid, raw, up, drained_osds)
+            leaving = None if why_unclear else self._entry_off_drained(pgid, raw, up, drained_osds)
             if leaving is None:
-                return why_not or NO_OTHER
+                return why_unclear or NO_OTHER
             entry_after = leaving
         elif not pin_pairs:
-            return why_not or BALANCED
+            return why_unclear or BALANCED
         elif up_after == up:
             return 'without it the PG would not move'
-        return PinRecord(entry_after, entry, raw if is_vector else None)
+        return PinRecord(before=entry_after, entry=entry, raw=raw if is_vector else None)
 
     def _entry_off_drained(self, pgid: str, raw: OsdSet, up: OsdSet,
                            drained: AbstractSet[int]) -> Optional[UpmapEntry]:
-        """The entry that moves only the shards on drained OSDs; NO_ENTRY, so that the PG moves to
-        where CRUSH places it, if no OSD can take them; None if it cannot move there either.
+        """The entry that moves only the shards on drained OSDs, and count its targets as such for
+        the PGs that follow. If no OSD can take these shards: NO_ENTRY, so that the PG moves to
+        where CRUSH places it; None if it cannot move there either.
 
         The pairs of the upmap do not show where these shards belong: two groups of a rule that
         chooses several OSDs in a bucket may have changed places.
@@ -251,8 +234,8 @@ class _PoolUpmaps:
         return NO_ENTRY if self._pool.is_complete(raw) and all(map(self._takes, raw)) else None
 
     def _replaced(self, osds: OsdSet, position: int, raw: OsdSet) -> Iterator[OsdSet]:
-        """Legal sets with another OSD at a position: first one that CRUSH chose, then those that
-        lack the most PGs."""
+        """The legal sets with another OSD at a position, the best one first: an OSD that CRUSH
+        chose for the PG, else the one that lacks the most PGs."""
         ideal, pgs_now = self._balance.targets.ideal, self._balance.before
         for osd in sorted(ideal, key=lambda osd: (
                 osd not in raw, pgs_now.get(osd, 0) + self._pgs_received[osd] - ideal[osd], osd)):
@@ -268,28 +251,30 @@ class _PoolUpmaps:
             and not self._is_drained(osd)
 
     def _pairs(self, raw: OsdSet, up: OsdSet) -> Items:
-        """A vector as pairs, without those that only exchange shards."""
+        """The pairs that stand for the vector of a PG, which leads from `raw` to `up`. OSDs of both
+        sets, which only exchange shards, are in none."""
         if self._pool.erasure:
             return tuple((old, new) for old, new in zip(raw, up)
                          if old not in up and new not in raw)
         return tuple(zip((osd for osd in raw if osd not in up),
                          (osd for osd in up if osd not in raw)))
 
-    def _pin_pairs(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
-        """The pairs that are pins, and why another one is unclear ('': all are clear)."""
+    def _pin_pairs(self, pairs: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
+        """Those of the pairs of a PG that are pins, and why another one is unclear ('': all are
+        clear)."""
         pin_pairs: Set[Pair] = set()
-        why = ''
-        for source in [source for source, _ in items if source in raw and source not in up]:
-            chain = _chain(source, items, raw)
+        why_unclear = ''
+        for source in [source for source, _ in pairs if source in raw and source not in up]:
+            chain = _chain(source, pairs, raw)
             _, last_target = chain[-1]
             if last_target not in up:
-                continue  # it has no effect
+                continue  # the chain has no effect
             reason = self._why_no_pin(source, last_target)
             if reason is None:
                 pin_pairs.update(chain)
             elif reason != BALANCED:
-                why = reason
-        return frozenset(pin_pairs), why
+                why_unclear = reason
+        return frozenset(pin_pairs), why_unclear
 
     def _on_drained(self, pgid: str) -> bool:
         """Whether the upmap of a PG keeps data on an OSD that is being drained."""
@@ -302,13 +287,14 @@ class _PoolUpmaps:
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _why_no_pin(self, source: int, target: int) -> Optional[str]:
-        """Why a pair is not a pin; None: it keeps a shard away from an OSD that lacks PGs, or on a
-        drained one."""
+        """Why a pair is not a pin; None: it is one, as it keeps a shard away from an OSD that lacks
+        PGs, or on a drained one."""
         ideal, pgs_now = self._balance.targets.ideal, self._balance.before
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):
-            return BALANCED  # it is to be empty
-        if ideal[source] - pgs_now.get(source, 0) < SHARE_PGS and not self._is_drained(target):
+            return BALANCED  # the source is to be empty
+        source_has_share = ideal[source] - pgs_now.get(source, 0) < SHARE_PGS
+        if source_has_share and not self._is_drained(target):
             return BALANCED
         if row is None or not row.up or row.reweight < 1.0 or row.fullness:
             return 'osd.%d lacks PGs, but is %s' % (source, _condition(row))
@@ -317,10 +303,10 @@ class _PoolUpmaps:
         return None
 
 
-def _chain(source: int, items: Items, raw: OsdSet) -> Items:
+def _chain(source: int, pairs: Items, raw: OsdSet) -> Items:
     """The pair of a source, and those that pass its shard on: 5->6, 6->7 and 7->0 move a shard from
     osd.5 to osd.0, and the others to other positions, if osd.6 and osd.7 are in the raw set."""
-    following = {old: new for old, new in items if old in raw}
+    following = {old: new for old, new in pairs if old in raw}
     chain = [(source, following.pop(source))]
     while chain[-1][1] in following:
         chain.append((chain[-1][1], following.pop(chain[-1][1])))
@@ -341,7 +327,8 @@ IN_FORCE = ''
 
 
 def exported(osdmap: OsdMap) -> Document:
-    """All pg_upmap_items; `vectors`: PGs with a pg_upmap entry, which the format lacks."""
+    """All pg_upmap_items, as the answer of "export"; `vectors`: number of PGs with a pg_upmap
+    entry, for which pgremapper has no format."""
     return {'mappings': [{'pgid': pgid, 'mapping': {'from': source, 'to': target}}
                          for pgid, items in sorted(osdmap.upmap_items.items())
                          for source, target in items],
@@ -350,7 +337,8 @@ def exported(osdmap: OsdMap) -> Document:
 
 @dataclass(frozen=True)
 class Imported:
-    """The movement of an import."""
+    """The result of an order to import."""
+    #: The PGs that are to move: `entry` is the present one, `goal` what the import requires.
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: PG -> why its pairs cannot be applied.
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -370,7 +358,7 @@ class Imported:
                           % self._left_out_text)
         all_risks = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
             plural(len(self.left_out), 'PG'), self._left_out_text))] if self.left_out else []
-        all_risks += _overfull(self.moves, space, observation.osdmap.nearfull_ratio)
+        all_risks += _full_osd(self.moves, space, observation.osdmap.nearfull_ratio)
         beyond = why_too_many_pins(len(self.pins), options, observation.osdmap)
         if beyond:
             all_risks.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
@@ -382,16 +370,18 @@ class Imported:
         pgid, reason = min(self.left_out.items())
         return 'such as those of PG %s: %s' % (pgid, reason)
 
-    def still_there(self, osdmap: OsdMap) -> 'Imported':
-        """The import if no entry has changed meanwhile; raises Refused otherwise."""
+    def still_valid(self, osdmap: OsdMap) -> 'Imported':
+        """The import if no upmap entry of its PGs has changed since it was computed; raises Refused
+        otherwise."""
         if any(osdmap.entry(pgid) != pin.entry for pgid, pin in self.pins.items()):
             raise Refused(errno.EAGAIN, 'the upmaps have changed during the computation of the '
                           'import: try again')
         return self
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        """The answer of the command. `campaign`: the one that it has begun; None: none."""
-        moves = movement_of(self.moves, 1, 1)  # its estimated time is not used
+        """The answer of the command. `campaign`: the id of the one that it has begun; None: none
+        (--dry-run)."""
+        moves = movement_of(self.moves)
         return {'verb': 'import', 'campaign': campaign, 'pgs': len(self.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,
@@ -400,10 +390,11 @@ class Imported:
                              for pgid, why in sorted(self.left_out.items())[:NAMED_PGS]]}
 
 
-def _overfull(moves: Sequence[Move], space: Mapping[int, Space],
+def _full_osd(moves: Sequence[Move], space: Mapping[int, Space],
               nearfull_ratio: float) -> List[Risk]:
-    """The risk that these PGs together fill an OSD beyond nearfull."""
-    for load in movement_of(moves, 1, 1).osds:  # its estimated time is not used
+    """The risk that these PGs together fill an OSD beyond nearfull, for the first such OSD; []: they
+    fill none. OSDs of unknown size do not count."""
+    for load in movement_of(moves).osds:
         row, gained_bytes = space.get(load.osd), load.bytes_in - load.bytes_out
         if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
             continue
@@ -422,7 +413,8 @@ def _osd(value: object) -> int:
 
 
 def parsed(document: bytes) -> Dict[str, List[Pair]]:
-    """PG -> its pairs, in their order. Raises Refused."""
+    """PG -> its pairs, in the order of the file (`document`). Raises Refused for a file that is
+    invalid, empty or too long."""
     if len(document) > MOST_BYTES:
         raise Refused(errno.E2BIG, 'the file has %d bytes (limit %d)' % (len(document), MOST_BYTES))
     try:
@@ -442,12 +434,12 @@ def parsed(document: bytes) -> Dict[str, List[Pair]]:
     return pairs_by_pg
 
 
-def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
-             raws: Raws = NO_RAWS) -> Imported:
+def plan_import(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
+                raws: Raws = NO_RAWS) -> Imported:
     """The pins of an import with their moves, and why some PGs are left out. For any thread.
 
-    `pool_up`: up sets of a pool's PGs; `pairs`: by PG; `raws`: where CRUSH places PGs, if a
-    pg_upmap vector or an OSD that is down hides that.
+    `pool_up`: up sets of a pool's PGs; `pairs`: by PG, as in the file; `raws`: where CRUSH places
+    PGs, if a pg_upmap vector or an OSD that is down hides that.
     """
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
@@ -464,7 +456,7 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
             present = observation.osdmap.entry(pgid)
             # The PG stays where it is until it is released.
             pins[pgid] = PinRecord(before=present, entry=present, raw=raw, goal=goal)
-            moves.append(move_between(pgid, pool, up, _with(up, pg_pairs),
+            moves.append(move_between(pgid, pool, up, _applied(pg_pairs, up),
                                       observation.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
             in_force += 1
@@ -476,8 +468,9 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
 def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
           pairs: List[Pair], raw: Optional[OsdSet], absent: AbstractSet[int],
           out: FrozenSet[int]) -> Union[UpmapEntry, str]:
-    """The entry that leads the PG to the OSDs of its pairs; IN_FORCE if it is there, or why it
-    cannot be led there. `absent`, `out`: OSDs that are down, and out."""
+    """The entry that leads the PG to the OSDs of its imported pairs; IN_FORCE if the PG is there
+    already, or text on why it cannot be led there. `up`: None: the PG does not exist; `raw`: as in
+    `plan_import`, None: not known; `absent`, `out`: OSDs that are down, and out."""
     pool, present = observation.osdmap.pools.get(pool_of(pgid)), observation.osdmap.entry(pgid)
     if pool is None or up is None:
         return 'the PG does not exist'
@@ -486,9 +479,10 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
     reason = merge_reason(pool, pgid)
     if reason is not None:
         return reason
-    final = _with(up, pairs)
+    final = _applied(pairs, up)
     for source, target in pairs:
         has_effect = source not in final and target in final
+        # A pair that is in force already has no further effect.
         if not has_effect and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
         if target in absent:
@@ -503,8 +497,8 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
     return 'osd.%d is drained' % min(drained) if drained else pin.entry
 
 
-def _with(up: OsdSet, pairs: List[Pair]) -> OsdSet:
-    """The set that the pairs lead to; pairs without an effect are ignored."""
+def _applied(pairs: List[Pair], up: OsdSet) -> OsdSet:
+    """The set to which the pairs lead a PG from `up`; pairs without an effect are ignored."""
     osds = list(up)
     for source, target in pairs:
         if source in osds and target not in osds:

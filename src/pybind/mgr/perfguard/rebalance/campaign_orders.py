@@ -13,7 +13,7 @@ from ..events import Event
 from ..observation import Observation
 from ..upmap.semantics import NO_RAWS, PoolUp, Raws, pgs_lacking_osds
 from ..watch.stop_conditions import NOTHING, WAIVABLE, Touched, unhealthy
-from .adopting import Adoption, Imported, adopted, imported, parsed
+from .adopting import Adoption, Imported, parsed, plan_adoption, plan_import
 from .campaign import AnyChange, Campaign
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
@@ -230,9 +230,11 @@ class CampaignOrders:
         def work() -> Adoption:
             pools = set(map(pool_of, (*observation.osdmap.upmap_items,
                                       *observation.osdmap.upmap_vectors)))
-            return adopted(observation, view.pool_up, own_pgids,
-                           Code.NOT_BALANCED in waiting.order.accept,
-                           self._raws_behind(with_vector, pools, observation, view.pool_up))
+            return plan_adoption(
+                observation.osdmap, observation.crush, view.pool_up, observation.balancing,
+                own_pgids, uncovered=Code.NOT_BALANCED in waiting.order.accept,
+                raws=self._raws_behind(with_vector, pools, observation, view.pool_up),
+                pool_bytes=observation.signals.pool_bytes)
 
         return self._begin_with(waiting, observation, lambda: work, Adoption.risks)
 
@@ -250,7 +252,7 @@ class CampaignOrders:
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
             with_vector = [pgid for pgid in pairs if pgid in observation.osdmap.upmap_vectors]
-            return imported(observation, view.pool_up, pairs, self._raws_behind(
+            return plan_import(observation, view.pool_up, pairs, self._raws_behind(
                 with_vector, set(map(pool_of, pairs)), observation, view.pool_up))
 
         # With the target "balanced", other goals would replace the imported ones.
@@ -301,7 +303,7 @@ class CampaignOrders:
                     'risks': risks_json([*_acceptable(not_fit(observation)), *all_risks],
                                         order.accept)}
         refuse([*of_health(not_fit(observation)), *all_risks], order.accept, order.command)
-        still_valid = result.still_there(observation.osdmap)
+        still_valid = result.still_valid(observation.osdmap)
         self.reopen()
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._campaigns.begin_after(observation, order.verb)

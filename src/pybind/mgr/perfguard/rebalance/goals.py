@@ -451,7 +451,7 @@ class Balanced:
                               if limit in (*self.limits, *other.limits)), self.bounds)
 
     def as_json(self) -> Json:
-        moves = movement_of(self.moves, 1, 1)  # its estimated time is not used
+        moves = movement_of(self.moves)
         return {'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
                 'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,

@@ -161,8 +161,9 @@ class Movement:
             'osds': [dict(vars(load)) for load in self.osds]}
 
 
-def movement_of(moves: Iterable[Move], parallel: int, per_target: int) -> Movement:
-    """Preview of releasing all `moves`; see MoveSums.movement."""
+def movement_of(moves: Iterable[Move], parallel: int = 1, per_target: int = 1) -> Movement:
+    """The preview of a release of all `moves`, with parameters as those of MoveSums.movement: they
+    only matter for its estimated time."""
     sums = MoveSums()
     for move in moves:
         sums.count(move)

@@ -38,7 +38,7 @@ class ReleaseMoves:
         #: PG -> its Move.displaced.
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
-        self.movement: Movement = movement_of((), 1, 1)
+        self.movement: Movement = movement_of(())
         #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
         #: move to, without those of an evacuation and those that recover.
         self.moving = 0

@@ -13,8 +13,8 @@ from perfguard.errors import Refused
 from perfguard.observation import Observation, Settings
 from perfguard.rebalance.adopting import (
     AMBIGUOUS, BALANCED, IN_FORCE, LACKING, MOST_BYTES, MOST_PAIRS, NAMED_PGS, NO_OTHER,
-    NOT_COVERED, NOT_MODELLED, VECTOR, Adoption, Imported, _chain, _condition, _goal, _overfull,
-    _PoolUpmaps, _with, adoptable, adopted, exported, imported, parsed)
+    NOT_COVERED, NOT_MODELLED, VECTOR, Adoption, Imported, _chain, _condition, _goal, _full_osd,
+    _applied, _PoolUpmaps, exported, parsed, plan_adoption, plan_import)
 from perfguard.rebalance.moves import Move
 from perfguard.rebalance.types import PinRecord
 
@@ -42,10 +42,10 @@ def a_map(items: Mapping[str, Tuple[Tuple[int, int], ...]] = PINNED,
 
 
 def judged(osdmap: OsdMap, ups: Mapping[str, OsdSet] = UPS, raws: Mapping[str, OsdSet] = {},
-           balancing: Balancing = Balancing(), unbalanced: bool = False,
+           balancing: Balancing = Balancing(), uncovered: bool = False,
            own: Collection[str] = ()) -> Adoption:
-    return adoptable(osdmap, CRUSH, lambda pool_id: ups if pool_id == 1 else {}, balancing,
-                     frozenset(own), unbalanced, raws)
+    return plan_adoption(osdmap, CRUSH, lambda pool_id: ups if pool_id == 1 else {}, balancing,
+                     frozenset(own), uncovered, raws)
 
 
 # ---- upmaps of others
@@ -73,15 +73,15 @@ def test_an_osd_that_cannot_take_what_it_lacks(fields: Any, left: Optional[str])
         assert set(found.left_out.values()) == {'osd.3 lacks PGs, but is reweighted'}
 
 
-@pytest.mark.parametrize('balancing, unbalanced, pins, balanced, left', [
+@pytest.mark.parametrize('balancing, uncovered, pins, balanced, left', [
     (Balancing(deviation=5.0), False, 0, 3, 0), (Balancing(deviation=3.0), False, 0, 3, 0),
     (Balancing(deviation=2.9), False, 3, 0, 0),
     (Balancing(upmap=False, deviation=5.0), False, 0, 0, 3),
     (Balancing(upmap=False, deviation=5.0), True, 3, 0, 0),
     (Balancing(pools=frozenset({2})), False, 0, 0, 3)])
 def test_upmaps_of_a_pool_that_is_balanced_or_not_covered(
-        balancing: Balancing, unbalanced: bool, pins: int, balanced: int, left: int) -> None:
-    found = judged(a_map(), balancing=balancing, unbalanced=unbalanced)
+        balancing: Balancing, uncovered: bool, pins: int, balanced: int, left: int) -> None:
+    found = judged(a_map(), balancing=balancing, uncovered=uncovered)
     assert (len(found.pins), found.balancing, len(found.left_out)) == (pins, balanced, left)
     assert set(found.left_out.values()) <= {NOT_COVERED}
 
@@ -221,10 +221,11 @@ def observe(osdmap: OsdMap, pool_bytes: int = 800) -> Observation:
 
 
 def test_the_moves_of_an_adoption() -> None:
-    found = adopted(observe(a_map()), lambda pool_id: UPS, frozenset({'1.1'}))
+    found = plan_adoption(a_map(), CRUSH, lambda pool_id: UPS, Balancing(), frozenset({'1.1'}),
+                          pool_bytes={1: 800})
     assert [(move.pgid, move.sources, move.targets, move.bytes) for move in found.moves] == [
         ('1.0', (0,), (3,), 100), ('1.2', (0,), (3,), 100)]
-    unknown = adopted(observe(a_map(), 0), lambda pool_id: UPS, frozenset())
+    unknown = plan_adoption(a_map(), CRUSH, lambda pool_id: UPS, Balancing())
     assert [move.bytes for move in unknown.moves] == [0, 0, 0]
 
 
@@ -247,15 +248,15 @@ def test_nothing_to_adopt(adoption: Adoption, text: str) -> None:
 
 def test_upmaps_that_change_during_the_computation() -> None:
     adoption = Adoption({'1.0': PIN, '1.5': PIN}, moves=(MOVE, MOVE._replace(pgid='1.5')))
-    found = adoption.still_there(a_map())
+    found = adoption.still_valid(a_map())
     assert found.pins == {'1.0': PIN} and found.moves == (MOVE,)
     with pytest.raises(Refused) as refused:
-        adoption.still_there(a_map({}))
+        adoption.still_valid(a_map({}))
     assert refused.value.errno == errno.EAGAIN
     taken = Imported({'1.0': PIN})
-    assert taken.still_there(a_map()) is taken
+    assert taken.still_valid(a_map()) is taken
     with pytest.raises(Refused) as refused:
-        Imported({'1.0': PIN, '1.5': PIN}).still_there(a_map())
+        Imported({'1.0': PIN, '1.5': PIN}).still_valid(a_map())
     assert refused.value.errno == errno.EAGAIN
 
 
@@ -318,7 +319,7 @@ def test_the_limits_of_a_file() -> None:
     ((0, 1), [(0, 2), (2, 3)], (3, 1))])
 def test_the_set_that_pairs_lead_to(up: OsdSet, pairs: List[Tuple[int, int]],
                                     osds: OsdSet) -> None:
-    assert _with(up, pairs) == osds
+    assert _applied(pairs, up) == osds
 
 
 @pytest.mark.parametrize('pgid, up, pairs, fields, goal', [
@@ -348,7 +349,7 @@ def test_an_import() -> None:
         calls.append(pool_id)
         return UPS
 
-    found = imported(observe(a_map()), pool_up, {
+    found = plan_import(observe(a_map()), pool_up, {
         '1.6': [(2, 3)], '1.5': [(2, 3)], '1.0': [(3, 0)], '9.1': [(1, 2)], '1.9': [(1, 2)]})
     assert calls == [1] and found.in_force == 1
     assert found.left_out == {'9.1': 'the PG does not exist', '1.9': 'the PG does not exist'}
@@ -361,7 +362,7 @@ def test_an_import() -> None:
                      'primaries_moving': 1, 'in_force_pgs': 1, 'left_out_pgs': 2, 'left_out': [
                          {'pgid': pgid, 'reason': 'the PG does not exist'}
                          for pgid in ('1.9', '9.1')]}
-    assert imported(observe(a_map(), 0), pool_up, {'1.6': [(2, 3)]}).moves[0].bytes == 0
+    assert plan_import(observe(a_map(), 0), pool_up, {'1.6': [(2, 3)]}).moves[0].bytes == 0
     many = replace(found, left_out={'1.%02x' % number: 'w' for number in range(NAMED_PGS + 1)})
     assert len(many.as_json(None)['left_out']) == NAMED_PGS
 
@@ -397,7 +398,7 @@ def test_the_risks_of_an_import() -> None:
     ({3: Space(1000, 651)}, 2, True), ({3: Space(0, 751)}, 1, False), ({}, 1, False),
     ({0: Space(1000, 999)}, 1, False)])
 def test_osds_that_an_import_fills(space: Mapping[int, Space], moves: int, full: bool) -> None:
-    found = _overfull([MOVE._replace(pgid='1.%d' % number) for number in range(moves)], space, 0.85)
+    found = _full_osd([MOVE._replace(pgid='1.%d' % number) for number in range(moves)], space, 0.85)
     assert [(risk.code, risk.errno) for risk in found] == (
         [('TARGET_FULL', errno.ENOSPC)] if full else [])
     if full and moves == 1:

@@ -12,7 +12,7 @@ import pytest
 from perfguard.cluster.types import Balancing, UpmapEntry
 from perfguard.errors import Code, Refused
 from perfguard.options import Options
-from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adoption, adoptable
+from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adoption, plan_adoption
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.tables import adoption
 from perfguard.rebalance.types import PinRecord
@@ -26,10 +26,10 @@ STRICT = Balancing(deviation=1.0)
 
 
 def found(cluster: StrawCluster, balancing: Balancing = STRICT,
-          known: FrozenSet[str] = frozenset(), unbalanced: bool = False) -> Adoption:
+          known: FrozenSet[str] = frozenset(), uncovered: bool = False) -> Adoption:
     view = cluster.map_view()
-    return adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, balancing,
-                     known, unbalanced)
+    return plan_adoption(view.osdmap, cluster.crush(view.crush_version), view.pool_up, balancing,
+                     known, uncovered)
 
 
 def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
@@ -146,7 +146,7 @@ def test_a_cluster_within_the_balancers_deviation_has_nothing_to_adopt() -> None
     cluster, pinned, _ = expanded()
     assert found(cluster, Balancing(deviation=100.0)) == Adoption({}, {}, len(pinned))
     # Where the balancer does not balance, its deviation says nothing.
-    assert sorted(found(cluster, Balancing(100.0, upmap=False), unbalanced=True).pins) == pinned
+    assert sorted(found(cluster, Balancing(100.0, upmap=False), uncovered=True).pins) == pinned
 
 
 @pytest.mark.parametrize('balancing', [
@@ -156,7 +156,7 @@ def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
     cluster, pinned, _ = expanded()
     adoption = found(cluster, balancing)
     assert not adoption.pins and adoption.left_out == dict.fromkeys(pinned, NOT_COVERED)
-    assert sorted(found(cluster, balancing, unbalanced=True).pins) == pinned
+    assert sorted(found(cluster, balancing, uncovered=True).pins) == pinned
     cluster.balancer = balancing
     driver = Driver(cluster, OPTIONS)
     with pytest.raises(Refused) as refused:
@@ -231,7 +231,7 @@ def test_a_vector_is_a_pin_where_the_tools_show_what_it_hides() -> None:
     pg.mon.put_vector(vector)
     pg.mon.next_epoch()
     view = cluster.map_view()
-    adoption = adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, STRICT,
+    adoption = plan_adoption(view.osdmap, cluster.crush(view.crush_version), view.pool_up, STRICT,
                          raws={pinned[0]: tuple(raw)})
     assert sorted(adoption.pins) == pinned and not adoption.left_out
     assert adoption.pins[pinned[0]] == PinRecord(
@@ -246,7 +246,7 @@ def test_an_osd_that_cannot_take_its_share_is_no_reason_to_adopt(change: Dict[st
     view = cluster.map_view()
     osds = dict(view.osdmap.osds)
     osds[8] = replace(osds[8], **change)
-    adoption = adoptable(replace(view.osdmap, osds=osds), cluster.crush(view.crush_version),
+    adoption = plan_adoption(replace(view.osdmap, osds=osds), cluster.crush(view.crush_version),
                          view.pool_up, STRICT)
     assert adoption.left_out and all(word in why for why in adoption.left_out.values())
     assert all('osd.8' in why for why in adoption.left_out.values())
@@ -308,7 +308,7 @@ def test_what_others_change_meanwhile_is_not_taken_over() -> None:
     cluster.set_upmap(pinned[0], [])
     osdmap = cluster.map_view().osdmap
     assert view.osdmap.entry(pinned[0]) != osdmap.entry(pinned[0])
-    left = adoption.still_there(osdmap)
+    left = adoption.still_valid(osdmap)
     assert set(left.pins) == set(pinned[1:])
 
 

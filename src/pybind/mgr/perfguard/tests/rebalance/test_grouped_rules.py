@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Balancing, Osd, OsdMap, OsdSet, Pool, UpmapEntry
-from perfguard.rebalance.adopting import NO_OTHER, VECTOR, Adoption, adoptable
+from perfguard.rebalance.adopting import NO_OTHER, VECTOR, Adoption, plan_adoption
 from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.upmap.semantics import apply_entry
 
@@ -30,7 +30,7 @@ class Grouped(NamedTuple):
     def adopted(self, **osds: Any) -> Adoption:
         osdmap = replace(self.osdmap, osds={**self.osdmap.osds, **{
             int(osd[1:]): row for osd, row in osds.items()}})
-        return adoptable(osdmap, self.crush, lambda pool: self.ups, Balancing(deviation=9.0),
+        return plan_adoption(osdmap, self.crush, lambda pool: self.ups, Balancing(deviation=9.0),
                          raws=self.raws)
 
 

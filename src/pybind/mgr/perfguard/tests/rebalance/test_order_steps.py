@@ -463,16 +463,16 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The upmaps that become pins, and the arguments of the search."""
     found = SimpleNamespace(adopted=ADOPTED, imported=IMPORTED, args=[])
 
-    def adopted(*args: Any) -> Any:
-        found.args.append(args)
+    def plan_adoption(*args: Any, raws: Any, **options: Any) -> Any:
+        found.args.append((*args, options, raws))
         return found.adopted
 
-    def imported(*args: Any) -> Any:
+    def plan_import(*args: Any) -> Any:
         found.args.append(args)
         return found.imported
 
-    monkeypatch.setattr(campaign_orders, 'adopted', adopted)
-    monkeypatch.setattr(campaign_orders, 'imported', imported)
+    monkeypatch.setattr(campaign_orders, 'plan_adoption', plan_adoption)
+    monkeypatch.setattr(campaign_orders, 'plan_import', plan_import)
     return found
 
 
@@ -572,9 +572,9 @@ def test_risks_of_an_import(found: Any) -> None:
 DRAINED = crush({**dict.fromkeys(OSDS, 1.0), 7: TINY_WEIGHT}, hosts=8)
 
 
-@pytest.mark.parametrize('accept, unbalanced', [((), False), (('NOT_BALANCED',), True)])
+@pytest.mark.parametrize('accept, uncovered', [((), False), (('NOT_BALANCED',), True)])
 def test_the_search_for_upmaps_to_adopt(found: Any, accept: Tuple[str, ...],
-                                        unbalanced: bool) -> None:
+                                        uncovered: bool) -> None:
     orders = Orders()
     orders.campaigns.pins = {'1.2': PIN}
     orders.outlook = Future({pgid: FuturePg(HERE, THERE) for pgid in ('1.3', '1.4')}, CRUSH)
@@ -584,7 +584,8 @@ def test_the_search_for_upmaps_to_adopt(found: Any, accept: Tuple[str, ...],
         '1.4': UpmapEntry(vector=HERE)})
     assert orders.answer(replace(ADOPT, accept=accept), seen) is not None
     assert orders.outlooks == [(seen.osdmap, {}, None, False)]
-    assert found.args == [(seen, VIEW.pool_up, {'1.2'}, unbalanced, {'1.3': THERE})]
+    assert found.args == [(seen.osdmap, seen.crush, VIEW.pool_up, seen.balancing, {'1.2'}, {
+        'uncovered': uncovered, 'pool_bytes': seen.signals.pool_bytes}, {'1.3': THERE})]
 
 
 @pytest.mark.parametrize('entry, raws', [(PINNED, {}), (UpmapEntry(vector=HERE), {'1.1': THERE})])
