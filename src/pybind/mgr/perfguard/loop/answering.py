@@ -189,7 +189,7 @@ class Answering:
             return
         jobs.probing.stop('perfguard is shutting down')
         if jobs.may_write():
-            jobs.rebalance.withdraw_plans('perfguard is shutting down')
+            jobs.rebalance.withdraw_all('perfguard is shutting down')
         request = next_request(jobs.rebalance.campaign)
         if request is not None:
             jobs.rebalance.apply(request, observation.now)

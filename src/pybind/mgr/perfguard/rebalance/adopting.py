@@ -392,8 +392,8 @@ class Imported:
 
 def _full_osd(moves: Sequence[Move], space: Mapping[int, Space],
               nearfull_ratio: float) -> List[Risk]:
-    """The risk that these PGs together fill an OSD beyond nearfull, for the first such OSD; []: they
-    fill none. OSDs of unknown size do not count."""
+    """The risk that these PGs together fill an OSD beyond nearfull, for the first such OSD; []:
+    there is none. OSDs of unknown size do not count."""
     for load in movement_of(moves).osds:
         row, gained_bytes = space.get(load.osd), load.bytes_in - load.bytes_out
         if row is None or gained_bytes <= 0 or row.total_bytes <= 0:

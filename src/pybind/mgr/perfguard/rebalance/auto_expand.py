@@ -57,15 +57,19 @@ class StoredClean:
                          identity=self.identity)
 
 
-def look(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
-         ratio: float) -> Tuple[LastClean, str]:
-    """The clean state to compare with next, and the cause, as text, that remapped more than `ratio`
-    of the PGs; '' if none. `clean`: the state to compare with now; None: unknown."""
+def compared(clean: Optional[LastClean], observation: Observation, campaign: Campaign,
+             ratio: float) -> Tuple[LastClean, str]:
+    """The clean state to compare the next turn with, and text on a change of CRUSH since `clean`
+    that has remapped more than `ratio` (0 to 1) of all PGs; '': there is none.
+
+    `clean`: the state to compare this turn with; None: unknown. `campaign`: one that is active may
+    remap PGs, so no change is reported during it.
+    """
     version, serving = observation.crush_version, _serving(observation.osdmap)
     identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:
         clean = _renumbered(clean, version)
-    # A campaign may remap PGs: under it, each state counts as clean.
+    # Under a campaign, each state counts as clean.
     if clean is None or campaign.active:
         unchanged = (clean is not None and version == clean.last_version
                      and serving == clean.serving)
@@ -100,7 +104,8 @@ def _remapped(osdmap: OsdMap, serving: FrozenSet[int]) -> int:
 
 
 def _identity(clean: Optional[LastClean], observation: Observation) -> int:
-    """CrushRules.identity of the present version, from `clean` if that is of this version."""
+    """CrushRules.identity of the present CRUSH map, from `clean` if that has this version: it takes
+    long to compute."""
     if clean is not None and clean.identity and clean.last_version == observation.crush_version:
         return clean.identity
     return observation.crush.identity
@@ -153,9 +158,10 @@ class AutoExpand:
 
     def look(self, observation: Observation, campaign: Campaign, ratio: float,
              is_enabled: bool) -> str:
-        """The cause that remapped more than `ratio` of the PGs; '' if none. To be called in each
-        turn, also without the option auto_expand: `osds_or_crush_changed` depends on it.
-        `is_enabled`: the option; only with it, the last clean state is stored."""
+        """Text on a change of CRUSH that nobody announced by a campaign, and that has remapped more
+        than `ratio` (0 to 1) of all PGs; '': there is none. To be called in each turn, also without
+        the option auto_expand: `osds_or_crush_changed` depends on it. `is_enabled`: the option;
+        only with it, the last clean state is stored."""
         clean, serving = self._clean, _serving(observation.osdmap)
         # Unobserved seconds do not count for the age of a change.
         unobserved_seconds = self._unobserved_seconds(observation.now)
@@ -167,14 +173,14 @@ class AutoExpand:
         self._serving_changed = observation.now if last_serving not in (None, serving) \
             else self._serving_changed + unobserved_seconds
         self._looked_at, self._serving = observation.now, serving
-        self._clean, why = look(clean, observation, campaign, ratio)
+        self._clean, why = compared(clean, observation, campaign, ratio)
         if is_enabled and self._clean.crush_version != self._stored_version and self._may_write():
             self._put(encode(self._clean.stored))
             self._stored_version = self._clean.crush_version
         return why
 
     def _unobserved_seconds(self, now: float) -> float:
-        """The time since the last turn if it is longer than LONGEST_TURN_SECONDS, since this mgr
+        """The seconds since the last turn if there are more than LONGEST_TURN_SECONDS, as this mgr
         observed nothing meanwhile; otherwise 0."""
         elapsed_seconds = now - self._looked_at if self._looked_at is not None else 0.0
         return elapsed_seconds if elapsed_seconds > LONGEST_TURN_SECONDS else 0.0

@@ -82,16 +82,18 @@ class Await:
     @property
     def returns_option(self) -> bool:
         """Whether the option is given back: the wait has ended, or another campaign has delayed it
-        for as long as it may last. Its OSDs are still filled; those that boot later are none."""
+        for as long as a wait may last. Then OSDs that have appeared are still expanded; those that
+        boot later are not awaited."""
         return bool(self.ended) or self.delayed >= self.within
 
     def waited_until(self, now: float) -> float:
-        """Seconds."""
+        """The seconds that the wait has lasted, without those of a delay."""
         return self.waited + now - self.counted
 
     def with_time_counted(self, now: float, delayed: bool) -> 'Await':
-        """With the time up to now counted, at intervals, so that a later mgr knows how long the
-        wait has lasted. `delayed`: this time does not count for that."""
+        """The record with the time up to now counted, at intervals, so that a later mgr knows how
+        long the wait has lasted. `delayed`: another campaign keeps its OSDs empty (is_delayed), so
+        the time counts as delay and not for the wait."""
         if now - self.counted < COUNT_SECONDS:
             return self
         if delayed:
@@ -99,7 +101,8 @@ class Await:
         return replace(self, waited=self.waited_until(now), counted=now)
 
     def taken_over(self, now: float) -> 'Await':
-        """By the clock of another mgr. OSDs that have appeared since the last count appear now."""
+        """The record of an earlier mgr with its times by the clock of this one: no time has passed
+        since the last count, and OSDs that have appeared since then appear now."""
         return replace(self, counted=now, appeared={
             osd: now - max(0.0, self.counted - appeared)
             for osd, appeared in self.appeared.items()})
@@ -117,8 +120,10 @@ class NewOsds(NamedTuple):
 
 def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
     """The OSDs that have appeared since the wait began: those that an expansion can take, and what
-    the others still lack. `earlier_osds`: OSD -> uuid of those from before, if never a primary."""
-    # OSD that serves -> why an expansion leaves it out; '': it takes it.
+    others still lack. OSDs that are to stay empty, such as those that the orchestrator removes, are
+    in neither. `earlier_osds`: OSD -> uuid of those from before the wait that were never a
+    primary: nothing else shows that they are not new."""
+    # OSD that serves -> why an expansion leaves it out; '': it takes the OSD.
     weights, why_left_out = facts.crush.weights(), reasons_not_new(facts)
     osds, late = [], {}
     for osd, row in sorted(facts.osdmap.osds.items()):
@@ -152,8 +157,8 @@ def empty(facts: OrderFacts) -> List[int]:
                   if weight == 0.0 and osd in facts.osdmap.osds)
 
 
-def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
-    """The option in the first of these sections that has it, without a mask."""
+def initial_weight(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
+    """INITIAL_WEIGHT as the first of these sections sets it, without a mask; None: none sets it."""
     values = {entry.section: entry.value for entry in entries
               if entry.name == INITIAL_WEIGHT and not entry.mask}
     return next((values[section] for section in sections if section in values), None)
@@ -161,14 +166,15 @@ def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
 
 def weight_found(entries: Sequence[ConfigEntry]) -> Optional[str]:
     """The CRUSH weight that operators have set for OSDs that boot; None: their size, or 0."""
-    value = value_of(entries, OSD, 'global')
+    value = initial_weight(entries, OSD, 'global')
     by_size = value is None or value.strip().startswith('-') or same_value(value, EMPTY)
     return None if by_size else value
 
 
-def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
-    """What to borrow so that OSDs boot with weight 0; None: they do already. Raises Refused if the
-    section of all OSDs does not decide that."""
+def option_to_borrow(entries: Sequence[ConfigEntry]) -> Optional[Held]:
+    """The record of INITIAL_WEIGHT in the section of all OSDs, to be borrowed so that OSDs boot
+    with weight 0; None: they do already. Raises Refused if another value is set for single OSDs or
+    with a mask: that section does not overrule these."""
     exceptions = [entry for entry in entries if entry.name == INITIAL_WEIGHT
                   and (entry.mask or entry.section.startswith('osd.'))
                   and not same_value(entry.value, EMPTY)]
@@ -179,13 +185,13 @@ def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
                                                   for entry in exceptions], NAMED_IN_TEXT),
                           listed(['"ceph config rm %s %s"' % (entry.who, INITIAL_WEIGHT)
                                   for entry in exceptions], NAMED_IN_TEXT)))
-    if same_value(value_of(entries, OSD, 'global'), EMPTY):
+    if same_value(initial_weight(entries, OSD, 'global'), EMPTY):
         return None
-    return Held(value_of(entries, OSD), EMPTY)
+    return Held(initial_weight(entries, OSD), EMPTY)
 
 
-def weighed(campaign: Campaign) -> Mapping[int, float]:
-    """OSD -> CRUSH weight of the campaign's change."""
+def ordered_weights(campaign: Campaign) -> Mapping[int, float]:
+    """OSD -> the CRUSH weight that the campaign's change gives it."""
     return {} if campaign.change is None else campaign.change.weights
 
 
@@ -200,14 +206,14 @@ def hosts_without_osds(record: Await, observation: Observation) -> List[str]:
 
 
 def campaign_that_fills(record: Await, observation: Observation, campaign: Campaign) -> int:
-    """The id of the active campaign, if it fills the OSDs of the record; 0: none does."""
+    """The id of the active campaign, if it fills the OSDs of the record: it gives weights to some,
+    and no other one is still empty. 0: none does."""
     if not campaign.active:
         return 0
-    weights, ordered = observation.crush.weights(), weighed(campaign)
-    begun = any(osd in ordered for osd in record.osds) and all(
-        weights.get(osd, 0.0) or osd in ordered for osd in record.osds
-        if osd in observation.osdmap.osds)
-    return campaign.id if begun else 0
+    ordered = ordered_weights(campaign)
+    fills_some = any(osd in ordered for osd in record.osds)
+    return campaign.id if fills_some and ordered.keys() >= set(
+        still_empty(record, observation)) else 0
 
 
 def is_delayed(record: Await, campaign: Campaign) -> bool:
@@ -216,7 +222,8 @@ def is_delayed(record: Await, campaign: Campaign) -> bool:
 
 
 def why_over(record: Await, observation: Observation, campaign: Campaign) -> str:
-    """Why the wait has ended; '' if it has not."""
+    """Why the wait is over: the campaign that fills the OSDs has ended, or none has begun in time;
+    '': it is not over."""
     weights = observation.crush.weights()
     empty_osds = still_empty(record, observation)
     filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
@@ -224,7 +231,7 @@ def why_over(record: Await, observation: Observation, campaign: Campaign) -> str
         if campaign.open and campaign.id == record.campaign:
             return ''
         why = 'campaign %d has ended' % record.campaign
-    elif not empty_osds and not weighed(campaign).keys().isdisjoint(filled):
+    elif not empty_osds and not ordered_weights(campaign).keys().isdisjoint(filled):
         # A campaign has weighed them, and ended at once. Weights that others set do not end the
         # wait: further OSDs may boot.
         return '%s already %s a CRUSH weight' % (
@@ -237,14 +244,14 @@ def why_over(record: Await, observation: Observation, campaign: Campaign) -> str
 
 
 def still_empty(record: Await, observation: Observation) -> Tuple[int, ...]:
-    """The OSDs of the record that have CRUSH weight 0."""
+    """The OSDs of the record that exist and have CRUSH weight 0."""
     weights = observation.crush.weights()
     return tuple(osd for osd in record.osds
                  if osd in observation.osdmap.osds and not weights.get(osd, 0.0))
 
 
 def kept_empty(osds: Sequence[int]) -> List[str]:
-    """What the operator has to decide on OSDs that nothing fills."""
+    """Text on OSDs that nothing fills, on which the operator has to decide; []: there are none."""
     return ['%s CRUSH weight 0 ("ceph perfguard expand" fills %s)' % (
         osds_text(osds) + (' keeps' if len(osds) == 1 else ' keep'),
         'it' if len(osds) == 1 else 'them')] if osds else []
@@ -390,7 +397,7 @@ class Awaiting:
         managed = observation.orchestrating
         return Await(observation.now, order.within or WITHIN_SECONDS, weight, order.drain,
                      others=never_led(facts), hosts=managed.hosts if managed.present else None,
-                     option=borrowed_of(entries), counted=observation.now)
+                     option=option_to_borrow(entries), counted=observation.now)
 
     # ---- one turn
 
@@ -405,14 +412,14 @@ class Awaiting:
         if self._record is None or not observation.osdmap.osds or not self._context.may_write():
             return
         if self.waits:
-            self.end_if_over(observation, campaign)
+            self._count_and_end_if_over(observation, campaign)
         self._borrow_or_give_back(observation.now)
         # Either of these may end the wait, or forget the record.
         if self.waits:
-            self._look(observation)
+            self._look_for_osds(observation)
             if self._record.campaign:
                 self.reasons = tuple(Reason(Code.REMARK, text) for text in kept_empty(
-                    [osd for osd in self._record.osds if osd not in weighed(campaign)]))
+                    [osd for osd in self._record.osds if osd not in ordered_weights(campaign)]))
             else:
                 self._expand(observation, campaign, settle, fill)
         elif self.unfinished:
@@ -424,9 +431,9 @@ class Awaiting:
             self.reasons = tuple(Reason(Code.REMARK, text)
                                  for text in kept_empty(self._record.osds))
 
-    def end_if_over(self, observation: Observation, campaign: Campaign) -> None:
-        """End the wait of "expand --await" for OSDs if its time is over, or the campaign that fills
-        them has ended."""
+    def _count_and_end_if_over(self, observation: Observation, campaign: Campaign) -> None:
+        """Note the campaign that fills the OSDs, else count the time of the wait; end the wait if
+        its time is over, or that campaign has ended."""
         assert self._record is not None
         campaign_id = self._record.campaign or campaign_that_fills(
             self._record, observation, campaign)
@@ -444,60 +451,63 @@ class Awaiting:
             self.end(why, self._record.osds)
 
     def _borrow_or_give_back(self, now: float) -> None:
-        """Borrow the option, or give it back, by one step. Forget the record once nothing is left
-        to do or to report."""
+        """Read the option if that is due, and borrow it or give it back by one step; others may
+        have changed it, which ends the wait. Forget the record once nothing is left to do or to
+        report."""
         record = self._record
         assert record is not None
-        if self._is_due(record, now):
+        if self._must_read_option(record, now):
             self._option_read_at = now
             entries = self._context.cluster.config_entries()
             if entries is not None:
                 self._end_if_changed(entries)
                 if record.option is not None:
-                    self._step(record.option, value_of(entries, OSD))
+                    self._step(record.option, initial_weight(entries, OSD))
         if self._record is not None and not self.unfinished and not self._record.osds:
             self._store.remove(AWAIT_DOCUMENT)
             self._record = None
 
-    def _is_due(self, record: Await, now: float) -> bool:
-        """A value that is in force is read at intervals."""
+    def _must_read_option(self, record: Await, now: float) -> bool:
+        """Whether this turn reads the option: each turn until it is in force, or given back; else,
+        for changes by others, at intervals until the wait has ended."""
         borrowed = record.option
-        return borrowed is not None and (not borrowed.seen or record.returns_option) \
-            or not record.ended and now - self._option_read_at >= OPTION_SECONDS
+        changes = borrowed is not None and (not borrowed.seen or record.returns_option)
+        return changes or not record.ended and now - self._option_read_at >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
-        """End the wait if others have set the option for some OSDs only, or have changed it
-        although it was 0 anyway, and so is not borrowed."""
+        """End the wait if others have set the option for some OSDs only, or, where it was 0 anyway
+        and so is not borrowed, for all."""
         record = self._record
         assert record is not None
         if record.returns_option:
             return
         try:
-            if borrowed_of(entries) is not None and record.option is None:
+            if option_to_borrow(entries) is not None and record.option is None:
                 self.end('%s is no longer 0: it was changed outside perfguard' % INITIAL_WEIGHT,
                          record.osds)
         except Refused as refused:
             self.end(str(refused), record.osds)
 
     def _step(self, borrowed: Held, value: Optional[str]) -> None:
-        """One step to borrow the option, or to give it back. `value`: in the configuration database
-        now."""
+        """One step to borrow the option, or to give it back. If others have changed it, it is left
+        alone, which ends a wait. `value`: that of all OSDs in the configuration database now; None:
+        not set."""
         assert self._record is not None
-        is_returned = self._record.returns_option
-        step = give_back(borrowed, value) if is_returned else hold(borrowed, value)
+        gives_back = self._record.returns_option
+        step = give_back(borrowed, value) if gives_back else hold(borrowed, value)
         self._put(replace(self._record, option=step.held))
         if step.theirs:
             why = '%s was changed outside perfguard and is left alone' % INITIAL_WEIGHT
-            if not is_returned:
-                self.end(why, self._record.osds)
-            else:
+            if gives_back:
                 self._note(Event(KIND, why))
+            else:
+                self.end(why, self._record.osds)
         elif step.held is None:
             # Name the value: another admin may have set 0 meanwhile, which does not show.
             self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
                              if borrowed.found is None else 'it is %s' % borrowed.found))
         if step.send and step.held is not None and self._context.journal_is_stored():
-            self._send(set_option(OPTION_KEY, borrowed.found if is_returned else EMPTY))
+            self._send(set_option(OPTION_KEY, borrowed.found if gives_back else EMPTY))
 
     def _send(self, action: SetOption) -> None:
         """Send the command that sets the option; the wait ends if the mons refuse it."""
@@ -510,8 +520,9 @@ class Awaiting:
         if outcome.refused:
             self.end('the mons did not accept %s 0' % INITIAL_WEIGHT, self._record.osds)
 
-    def _look(self, observation: Observation) -> None:
-        """Read which OSDs are new, at intervals."""
+    def _look_for_osds(self, observation: Observation) -> None:
+        """Record, at intervals, which OSDs are new, and when they appeared. If others can be
+        expanded than before, their expansion is computed again."""
         assert self._record is not None
         if observation.now - self._looked_at < LOOK_SECONDS:
             return
@@ -527,27 +538,29 @@ class Awaiting:
 
     def _expand(self, observation: Observation, campaign: Campaign, settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
-        """Begin the campaign once no OSD has appeared for `settle` seconds and all are ready; until
-        then, publish what it waits for."""
+        """Begin the campaign that fills the OSDs once nothing is left to wait for (_waits_for), and
+        publish what it waits for until it has begun. Parameters are those of `turn`."""
         record = self._record
         assert record is not None
         active_id = campaign.id if campaign.active else 0
-        waits = self._waits_for(record, observation.now, active_id, settle)
-        if not waits:
+        waits_for = self._waits_for(record, observation.now, active_id, settle)
+        if not waits_for:
             self._begin(record, observation, fill)
-            waits = self._expansion.retry.waits or 'the effects of the expansion are being computed'
+            waits_for = self._expansion.retry.waits \
+                or 'the effects of the expansion are being computed'
         time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
         after = 'once campaign %d has ended, ' % active_id if active_id else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
                                'abort" ends the wait, which expires in %s%s' % (
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
-                                   waits, after, time_left, '; OSDs that boot now are not awaited'
+                                   waits_for, after, time_left,
+                                   '; OSDs that boot now are not awaited'
                                    if record.returns_option else '')),)
 
     def _waits_for(self, record: Await, now: float, active_id: int, settle: float) -> str:
-        """What has to come before the expansion; '': nothing. `active_id`: of the active campaign,
-        0: none."""
+        """Text on what the expansion waits for; '': it can begin. `active_id`: the id of the active
+        campaign, 0: none; `settle`: seconds without a new OSD."""
         late = self._new_osds.late
         quiet_seconds = now - max(record.appeared.values(), default=record.since)
         if record.option is not None and not record.option.seen and not record.returns_option:
@@ -607,7 +620,8 @@ class Awaiting:
 
 
 def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:
-    """What the order does. `left_out`: OSDs that are empty already."""
+    """The answer of the command: what the order does. `left_out`: OSDs that are empty already, and
+    stay so; `settle`: seconds without a new OSD after which the expansion begins."""
     option = record.option
     value_before = None if option is None else option.found
     effect = '%s is 0 already, and stays 0' % INITIAL_WEIGHT if option is None else \

@@ -71,13 +71,15 @@ class BalanceChange(Change):
 
     def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
+        """`outlook`, the present mapping, with the new sets of the PGs that the balance moves."""
         return outlook if isinstance(outlook, NoFuture) else replace(
             outlook, finals=self.evened(outlook, observation, space).finals)
 
     def evened(self, future: Future, observation: Observation,
                space: Mapping[int, Space]) -> Evened:
-        """The end state, from `future`, the present mapping of all PGs. Remapped PGs stay, and
-        count where they go. At most as many shards move as in the preview, if there was one."""
+        """The end state of the balance. `future`: the mapping of all PGs, which is the present one;
+        `space`: by OSD. Remapped PGs stay, and count where they go. At most as many shards move as
+        in the preview, if there was one."""
         pools = _even_pools(self.pools, future, observation)
         budget = math.floor(self.max_movement * sum(pool.shards for pool in pools))
         arriving, leaving = backfill_bytes(observation.osdmap, observation.placement,
@@ -86,7 +88,8 @@ class BalanceChange(Change):
             future.crush, observation.osdmap.osds, {
                 osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
                 for osd, row in space.items()},
-            observation.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
+            full=observation.osdmap.nearfull_ratio, deviation=self.deviation,
+            by_bytes=self.by_bytes, leaving=leaving)
         # The preview had this budget; another one from the start might lead to other moves.
         evened = even_out(pools, ground, budget)
         if self.shards and evened.moved > self.shards:
@@ -94,7 +97,8 @@ class BalanceChange(Change):
         return evened
 
     def same_as(self, other: Change) -> bool:
-        """Also with fewer shards than `other`: others may have moved PGs since."""
+        """Whether both balance the same, also if this one moves fewer shards than `other`: others
+        may have moved PGs since that was computed."""
         return isinstance(other, BalanceChange) and self.shards <= other.shards \
             and replace(self, shards=other.shards) == other
 
@@ -135,7 +139,8 @@ class BalanceChange(Change):
 
 
 def _even_pools(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
-    """The PGs of the pools that exist, as `even_out` takes them."""
+    """Those of these pools (IDs) that exist, with their PGs, as `even_out` takes them. `future`:
+    the present mapping."""
     osdmap, pgs_by_pool = observation.osdmap, future.by_pool()
     even_pools = []
     for pool_id in sorted(set(pools) & osdmap.pools.keys()):
@@ -152,16 +157,17 @@ def _even_pools(pools: Iterable[int], future: Future, observation: Observation) 
 
 
 def _destination(pgid: str, pg: FuturePg, observation: Observation) -> OsdSet:
-    """Where the PG is after the backfill in progress, so that the targets of the backfill get no
-    other PGs instead."""
+    """Where the PG is after its backfill, if it is remapped, so that the targets of the backfill
+    get no other PGs instead; else where it is now."""
     place = observation.placement(pgid) if pgid in observation.osdmap.pg_temp else None
     return pg.acting if place is None else place.up
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
               weights: Mapping[int, float]) -> bool:
-    """Whether a balance may move the PG. PGs on OSDs that are to be emptied stay: "drain" and
-    "adopt" move them. So do PGs with a vector, which was set by hand."""
+    """Whether a balance may move the PG: not if it is remapped, incomplete or about to be merged,
+    nor if it is on an OSD that is to be emptied ("drain" and "adopt" move it), or has a vector,
+    which was set by hand. `weights`: CRUSH weights of the OSDs of its rule; 0: to be emptied."""
     return (pgid not in osdmap.pg_temp and merge_reason(pool, pgid) is None
             and pool.is_complete(pg.acting) and osdmap.entry(pgid).vector is None
             and all([weights.get(osd) for osd in pg.acting]))
@@ -178,12 +184,12 @@ class Chosen(NamedTuple):
 
 
 def chosen(names: Sequence[str], observation: Observation) -> Chosen:
-    """The pools of an order. `names`: of pools, of device classes on whose OSDs pools are, or of
-    CRUSH roots below which they are; (): all pools. Raises Refused if one cannot be balanced, or
-    none is left."""
+    """The pools that an order balances, and those that it leaves out. `names`: of pools, of device
+    classes on whose OSDs pools are, or of CRUSH roots below which they are; (): all pools. Raises
+    Refused if a pool that is named cannot be balanced, or none is left."""
     osdmap = observation.osdmap
     by_name = {pool.name: pool for pool in osdmap.pools.values()}
-    by_hand = _by_hand(observation)
+    by_hand = _with_upmaps_by_hand(observation)
     if not names:
         reasons = {name: _why_not(pool, observation, by_hand)
                    for name, pool in sorted(by_name.items())}
@@ -252,8 +258,9 @@ def _group(name: str, observation: Observation) -> List[Pool]:
             if takes[pool.crush_rule, pool.size]]
 
 
-def _by_hand(observation: Observation) -> Set[int]:
-    """IDs of the pools with upmaps, if the balancer is off: upmaps may have been set by hand."""
+def _with_upmaps_by_hand(observation: Observation) -> Set[int]:
+    """IDs of the pools whose upmaps may have been set by hand: those with upmaps while the balancer
+    is off, else none."""
     osdmap = observation.osdmap
     return set() if observation.settings.balancer_active != 'false' else {
         pool_of(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)}
@@ -261,8 +268,9 @@ def _by_hand(observation: Observation) -> Set[int]:
 
 def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
              named: bool = False) -> str:
-    """Why a pool is not balanced; '' if it is. Pools that the balancer does not cover, and those of
-    `by_hand`, are balanced only if the order names them (`named`)."""
+    """Why a pool is left out of a balance; '': it can be balanced. Pools that the balancer does not
+    cover, and those of `by_hand` (_with_upmaps_by_hand), are balanced only if the order names the
+    pool (`named`), not its device class or root."""
     unbalanced = why_unbalanced(pool, observation.crush)
     if unbalanced:
         return unbalanced
@@ -277,7 +285,8 @@ def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
 
 
 def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation) -> BalanceChange:
-    """The change that an order to balance pools describes. Raises Refused for invalid options."""
+    """The change that an order to balance these pools describes, before its moves are planned.
+    Raises Refused for invalid options."""
     by = order.by or PGS
     if by not in (PGS, BYTES):
         raise Refused(errno.EINVAL, '--by must be %s or %s, not %.40r' % (PGS, BYTES, by))
@@ -303,8 +312,9 @@ def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation
 
 def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
                     mapping: Future) -> Tuple[BalanceChange, Details, Planned]:
-    """The change that balances the pools of an order, what is shown of it, and all of its moves.
-    `mapping`: the present one of all PGs. Raises Refused, also if there is nothing to do."""
+    """The change that balances the pools of an order, what a preview shows of it, and its moves.
+    `space`: by OSD; `mapping`: the present one of all PGs. Raises Refused for an invalid order, if
+    there is nothing to do, and if a balance by bytes would do harm or lacks the size of an OSD."""
     pools, left_out = chosen(order.names, observation)
     change = change_ordered(order, pools, observation)
     missing = unreported(observation.osdmap, space, {
@@ -336,7 +346,7 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
         # Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
         'load_before': _load_range(evened, _BEFORE), 'load_after': _load_range(evened, _AFTER),
         'undone': why_undone, 'moves_first': True,
-        'pools': [_of_pool(pool, evened, observation, space) for pool in pools],
+        'pools': [_shown_of(pool, evened, observation, space) for pool in pools],
         'left_out': [{'pool': pool, 'reason': why} for pool, why in left_out.items()]}
     return replace(change, shards=evened.moved), Details(
         'balance', shown, moves_first=True, follows_change=True, upmaps=len(upmaps_after),
@@ -344,7 +354,8 @@ def balance_ordered(order: Order, observation: Observation, space: Mapping[int, 
 
 
 def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
-    """Raise Refused, with the reason why there is nothing to move."""
+    """Raise Refused for a balance that moves nothing, with the reason: --max-movement allows no
+    move, or the pools are balanced already."""
     if evened.moved_without_limit:
         raise Refused(errno.EPERM, '--max-movement %g%% allows no move; %s would move without a '
                       'limit' % (100 * change.max_movement,
@@ -378,13 +389,14 @@ _BEFORE, _AFTER = 0, 1
 
 
 def _load_range(evened: Evened, index: int) -> Tuple[float, float]:
-    """The loads of the emptiest and the fullest OSD."""
+    """The loads of the emptiest and the fullest OSD, as in Evened.loads. `index`: _BEFORE or
+    _AFTER."""
     loads = [row[index] for row in evened.loads.values()]
     return min(loads, default=0.0), max(loads, default=0.0)
 
 
 def _why_undone(change: BalanceChange, pools: Sequence[Pool], observation: Observation) -> str:
-    """Why the built-in balancer would undo a balance; '' if it would not."""
+    """Why the built-in balancer would undo a balance of these pools; '': it would not."""
     if observation.settings.balancer_active != 'true':
         return ''
     if observation.balancing.weight_sets:
@@ -398,10 +410,11 @@ def _why_undone(change: BalanceChange, pools: Sequence[Pool], observation: Obser
     return ''
 
 
-def _of_pool(pool: Pool, evened: Evened, observation: Observation,
-             space: Mapping[int, Space]) -> Document:
-    """What is shown of one pool: the greatest distance of an OSD from its share, in PGs; and MAX
-    AVAIL as Ceph computes it, with the OSD that limits it (None: OSDs have not reported)."""
+def _shown_of(pool: Pool, evened: Evened, observation: Observation,
+              space: Mapping[int, Space]) -> Document:
+    """What a preview shows of one pool, before and after the balance: the greatest distance of an
+    OSD from its share, in PGs; and MAX AVAIL in bytes, as Ceph computes it, with the OSD that
+    limits it (None: OSDs have not reported)."""
     before, after = evened.deviations[pool.id]
     later = {osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
              for osd, row in space.items()}

@@ -93,16 +93,18 @@ class _Causes:
     slow: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, turn: BillTurn) -> '_Causes':
-        return _Causes(self.since or turn.now, turn.now if turn.osds else self.moving,
-                       max(self.troubled, turn.troubled), _noted(self.moved, turn.osds, turn.now),
-                       _noted(self.slow, turn.slow, turn.now))
+        return _Causes(since=self.since or turn.now,
+                       moving=turn.now if turn.osds else self.moving,
+                       troubled=max(self.troubled, turn.troubled),
+                       moved=_noted(self.moved, turn.osds, turn.now),
+                       slow=_noted(self.slow, turn.slow, turn.now))
 
     def groups(self, osd: int, begin: float, erasure: bool) -> Tuple[str, str]:
-        """The groups in which the reads and the writes count that an OSD has counted since `begin`:
-        by what may have slowed them."""
+        """The group of the reads, and that of the writes, that an OSD has counted from `begin` to
+        now, by what may have slowed them. `erasure`: erasure-coded pools have clients."""
         # Operations may still wait for what ended shortly before they were counted.
         earliest = begin - AFTER_SECONDS
-        is_known = self.since <= begin
+        is_known = self.since <= begin  # not after a failover
         if self.troubled >= earliest or not is_known:
             return _UNSURE, _UNSURE
         group = _STILL
@@ -161,13 +163,12 @@ class Bill:
         return bill
 
     def borrowing(self, before: Holds, now: Holds, seconds: float) -> 'Bill':
-        """The bill with the time for which settings were borrowed. `before`, `now`: the settings
-        before and after these seconds."""
+        """The bill with one more turn of borrowed settings. `before`, `now`: the settings before
+        and after these `seconds`, which count for those of `before`."""
         earlier, held = _grouped(before.held), _grouped(now.held)
         settings = dict(self.settings)
         for key, setting in {**earlier, **held}.items():
             recorded = settings.get(key, BorrowedSetting(setting.put))
-            # `left`: others have changed it, so it was left as it is.
             settings[key] = BorrowedSetting(
                 setting.put, round(recorded.seconds + (seconds if key in earlier else 0.0), 3),
                 held=key in held, left=key not in held and _is_given_up(key, (now, before)))
@@ -176,7 +177,7 @@ class Bill:
                                        if key not in now.refused})
 
     def _with(self, sample: LatencyCounts, begin: float) -> 'Bill':
-        """The bill with one more sample of operations. `begin`: when the sample began."""
+        """The bill with one more sample of operations of an OSD. `begin`: when the sample began."""
         tails = dict(self.tails)
         read_group, write_group = self.causes.groups(sample.osd, begin, self.erasure)
         for kind, group, counts in ((READ_KIND, read_group, sample.read),
@@ -208,9 +209,9 @@ class Bill:
         return self.tails.get(_key(group, kind), Tail())
 
     def _explained(self, kind: str, column: str) -> Tuple[float, float, float]:
-        """How many of the slow operations of a kind movement explains, how many it does not, and
-        how many may be either, by the rules in the docstring of this module. `column`: "slow" or
-        "very_slow" of Tail."""
+        """How many of the slow operations of a kind (READ_KIND or WRITE_KIND) movement explains,
+        how many it does not, and how many are unknown, by the rules in the docstring of this
+        module. `column`: "slow" or "very_slow" of Tail."""
         still, away, moving, unsure = (self._tail(group, kind)
                                        for group in (_STILL, _AWAY, _MOVING, _UNSURE))
         quiet = (self.quiet.read if kind == READ_KIND else self.quiet.write).tail

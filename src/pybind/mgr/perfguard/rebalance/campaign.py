@@ -68,9 +68,10 @@ class OwnCrush:
             self.own >= 0 and self.identity == observation.crush.identity)
 
     def accepted(self, observation: Observation) -> 'OwnCrush':
-        """With the present CRUSH map as the operator's own change."""
+        """With the present CRUSH map as the operator's own change for the campaign."""
         version = self.version
         if self.own == version and self.is_own(observation):
+            # Nothing has changed yet: the mons have renumbered the map from before.
             version = observation.crush_version
         return replace(self, version=version, own=observation.crush_version,
                        identity=observation.crush.identity)
@@ -124,13 +125,14 @@ class Orders:
                        paused_counted=now)
 
     def with_pause_counted(self, now: float) -> 'Orders':
-        """Before a pause ends: a later mgr knows how much of it is left."""
+        """With the rest of a pause counted again, at intervals, for a later mgr."""
         if not self.paused_seconds or now - self.paused_counted < COUNT_SECONDS:
             return self
         return replace(self, paused_seconds=self.paused_until - now, paused_counted=now)
 
     def taken_over(self, now: float) -> 'Orders':
-        """By another mgr, or after a time in which another one may have been active."""
+        """With a pause that goes on for the seconds that were left when they were last counted. For
+        the orders of an earlier mgr, or after a time in which another one may have been active."""
         return replace(self, paused_counted=now) if self.paused_seconds else self
 
     def resumed(self) -> 'Orders':
@@ -147,8 +149,8 @@ class Orders:
                                if code not in codes})
 
     def without_past(self, absent: AbstractSet[str], now: float, seconds: float) -> 'Orders':
-        """Without codes whose conditions have been absent for so many seconds: a later condition is
-        another incident. `absent`: codes whose conditions are absent now."""
+        """Without waived codes whose conditions have been absent for `seconds`: a later condition
+        is another incident. `absent`: codes whose conditions are absent now."""
         since = {code: min(now, self.absent.get(code, now)) for code in sorted(absent)}
         past = {code for code in since if now - since[code] >= seconds}
         return replace(
@@ -233,13 +235,14 @@ class Pinning:
         return frozenset(rule for rule, tried in self.trials.items() if tried == TRIAL_KEPT)
 
     def tried(self, pgid: str, result: str) -> 'Pinning':
-        """The result of the pin of this PG, with which a rule was tried."""
+        """With the result (TRIAL_KEPT or TRIAL_REFUSED) of the pin of a PG. Unchanged unless a rule
+        is being tried with this PG."""
         return replace(self, trials={rule: result if tried == pgid else tried
                                      for rule, tried in self.trials.items()})
 
     def cancelled_under(self, rule: int) -> 'Pinning':
-        """The mons have cancelled a pin under the rule with this checksum: if they kept upmaps
-        under it before, they may be older now."""
+        """With a pin that the mons have cancelled under the rule with this checksum: if they kept
+        upmaps under it before, they may be of an older release now."""
         return replace(self, trials={**self.trials, rule: TRIAL_REFUSED}) \
             if rule in self.kept_rules else self
 
@@ -354,7 +357,7 @@ class Campaign:
         return [{} if change is None else change.ahead for change in self.changes]
 
     def with_led_ahead(self, mappings: Iterable[Mapping[str, Led]]) -> 'Campaign':
-        """With `mappings` as the `ahead` of each of `changes`."""
+        """With `mappings` as the `ahead` of each of `changes`; a change that is None stays so."""
         change, wanted, undone = (change and replace(change, ahead=ahead)
                                   for change, ahead in zip(self.changes, mappings))
         return replace(self, change=change, rollback=replace(
@@ -381,7 +384,8 @@ class Campaign:
         return self.rollback.begun and self.change is not None and self.change.partly
 
     def idle_seconds(self, now: float) -> float:
-        """Seconds since the last release or arrival of a PG."""
+        """Seconds without progress: since a PG was last released or arrived, pins were last sent,
+        or the phase began."""
         return now - max(self.progress.progressed, self.phase_since, self.pinning.sent_at)
 
     @property

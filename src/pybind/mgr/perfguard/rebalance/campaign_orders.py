@@ -46,7 +46,8 @@ class _Computed(NamedTuple):
 
 
 def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List[Reason]:
-    """Why no campaign may begin; see watch.stop_conditions.unhealthy."""
+    """Why no campaign may begin; []: one may. `touched`: OSDs and pools that its change concerns;
+    None: not known, so all may be."""
     reasons = unhealthy(observation.signals, observation.osdmap, observation.osd_counts, touched)
     if unfit(observation.osdmap):
         reasons.append(Reason(Code.OLD_CLIENTS, unfit(observation.osdmap)))
@@ -54,19 +55,21 @@ def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List
 
 
 def _bare(order: Order) -> Order:
-    """The order without what its effects do not depend on. Without a number, pg_num is only
-    previewed."""
-    previewed_only = order.verb == 'pg_num' and len(order.names) == 1
-    return replace(order, accept=(), dry_run=order.dry_run and previewed_only)
+    """The order without what its effects do not depend on: --accept and --dry-run. But pg_num
+    without a number is possible with --dry-run only."""
+    needs_dry_run = order.verb == 'pg_num' and len(order.names) == 1
+    return replace(order, accept=(), dry_run=order.dry_run and needs_dry_run)
 
 
 def _acceptable(health: Iterable[Reason]) -> List[Risk]:
-    """For previews. What cannot be accepted refuses each change, whatever it affects."""
+    """The reasons that the operator may accept, as risks for a preview. The others refuse each
+    order, whatever it changes, so a preview names them as warnings."""
     return [risk for risk in of_health(health) if risk.code in RISKS]
 
 
 def _accepted_to_begin(health: Iterable[Reason], accept: Sequence[str]) -> List[str]:
-    """Texts on states of the cluster that the order accepts, and that stop releases as well."""
+    """Warnings: the states of the cluster in `health` that the order accepts (`accept`: codes), and
+    that stop releases nevertheless."""
     codes = dict.fromkeys(reason.code for reason in health
                           if reason.code in accept and reason.code in WAIVABLE)
     return ['%s is accepted for the beginning of the campaign, and still stops releases: '
@@ -90,8 +93,8 @@ class CampaignOrders:
         self._crush_orders = crush_orders
         #: An order whose pins are being stored, and its answer.
         self._storing: Optional[Tuple[WaitingOrder, Document]] = None
-        #: The last change that was refused for the state of the cluster, its CRUSH version, and
-        #: what it affects.
+        #: The last change for which the cluster was not fit, its CRUSH version, and what it
+        #: concerns, as `touched` of not_fit.
         self._unfit: Optional[Tuple[Order, int, Optional[Touched]]] = None
         self._computed: Optional[_Computed] = None
 
@@ -109,15 +112,19 @@ class CampaignOrders:
         elif waiting.order.verb == 'rollback':
             answer = self._roll_back(waiting, observation)
         else:
-            return self.change(waiting, observation, waiting.order)
+            return self.begin_change(waiting, observation, waiting.order)
         return answer and {**answer, **costs(observation, self._options())}
 
-    def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
-               saved: Optional[SavedPlan] = None, why: str = 'by command',
-               keep: Callable[[], None] = lambda: None) -> Optional[Document]:
-        """Begin the campaign of an order; None while its effects are being computed.
+    def begin_change(self, waiting: WaitingOrder, observation: Observation, order: Order,
+                     saved: Optional[SavedPlan] = None, why: str = 'by command',
+                     keep: Callable[[], None] = lambda: None) -> Optional[Document]:
+        """Begin the campaign of an order that makes a change, and return its preview as the answer;
+        with --dry-run, only return that. None while the effects are being computed. Raises Refused.
 
-        `saved`: the plan that is carried out; `keep`: journals the data of the change."""
+        `order`: that of `waiting`, or the one that a queued `waiting` stands for. `saved`: the plan
+        that is carried out; None: none. `why`: of the event. `keep`: called when the campaign
+        begins, to journal what the caller knows of it.
+        """
         # Another rule for the pool also ends the intermediate one of an aborted campaign.
         request = Request('prepare', sure=order.verb == 'rule')
         if not order.dry_run:
@@ -158,7 +165,8 @@ class CampaignOrders:
 
     def _with_change(self, order: Order, preview: Preview, observation: Observation,
                      campaign: Campaign) -> Campaign:
-        """A campaign that has just begun, with the change of its order."""
+        """`campaign`, which has just begun, with the change of its order, and with what the order
+        accepts."""
         campaign = replace(campaign, automatic=True, change=preview.change.begun(observation),
                            orders=campaign.orders.accepting(*preview.accepted),
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
@@ -177,7 +185,8 @@ class CampaignOrders:
                              saved: Optional[SavedPlan], preview: Preview) -> None:
         """Raise Refused for risks of a change, and for a state of the cluster, that the order does
         not accept. Risks of a saved plan were accepted when it was saved; the state is accepted
-        when the plan is approved."""
+        when the plan is approved. If the cluster is not fit, note what the change concerns, for the
+        retries (_known_touched)."""
         health = not_fit(observation, preview.touched)
         risks = preview.all_risks(order, observation, self._options())
         self._unfit = (order, observation.crush_version, preview.touched) if health else None
@@ -192,12 +201,14 @@ class CampaignOrders:
             refuse([*of_health(health), *risks], order.accept, command)
 
     def _known_touched(self, order: Order, observation: Observation) -> Optional[Touched]:
-        """What the change of an order affects that was refused a moment ago. Only a part of the
-        cluster may be in trouble: the retries must not run the tools of Ceph to learn this again.
-        """
-        last = self._unfit
-        return last[2] if last is not None and last[:2] == (order, observation.crush_version) \
-            else NOTHING
+        """What the change of an order concerns, as `touched` of not_fit, if this order was refused
+        a moment ago for the state of the cluster: its retries must not run the tools of Ceph to
+        learn this again. NOTHING for another order, whose effects are then computed first."""
+        if self._unfit is not None:
+            refused_order, crush_version, touched = self._unfit
+            if (refused_order, crush_version) == (order, observation.crush_version):
+                return touched
+        return NOTHING
 
     def _refuse_health(self, waiting: WaitingOrder, health: Sequence[Reason]) -> None:
         """Raise Refused for the state of the cluster, unless the order accepts it. A queued order
@@ -260,22 +271,23 @@ class CampaignOrders:
                                 lambda campaign: replace(campaign, target='crush'))
 
     def _accepting_pins(self, campaign: Campaign, pins: int, observation: Observation) -> Campaign:
-        """The campaign of an order that was not refused for its number of pins."""
+        """The campaign, which ignores the limit of pins if so many exceed it: the order would have
+        been refused if the operator had not accepted that."""
         if not why_too_many_pins(pins, self._options(), observation.osdmap):
             return campaign
         return replace(campaign, orders=campaign.orders.accepting(Code.PIN_LIMIT))
 
     def _raws_behind(self, with_vector: Sequence[str], pools: AbstractSet[int],
                      observation: Observation, pool_up: PoolUp) -> Raws:
-        """Where CRUSH places these PGs with a pg_upmap vector, and the PGs of `pools` that lack an
-        OSD which is down, as far as Ceph's tools show it. For the tool thread."""
+        """PG -> where CRUSH places it, of the PGs `with_vector` and those of `pools` that lack an
+        OSD which is down; {} if Ceph's tools do not show it. For the tool thread."""
         osdmap = observation.osdmap
         lacking = [pgid for pgid in pgs_lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
                    if pgid not in osdmap.upmap_vectors]
         if not with_vector and not lacking:
             return NO_RAWS
-        # True: of all PGs, also of those without an upmap.
-        outlook = self._context.cluster.outlook(osdmap, {}, None, bool(lacking))
+        # PGs that lack an OSD may have no upmap: then the tools have to list all PGs.
+        outlook = self._context.cluster.outlook(osdmap, {}, None, whole=bool(lacking))
         return outlook.raws([*with_vector, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
     def _begin_with(self, waiting: WaitingOrder, observation: Observation,
@@ -283,7 +295,11 @@ class CampaignOrders:
                     adjust: Callable[[Campaign], Campaign] = lambda campaign: campaign
                     ) -> Optional[Document]:
         """Begin a campaign with the pins that `work` finds, and return the answer; None: they are
-        still being computed or stored. `adjust`: changes the campaign before it is stored."""
+        still being computed or stored. With --dry-run, only return the answer. Raises Refused.
+
+        `work`: as in `_preview`; `risks`: of its result, raises Refused if there are no pins;
+        `adjust`: changes the campaign before it is stored.
+        """
         order = waiting.order
         if self._storing is not None and self._storing[0] is waiting:
             return self._answer_once_stored(self._storing[1])
@@ -317,14 +333,16 @@ class CampaignOrders:
         return self._answer_once_stored(self._storing[1])
 
     def _answer_once_stored(self, answer: Document) -> Optional[Document]:
+        """The answer once all pins of the campaign that the order has begun are stored; None until
+        then. Raises Refused if the campaign ended before."""
         if self._campaigns.current.id != answer['campaign']:
             raise Refused(errno.ECANCELED, 'campaign %s has not begun: it ended before all of its '
                           'pins were stored; no upmap has changed' % answer['campaign'])
         return None if self._campaigns.storing else answer
 
     def _roll_back(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
-        """Begin the rollback of the campaign, and return the answer; None: its effects are being
-        computed."""
+        """Begin the rollback of the campaign, and return the answer; with --dry-run, only return
+        that. None: the effects are being computed. Raises Refused."""
         order = waiting.order
         campaign = check_rollback(self._campaigns.current, observation)
         rate = campaign.progress.rate
@@ -351,9 +369,11 @@ class CampaignOrders:
 
     def _preview(self, waiting: WaitingOrder, observation: Observation,
                  work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
-        """The effects of an order, computed by the tool thread; None: not yet. Raises Refused.
+        """The effects of an order, computed by the tool thread; None: not yet. Raises Refused, also
+        if CRUSH has changed meanwhile, unless it is a dry run.
 
-        `work`: reads what the loop's thread alone may read, and returns the task.
+        `work`: reads what the loop's thread alone may read, and returns the task for the tool
+        thread. It is not called if a job of an earlier order serves this one.
         """
         if waiting.job is None:
             waiting.crush_version = observation.crush_version
@@ -382,20 +402,24 @@ class CampaignOrders:
 
     def _submit(self, order: object, observation: Observation,
                 task: Callable[[], Result]) -> Optional[ToolJob[Result]]:
+        """The new job of an order, which is noted for the same order without --dry-run (see
+        _computed_before); None: too many jobs are waiting."""
         job = self._context.tools.submit(task)
         if job is not None and isinstance(order, Order):
             self._computed = _Computed(order, observation.now, self._basis(observation), job)
         return job
 
     def forget_computed(self, now: float) -> None:
-        """Effects that are too old: they have a row for each PG of the cluster."""
+        """Forget the noted effects of an order if they are too old: they have a row for each PG of
+        the cluster."""
         if self._computed is not None and now - self._computed.begun > COMPUTED_SECONDS:
             self._computed = None
 
     def _computed_before(self, order: object, observation: Observation) -> Optional[AnyJob]:
-        """The job of an earlier order that was the same but for --dry-run and --accept: Ceph's
-        tools may take longer than a command waits for them. None if it does not serve this order,
-        such as one in the same words, which asks for new numbers."""
+        """The job of the last order, if that was the same but for --dry-run and --accept, and
+        nothing has changed since: Ceph's tools may take longer than a command waits for them. None
+        if it does not serve this order: a rollback and a dry run need new numbers, and so does an
+        order in the same words."""
         self.forget_computed(observation.now)
         last = self._computed
         if last is None or not isinstance(order, Order) or order.verb == 'rollback' \
@@ -433,7 +457,7 @@ class CampaignOrders:
 
 
 def check_rollback(campaign: Campaign, observation: Observation) -> Campaign:
-    """The campaign that can be rolled back; raises Refused."""
+    """The campaign, if it can be rolled back; raises Refused otherwise."""
     if not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins: "undrain" '
                       'fills OSDs that were drained, %s' % EARLIER_MAP)
@@ -471,7 +495,8 @@ def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
 
 
 def begin_rollback(campaign: Campaign, change: AnyChange, now: float) -> Campaign:
-    """The campaign in which moving PGs are pinned where they are and then rolled back."""
+    """The campaign in the first phase of its rollback: PGs in flight are pinned back, then the
+    change of the rollback (`change`) is made."""
     return replace(campaign.reopened(Phase.ABORTING, now), ended=None, automatic=True,
                    orders=campaign.orders.resumed(),
                    rollback=replace(campaign.rollback, wanted=change),

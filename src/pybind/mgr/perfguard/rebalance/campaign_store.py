@@ -12,7 +12,7 @@ import json
 import time
 from dataclasses import replace
 from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Iterable, Iterator,
-                    List, Mapping, Optional, Sequence, Set, Tuple)
+                    List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import Json, OsdMap, UpmapEntry
 from ..codec import BY_PG, Malformed, Newer, decode, encode, object_with
@@ -71,7 +71,8 @@ class CampaignStore:
         return bool(self._saved.id)
 
     def load(self) -> Tuple[Campaign, List[str]]:
-        """The campaign of an earlier mgr, and texts on what cannot be read."""
+        """The campaign of an earlier mgr, and texts on what cannot be read. NO_CAMPAIGN: none is
+        stored, or it cannot be read, or a newer perfguard has written it."""
         document = self._store.get(CAMPAIGN)
         if document is None:
             self._load_no_campaign()
@@ -104,6 +105,8 @@ class CampaignStore:
         return self._saved, errors
 
     def _load_no_campaign(self) -> None:
+        """Keep the other documents of a campaign that cannot be read for whoever restores it; else
+        note that no campaign needs them."""
         if CAMPAIGN in self._store.unreadable:
             self._led.set_aside()
         self._led.load(())
@@ -140,7 +143,8 @@ class CampaignStore:
 
     def tidy(self) -> None:
         """Remove documents that no campaign needs, as many as are removed within
-        STORING_SECONDS; none until the mons have the campaign: theirs may list others."""
+        STORING_SECONDS; none until the mons have stored the last write of the campaign, as its
+        earlier document lists others."""
         if not self._store.is_verified(CAMPAIGN):
             return
         begin = self._clock()
@@ -158,7 +162,9 @@ class CampaignStore:
                 or _without_flights(before) != _without_flights(now))
 
     def _unpinnable_due(self, campaign: Campaign) -> bool:
-        """Whether the document of the PGs that cannot be pinned must be written."""
+        """Whether the document of the PGs that cannot be pinned must be written: it has changed,
+        and the phase has, too, or UNPINNABLE_SECONDS have passed, or a PG has nowhere to move that
+        the document does not list."""
         if campaign.pinning.unpinnable == self._unpinnable:
             return False
         elapsed = self._clock() - self._unpinnable_at
@@ -172,7 +178,8 @@ class CampaignStore:
 
 
 def _lasting(campaign: Campaign) -> Campaign:
-    """The parts that must be stored: all except times and parts with a document of their own."""
+    """The campaign with only the parts whose change requires a write of its document: without
+    times, statistics, and parts with a document of their own."""
     return replace(campaign, progress=campaign.progress.lasting(), pace=Pace(), stalls=Stalls(),
                    pinning=campaign.pinning.for_campaign_document(), holds=campaign.holds.lasting(),
                    flights=replace(campaign.flights, copied=0.0, misplaced=0),
@@ -180,7 +187,8 @@ def _lasting(campaign: Campaign) -> Campaign:
 
 
 def _without_flights(campaign: Campaign) -> Campaign:
-    """The parts of `_lasting` that do not change as PGs in flight arrive."""
+    """A campaign that `_lasting` has returned, without the parts that change as PGs in flight
+    arrive."""
     return replace(campaign, flights=replace(campaign.flights, in_flight={}),
                    progress=campaign.progress.without_arrivals())
 
@@ -204,7 +212,7 @@ class PinStore(PinIndex):
         self._next = 1
 
     def load(self) -> List[str]:
-        """Read the stored pins; returns texts on what cannot be read."""
+        """Read the stored pins; returns the names of documents that cannot be read."""
         lost: List[str] = []
         for name in self._store.names(PINS_PREFIX):
             document = self._store.get(name)
@@ -218,7 +226,7 @@ class PinStore(PinIndex):
                 lost.append(name)
                 continue
             if goals:
-                # Others were released long ago, and their pins are in no document.
+                # Other PGs were released long ago, and their pins are in no document.
                 pins = {pgid: replace(self._pins[pgid], goal=goal)
                         for pgid, goal in goals.items() if pgid in self._pins}
             self._adopt(name, pins, bool(goals))
@@ -226,11 +234,12 @@ class PinStore(PinIndex):
 
     def note(self, pins: Mapping[str, PinRecord]) -> None:
         """Store new or changed pins before they are sent to the mons."""
-        for part in parts(pins, self):
+        for part in document_parts(pins, self):
             self._write(part)
 
     def _write(self, pins: Pins) -> None:
-        """Write one document."""
+        """Write pins that fit into one document (`document_parts`), which contains only their goals
+        if nothing else of them has changed."""
         only_goals = all(_differs_in_goal_at_most(pin, self.get(pgid))
                          for pgid, pin in pins.items())
         name = '%s%06d' % (PINS_PREFIX, self._next)
@@ -242,8 +251,8 @@ class PinStore(PinIndex):
 
     def note_some(self, remaining_parts: List[Dict[str, PinRecord]], osdmap: OsdMap,
                   pins_before: Pins) -> bool:
-        """Store the first of these parts (see `parts`), as many as are written within
-        STORING_SECONDS, and remove them from the list.
+        """Store the first of these parts (see `document_parts`), as many as are written within
+        STORING_SECONDS, and remove them from the list. The rest is for later turns.
 
         PGs without a pin are left out if they had one, or if their upmap has changed.
         `pins_before`: the pins for which the parts were made. Returns False, and stores no more, if
@@ -266,7 +275,8 @@ class PinStore(PinIndex):
         return True
 
     def forget(self, pgids: AbstractSet[str]) -> None:
-        """Forget pins. The store may contain them until `tidy` has removed the documents."""
+        """Forget the pins of these PGs, if they have some. The store may contain them until `tidy`
+        has removed the documents."""
         self._find_needless([pgid for pgid in pgids if self._drop(pgid)])
 
     @property
@@ -294,8 +304,8 @@ class PinStore(PinIndex):
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
         """Take over the pins of a stored document, which overrules earlier ones that list the same
-        PGs: no PG may need those any longer. `only_goals`: the records of its pins are in earlier
-        documents, which stay needed."""
+        PGs: these may not be needed any longer. `only_goals`: it contains only goals, and the rest
+        of its pins is in earlier documents, which stay needed."""
         self._contents[name], self._needing_pgs[name] = list(pins), set()
         if only_goals:
             self._goals.add(name)
@@ -308,8 +318,9 @@ class PinStore(PinIndex):
         self._find_needless(pins, [name])
 
     def _documents_needed_by(self, pgid: str) -> Tuple[str, ...]:
-        """The documents that a PG needs: those with its last record and its last goal. If it is not
-        pinned, only those that overrule others, as long as these exist."""
+        """The documents that a PG needs. A PG that is pinned: the one with its last record, and the
+        one with a later goal, if there is one. Any other PG: the same documents, but only as long
+        as they overrule earlier ones, which a restart would take for the present pin."""
         listed = self._documents_of.get(pgid, ())
         with_record = [index for index, name in enumerate(listed) if name not in self._goals]
         if not with_record:
@@ -321,8 +332,8 @@ class PinStore(PinIndex):
         return last_goal
 
     def _find_needless(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
-        """Note which documents no PG needs any longer: of `names`, and of those that list one of
-        these PGs."""
+        """Note, in `_needless`, which documents no PG needs any longer: of `names`, and of those
+        that list one of these PGs, whose needs may have changed."""
         looked_at = set(names)
         for pgid in pgids:
             needs = self._documents_needed_by(pgid)
@@ -350,7 +361,8 @@ class PinStore(PinIndex):
 
 
 def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pins]:
-    """The goals, or the pins, of a document; raises Malformed."""
+    """The goals of a document that contains only goals, else the pins of the document; the other
+    one of both is empty. Raises Malformed."""
     if isinstance(document, dict) and document.keys() == {GOALS}:
         goals: Mapping[str, Optional[UpmapEntry]] = decode(Goals, document[GOALS])
         return goals, {}
@@ -363,9 +375,10 @@ def _differs_in_goal_at_most(pin: PinRecord, stored: Optional[PinRecord]) -> boo
     return stored is not None and pin.all_but_goal == stored.all_but_goal
 
 
-def parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
+def document_parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
     """`pins` in parts, for each of which PinStore.note writes one document that fits into a single
-    value, if its present pins are `stored`. Pure, for any thread."""
+    value, if its present pins are `stored`. Pins whose goals alone have changed are in parts of
+    their own. Pure, for any thread."""
     by_goal: Dict[Optional[UpmapEntry], Dict[str, PinRecord]] = {}
     whole: Dict[str, PinRecord] = {}
     for pgid, pin in pins.items():
@@ -374,30 +387,41 @@ def parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
         else:
             whole[pgid] = pin
     # PGs with the same goal are neighbours: a document contains a goal once, and a PG id for each.
-    yield from _parts(
-        (pgid, pin, _json_length(encode(goal, Optional[UpmapEntry])) + _PUNCTUATION, len(pgid) + 1)
+    yield from _fitting(
+        _Row(pgid, pin, shared_bytes=_json_length(encode(goal, Optional[UpmapEntry]))
+             + _PUNCTUATION, own_bytes=len(pgid) + 1)
         for goal, of_goal in by_goal.items() for pgid, pin in of_goal.items())
-    yield from _parts((pgid, pin, 0, _json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
-                      for pgid, pin in whole.items())
+    yield from _fitting(
+        _Row(pgid, pin, shared_bytes=0,
+             own_bytes=_json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
+        for pgid, pin in whole.items())
 
 
 #: Upper bound of the bytes of JSON's own characters for one value.
 _PUNCTUATION = 16
 
 
-def _parts(rows: Iterable[Tuple[str, PinRecord, int, int]]) -> Iterator[Dict[str, PinRecord]]:
-    """The pins in parts that fit into a document each. `rows`: PG, pin, bytes that it shares with
-    neighbours of the same goal, and bytes of its own."""
+class _Row(NamedTuple):
+    """A pin, and the bytes that it takes in a document."""
+    pgid: str
+    pin: PinRecord
+    #: Not counted again if the PG before it in the document has the same goal.
+    shared_bytes: int
+    own_bytes: int
+
+
+def _fitting(rows: Iterable[_Row]) -> Iterator[Dict[str, PinRecord]]:
+    """The pins of these rows, in their order, in parts that fit into a document each."""
     part: Dict[str, PinRecord] = {}
-    goal, room = None, 0
-    for pgid, pin, shared, own_bytes in rows:
-        size = own_bytes if part and pin.goal == goal else own_bytes + shared
-        if part and size > room:
+    goal, room_bytes = None, 0
+    for row in rows:
+        size = row.own_bytes if part and row.pin.goal == goal else row.own_bytes + row.shared_bytes
+        if part and size > room_bytes:
             yield part
-            part, size = {}, own_bytes + shared
+            part, size = {}, row.own_bytes + row.shared_bytes
         if not part:
-            room = PART_BYTES - _PUNCTUATION
-        part[pgid], goal, room = pin, pin.goal, room - size
+            room_bytes = PART_BYTES - _PUNCTUATION
+        part[row.pgid], goal, room_bytes = row.pin, row.pin.goal, room_bytes - size
     if part:
         yield part
 
@@ -473,8 +497,8 @@ class CampaignHistory:
                      if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0)
 
     def file(self, row: Json, limit: int) -> None:
-        """Add a summary, which replaces an earlier one of the same campaign; at most `limit` are
-        kept."""
+        """Add the summary of a campaign, which replaces an earlier one of the same campaign; the
+        last `limit` summaries are kept."""
         rows = [entry for entry in self.rows if entry['id'] != row['id']]
         self.rows = [*rows, row][-limit:]
         self._store.put(HISTORY, self.rows)
@@ -496,6 +520,12 @@ SMALL_LED = 100
 MOST_LED = 500
 
 
+class _StoredAhead(NamedTuple):
+    """A mapping that is stored, and the numbers of its documents."""
+    ahead: Ahead
+    numbers: Numbers
+
+
 class LedStore:
     """The documents of Campaign.led_ahead, and the mappings that they contain."""
 
@@ -503,11 +533,13 @@ class LedStore:
         self._store = store
         #: What each document contains, by number.
         self._contents: Dict[int, Ahead] = {}
-        #: The mappings of the stored campaign, and the documents of each.
-        self._stored: List[Tuple[Ahead, Numbers]] = []
+        #: The mappings of the stored campaign, in the order of Campaign.changes, each with the
+        #: numbers of its documents.
+        self._stored: List[_StoredAhead] = []
 
     def load(self, lists: Sequence[Sequence[int]]) -> Tuple[List[Ahead], List[str]]:
-        """The mapping of each list of documents, and texts on what cannot be read."""
+        """The mapping of each list of documents, and texts on what cannot be read. `lists`: numbers
+        of documents, as in the document of the campaign; (): there is no campaign."""
         lost = []
         for name in self._store.names(LED_PREFIX):
             document = self._store.get(name)
@@ -525,11 +557,11 @@ class LedStore:
         missing = {_name(number) for numbers in lists for number in numbers
                    if number not in self._contents}
         lost += ['%s, which is missing' % name for name in sorted(missing.difference(lost))]
-        self._stored = [({pgid: led for number in numbers
-                          for pgid, led in self._contents.get(number, {}).items()},
-                         tuple(number for number in numbers if number in self._contents))
-                        for numbers in lists]
-        return [ahead for ahead, _ in self._stored], lost
+        self._stored = [_StoredAhead(
+            {pgid: led for number in numbers
+             for pgid, led in self._contents.get(number, {}).items()},
+            tuple(number for number in numbers if number in self._contents)) for numbers in lists]
+        return [stored.ahead for stored in self._stored], lost
 
     def set_aside(self) -> None:
         """Set the documents aside with a campaign that cannot be read, for whoever restores it."""
@@ -537,18 +569,18 @@ class LedStore:
             self._store.set_aside(name)
 
     def put(self, mappings: Sequence[Ahead]) -> List[Numbers]:
-        """Store what has changed in the mappings of a campaign; returns the numbers of the
-        documents of each."""
-        stored = self._stored or [({}, ()) for _ in mappings]
-        self._stored = [(ahead, self._put(ahead, replaced, mappings))
-                        for ahead, replaced in zip(mappings, stored)]
-        return [numbers for _, numbers in self._stored]
+        """Store what has changed in the mappings of a campaign (its `led_ahead`); returns the
+        numbers of the documents of each."""
+        before = self._stored or [_StoredAhead({}, ()) for _ in mappings]
+        self._stored = [_StoredAhead(ahead, self._put(ahead, replaced, mappings))
+                        for ahead, replaced in zip(mappings, before)]
+        return [stored.numbers for stored in self._stored]
 
     @property
     def unlisted(self) -> Set[int]:
         """Numbers of the documents that the stored campaign does not list."""
-        return self._contents.keys() - {number for _, numbers in self._stored
-                                        for number in numbers}
+        return self._contents.keys() - {number for stored in self._stored
+                                        for number in stored.numbers}
 
     def forget(self) -> None:
         """Note that the campaign was removed: `tidy` then removes its documents."""
@@ -562,22 +594,24 @@ class LedStore:
             if not goes_on():
                 return
 
-    def _put(self, ahead: Ahead, replaced: Tuple[Ahead, Numbers],
-             mappings: Sequence[Ahead]) -> Numbers:
+    def _put(self, ahead: Ahead, replaced: _StoredAhead, mappings: Sequence[Ahead]) -> Numbers:
         """Store a mapping, and return the numbers of its documents.
 
-        `replaced`: the stored mapping in its place, with its documents: if the new one only extends
-        that, only what is new is written. `mappings`: all that are being stored.
+        `replaced`: the stored mapping in its place: if the new one only extends that, only what is
+        new is written, along with the last document if that is small. `mappings`: all that are
+        being stored.
         """
-        for stored, numbers in self._stored:
-            if stored is ahead:
-                return numbers  # perhaps of another change of the campaign
-        extended, numbers = replaced if replaced[0].keys() <= ahead.keys() else ({}, ())
-        new = {pgid: led for pgid, led in ahead.items() if extended.get(pgid) != led}
+        for stored in self._stored:
+            if stored.ahead is ahead:
+                return stored.numbers  # perhaps of another change of the campaign
+        if not replaced.ahead.keys() <= ahead.keys():
+            replaced = _StoredAhead({}, ())
+        numbers = replaced.numbers
+        new = {pgid: led for pgid, led in ahead.items() if replaced.ahead.get(pgid) != led}
         if not new:
             return numbers
         rewritten = 0
-        if numbers and self._may_rewrite(numbers[-1], extended, mappings):
+        if numbers and self._may_rewrite(numbers[-1], replaced.ahead, mappings):
             rewritten, numbers = numbers[-1], numbers[:-1]
             new = {**self._contents[rewritten], **new}
         for part in _led_parts(new):
@@ -588,12 +622,13 @@ class LedStore:
             numbers = (*numbers, number)
         return numbers
 
-    def _may_rewrite(self, number: int, extended: Ahead, mappings: Sequence[Ahead]) -> bool:
-        """Whether a document, the last one of the mapping `extended`, is small and of no other
-        mapping."""
-        lists = sum(number in numbers for _, numbers in self._stored)
-        still_stored = any(mapping is extended for mapping in mappings)
-        return len(self._contents[number]) < SMALL_LED and lists == 1 and not still_stored
+    def _may_rewrite(self, number: int, replaced: Ahead, mappings: Sequence[Ahead]) -> bool:
+        """Whether the last document of the mapping `replaced` may get further PGs: it is small, and
+        of no other mapping. `mappings`: those that are being stored; `replaced` may be among them,
+        for another change of the campaign."""
+        lists = sum(number in stored.numbers for stored in self._stored)
+        is_kept = any(mapping is replaced for mapping in mappings)
+        return len(self._contents[number]) < SMALL_LED and lists == 1 and not is_kept
 
 
 def _name(number: int) -> str:
@@ -601,6 +636,7 @@ def _name(number: int) -> str:
 
 
 def _led_parts(ahead: Ahead) -> Iterator[Ahead]:
+    """The mapping in parts that fit into a document each."""
     rows = list(ahead.items())
     for first in range(0, len(rows), MOST_LED):
         yield dict(rows[first:first + MOST_LED])

@@ -16,7 +16,7 @@ from ..store import Store
 from . import report
 from .bill import Bill
 from .campaign import NO_CAMPAIGN, TRIAL_KEPT, Campaign, Origin, OwnCrush, Pinning
-from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
+from .campaign_store import CampaignHistory, CampaignStore, PinStore, document_parts
 from .change import ChangeStage
 from .crush_orders import CrushOrders
 from .goals import without_goals
@@ -56,6 +56,8 @@ class Campaigns:
     1. `load`: the campaign of an earlier mgr, or the pins of an unknown one.
     2. `begin`: the next one, which takes over pins and settings of an aborted one. With many pins,
        `storing` is true until `store_more_pins` has stored them, and the campaign does nothing.
+       If it ends before all upmaps of its order are stored as pins, it has not begun:
+       `remove_abandoned` removes it.
     3. `put`: the campaign has changed, and that is journalled.
     4. `file_in_history`: the campaign has ended.
     """
@@ -102,8 +104,9 @@ class Campaigns:
         return lost + unread
 
     def abandon(self) -> bool:
-        """For an abort: end a campaign that has not begun, because a part of its pins would be
-        taken for all. Returns whether that was so."""
+        """For an abort: end the campaign as one that has not begun, if not all upmaps of its order
+        are stored as its pins: a part of them would be taken for all. Returns whether that was
+        so."""
         campaign = self.current
         if not _lacks_pins(campaign):
             return False
@@ -219,23 +222,31 @@ class Campaigns:
         """Store the pins that the campaign begins with, or as many as are stored in one turn.
         Returns the campaign, for `put` to journal: its `storing` says whether some are yet to be
         stored."""
-        self._parts = list(parts(pins, self.pins))
+        self._parts = list(document_parts(pins, self.pins))
         return self._store_some_pins(self.current, self._parts, observation)
 
+    def remove_abandoned(self) -> None:
+        """Remove a campaign that has not begun, if there is one, and its pins from the store, as
+        far as one turn may."""
+        if self._abandoned is None or not self._may_write():
+            return
+        self.pins.tidy()
+        if self.pins.is_tidy:
+            self.pins.clear()
+            self._context.cluster.progress_done(report.progress_id(self._abandoned))
+            self.stored.remove()
+            self._abandoned = None
+
     def store_more_pins(self, observation: Observation) -> None:
-        """Store more of the pins that the campaign begins with, at the beginning of a turn; remove
-        the pins of a campaign that has not begun."""
-        if self._abandoned is not None and self._may_write():
-            self.pins.tidy()
-            if self.pins.is_tidy:
-                self._remove(self._abandoned)
+        """Store more of the pins that the campaign begins with, as many as are stored in one turn.
+        Does nothing once all are stored."""
         if not self.storing:
             self._parts = None  # an abort may have changed the pins
             return
         if not self._may_write():
             return
         if self._parts is None:
-            self._parts = list(parts(without_goals(self.pins), self.pins))
+            self._parts = list(document_parts(without_goals(self.pins), self.pins))
         self.put(self._store_some_pins(self.current, self._parts, observation))
 
     def tidy(self) -> None:
@@ -245,19 +256,13 @@ class Campaigns:
 
     def _store_some_pins(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
                          observation: Observation) -> Campaign:
-        """Store as many parts as one turn may, and remove them from the list."""
+        """Store as many parts of the campaign's first pins as one turn may, and remove them from
+        the list. Returns the campaign, which is `storing` until none are left."""
         # The parts were made for the present pins: until all are stored nothing else changes these,
         # and after an abort, which may, the parts are made again.
         self.pins.note_some(remaining_parts, observation.osdmap, self.pins)
         self.current = replace(campaign, storing=bool(remaining_parts))
         return self.current
-
-    def _remove(self, abandoned: Campaign) -> None:
-        """Remove a campaign that has not begun, and its pins, from the store."""
-        self.pins.clear()
-        self._context.cluster.progress_done(report.progress_id(abandoned))
-        self.stored.remove()
-        self._abandoned = None
 
     def put(self, campaign: Campaign) -> None:
         """Make this the present state of the campaign, and journal it if more than its times have
@@ -266,8 +271,9 @@ class Campaigns:
         self.stored.save(campaign)
 
     def _remember_crush(self, observation: Observation) -> None:
-        """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
-        before the aborted one."""
+        """Journal CRUSH from before the campaign for its rollback. A campaign that continues an
+        aborted one, after which nothing else has changed CRUSH, keeps the map from before that
+        one."""
         last = self.current
         if last.held and last.crush.is_own(observation):
             return
@@ -307,7 +313,8 @@ class Campaigns:
         return Pinning(trials=dict.fromkeys(last.kept_rules, TRIAL_KEPT))
 
     def file_in_history(self) -> None:
-        """File a finished campaign; repeated if the last attempt failed."""
+        """File the campaign if it has ended and is not filed yet, and remove it from the store,
+        unless it is aborted and keeps PGs pinned. Called in each turn, so a failure is repeated."""
         campaign = self.current
         if not campaign.id or campaign.active or not self.stored.has_campaign:
             return

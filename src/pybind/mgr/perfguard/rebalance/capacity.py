@@ -67,8 +67,8 @@ class CapacityChange:
 
 
 def unreported(osdmap: OsdMap, space: Mapping[int, Space], osds: AbstractSet[int]) -> str:
-    """Text on those of these OSDs that have not reported their size, as after a failover of the
-    mgr; '' if all have that are in service."""
+    """Text on those of these OSDs (`osds`) that are up and in and have not reported their size, as
+    after a failover of the mgr; '': all have."""
     missing = [osd for osd in osds & osdmap.osds.keys() - space.keys()
                if osdmap.osds[osd].is_up_and_in]
     return 'not known yet: the size of %s (try again in a few seconds)' % osds_text(missing) \
@@ -92,6 +92,7 @@ def capacity_change(osdmap: OsdMap, before: CrushAndSpace, after: CrushAndSpace)
 
 
 def _fill_by_class(cluster: CrushAndSpace) -> Dict[str, Fill]:
+    """Device class -> how full its OSDs are, without empty ones and those of unknown size."""
     spaces_by_class: Dict[str, Dict[int, Space]] = {}
     for osd, weight in cluster.crush.weights().items():
         row = cluster.space.get(osd)
@@ -101,7 +102,7 @@ def _fill_by_class(cluster: CrushAndSpace) -> Dict[str, Fill]:
 
 
 def _fill_of(spaces: Mapping[int, Space]) -> Fill:
-    """How full some OSDs are together, and the fullest of them."""
+    """How full these OSDs (`spaces`: by OSD) are together, and the fullest of them."""
     total = sum(row.total_bytes for row in spaces.values())
     used = sum(row.used_bytes for row in spaces.values())
     pgs = [row.pgs for row in spaces.values() if row.pgs is not None]
@@ -134,8 +135,9 @@ def max_avail(pool: Pool, cluster: CrushAndSpace, full_ratio: float) -> Optional
 
 
 def rule_room(rule: int, cluster: CrushAndSpace, full_ratio: float) -> Optional[RuleRoom]:
-    """What fits under a rule until an OSD is full, as PGMap::get_rule_avail computes it: each OSD
-    gets data by its CRUSH weight, and OSDs that are out keep their share. None: not known."""
+    """What fits under a rule until its first OSD is full, as PGMap::get_rule_avail computes it:
+    each OSD gets data by its CRUSH weight, and OSDs that are out keep their share. None: no OSD of
+    the rule has a known size."""
     weights = {osd: cluster.crush.weight_of(rule, osd) for osd in cluster.space}
     total = sum(weights.values())
     rows = [RuleRoom((full_ratio * row.total_bytes - row.used_bytes) * total / weights[osd], osd)

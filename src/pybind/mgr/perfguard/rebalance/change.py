@@ -221,7 +221,8 @@ class Change:
         return self.moves_first
 
     def upmaps_to_remove(self, osdmap: OsdMap, future: Future) -> Mapping[str, PinRecord]:
-        """Those upmaps, and others that may be, as pins: so they are not removed before."""
+        """Upmaps of PGs that may not need them once the change is in force, as pins, so that they
+        are removed when it is read back, and not before."""
         return NO_PINS
 
     @property
@@ -235,11 +236,11 @@ class Change:
         return None
 
     def moves_noted(self) -> 'Change':
-        """While those PGs move."""
+        """The change once the moves of `first_moves` are planned, as it is while they are made."""
         return self
 
     def first_moves_text(self, osdmap: OsdMap) -> str:
-        """Text on those PGs."""
+        """Text on the PGs of `first_moves`; '': there are none."""
         return ''
 
     # ---- what it waits for
@@ -251,7 +252,8 @@ class Change:
 
     def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
-        """The future mapping with what follows from it; for the tool thread."""
+        """The future mapping with what the kind of change computes from it, such as final sets; for
+        the tool thread."""
         return outlook
 
     @property
@@ -272,7 +274,7 @@ class Change:
 
     @property
     def awaited_pins(self) -> str:
-        """Text on what it waits for meanwhile."""
+        """Text on what it waits for before its next part (see follows_parts)."""
         return 'waiting until no PG of the pool is peering or waiting for its pin'
 
     def awaited(self, observation: Observation) -> str:
@@ -303,7 +305,7 @@ class Change:
     # ---- what becomes of it
 
     def begun(self: Kind, observation: Observation) -> Kind:
-        """Note what it is to replace."""
+        """The change as the campaign begins with it: what it is to replace is noted."""
         return self
 
     def remaining(self, observation: Observation) -> 'Change':
@@ -311,11 +313,11 @@ class Change:
         return self
 
     def sent(self, observation: Observation) -> 'Change':
-        """Note what its present part replaces."""
+        """The change once its present part is sent: what that replaces is noted."""
         return self
 
     def accepted(self, observation: Observation) -> 'Change':
-        """Note that the mons have accepted the part that was sent."""
+        """The change once the mons have accepted the part that was sent (see is_accepted)."""
         return self
 
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
@@ -332,7 +334,8 @@ class Change:
         return True
 
     def stop(self, observation: Observation) -> Tuple['Change', List[Action]]:
-        """How to stop those."""
+        """For an abort: the change whose sent part has no further effects (see stands_still), and
+        the actions that stop these."""
         return self, []
 
     def part_in_force(self, observation: Observation) -> Optional['Change']:

@@ -88,7 +88,8 @@ class RebalanceController:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget data that is derived from the campaign and its pins."""
+        """Forget what this process has derived from the campaign and its pins, or measured, as
+        before `load`."""
         self.release_moves = ReleaseMoves()
         self._pin_goals = PinGoals(self._context, self.pins, self.release_moves)
         self._auto_expand = AutoExpand(
@@ -171,7 +172,8 @@ class RebalanceController:
         self._reasons = (Reason(Code.NOT_STORED, why),)
 
     def wants_stored_options(self, osdmap: OsdMap, requests: Sequence[Request]) -> bool:
-        """Whether settings are about to be held or given back; `requests`: requests of operators.
+        """Whether settings are about to be borrowed or given back; `requests`: those of operators
+        for this turn.
 
         Reading the configuration database costs a mon command, so it is not done in every turn.
         """
@@ -192,8 +194,9 @@ class RebalanceController:
 
     def apply_request(self, request: Request, observation: Observation,
                       refused_before: bool = False) -> Optional[Refused]:
-        """Carry out a request of an operator; returns why that is no longer possible, or None.
-        `refused_before`: a refusal was logged a moment ago."""
+        """Carry out a request of an operator; returns the refusal if that is no longer possible,
+        else None. `refused_before`: a refusal of it was logged a moment ago, so it is not logged
+        again."""
         self._pin_goals.look_again()  # the request may change what they depend on
         try:
             self._check(request, observation)
@@ -210,7 +213,7 @@ class RebalanceController:
             self.apply(request, observation.now)
             if request.verb == 'finish' and request.keep:
                 # After an abort, operators do not expect the next campaign to begin.
-                self.withdraw_plans('the previous campaign was ended by "campaign finish --keep"')
+                self.withdraw_all('the previous campaign was ended by "campaign finish --keep"')
         return None
 
     def _check(self, request: Request, observation: Observation) -> None:
@@ -224,8 +227,8 @@ class RebalanceController:
             self._refuse_pins(observation.osdmap, request)
 
     def _refuse_pins(self, osdmap: OsdMap, request: Request) -> None:
-        """Raise Refused if more PGs are remapped than the campaign may pin: those without a pin
-        would move with the first release."""
+        """Raise Refused if more PGs are remapped or pinned than the campaign may pin, and the
+        request does not accept that: PGs without a pin would move with the first release."""
         pins = len(osdmap.pg_temp.keys() | self.pins.keys())
         why = why_too_many_pins(pins, self.overridden(self._context.options()), osdmap,
                                 len(self.pins))
@@ -234,11 +237,13 @@ class RebalanceController:
                          'steps', errno.E2BIG)], request.accept, 'ceph perfguard campaign pin')
 
     def apply(self, request: Request, now: float) -> None:
-        """Apply a request that `check` has accepted (except prepare)."""
+        """Apply a request that `check` has accepted (except prepare). Without an active campaign,
+        an abort ends the wait of "expand --await"."""
         if request.verb == 'abort' and not self.active:
             self.awaiting.end('"campaign abort" was ordered')
             return
-        # An abandoned campaign leaves no phase ABORTED, which would withdraw the plans later.
+        # A campaign that is abandoned does not become ABORTED, for which `_start_next_plan` would
+        # withdraw the plans.
         if request.verb == 'abort' and self.campaigns.abandon():
             self.plans.withdraw_all('the campaign was aborted')
         else:
@@ -246,8 +251,8 @@ class RebalanceController:
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
-        """Carry out an order, and return the answer. None while a job of the order is running;
-        raises Refused."""
+        """Carry out any order, and return the answer. None while a job of the order is running, or
+        what it needs is being stored; raises Refused."""
         if isinstance(waiting.order, DryRun):
             self._check(waiting.order.request, observation)
             return {'arriving': self._arriving(observation)}
@@ -256,7 +261,8 @@ class RebalanceController:
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
             return self.replacing.carry_out(
                 waiting.order, observation, self.campaign,
-                lambda order, keep: self._orders.change(waiting, observation, order, keep=keep))
+                lambda order, keep: self._orders.begin_change(
+                    waiting, observation, order, keep=keep))
         if waiting.order.verb == AWAIT:
             return self.awaiting.carry_out(waiting, observation, self._context.options())
         if waiting.order.verb == 'export':
@@ -272,13 +278,13 @@ class RebalanceController:
             campaign, self.pins, self.release_moves.moves, observation, options)))
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
-        """The order with which the campaign of an approved one begins, such as the drain of a
-        replacement, and a function that journals the rest."""
+        """What the first campaign of a saved plan's order carries out, and a function that journals
+        the rest: the drain of a replacement; of any other order the order itself, and no rest."""
         if order.verb != REPLACE:
             return order, lambda: None
         return self.replacing.draining(order, observation, self.campaign)
 
-    def withdraw_plans(self, why: str) -> None:
+    def withdraw_all(self, why: str) -> None:
         """Cancel approved plans, and stop waiting for new devices and OSDs."""
         self.plans.withdraw_all(why)
         self.replacing.cancel_all(why)
@@ -286,7 +292,7 @@ class RebalanceController:
 
     @property
     def withdrawn(self) -> List[str]:
-        """Texts on what `withdraw_plans` ends."""
+        """Texts on what `withdraw_all` would end."""
         return [
             *(['"expand --await" will end: OSDs that boot later get data at once']
               if self.awaiting.waits else []),
@@ -302,7 +308,7 @@ class RebalanceController:
         """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
         computed."""
         self._orders.forget_computed(observation.now)
-        self._crush_orders.forget_drains(
+        self._crush_orders.forget_old_records(
             observation, self.campaign if self.open else NO_CAMPAIGN, self._may_write)
         self._catch_unannounced_crush_change(observation, options)
         if self.plans.may_start_next(observation.now) and self._may_write():
@@ -313,11 +319,11 @@ class RebalanceController:
         observation = replace(
             observation, osds_or_crush_changed=self._auto_expand.osds_or_crush_changed,
             commit_seconds=commit_seconds)
-        # The slower the mons, the later commands count as lost and are sent again.
+        # The slower the mons are, the later commands count as lost and are sent again.
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:
-            # The pins that it begins with: until all are stored, it does nothing else.
+            # Until all pins that it begins with are stored, the campaign does nothing else.
             if self._may_write():
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
@@ -357,7 +363,8 @@ class RebalanceController:
             self.plans.start_next(observation)
 
     def _catch_unannounced_crush_change(self, observation: Observation, options: Options) -> None:
-        """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
+        """auto_expand: begin a campaign for a change of CRUSH without `prepare`, or say why none
+        begins. An aborted campaign with pins pins the remapped PGs as well."""
         # Also without auto_expand, for `osds_or_crush_changed`.
         why = self._auto_expand.look(observation, self.campaign, options.auto_expand_ratio,
                                      is_enabled=options.auto_expand)
@@ -384,7 +391,7 @@ class RebalanceController:
         self.campaign = self.campaigns.begin_after(observation, 'auto')
 
     def _go_on_replacing(self, observation: Observation, options: Options) -> None:
-        """Fill the new devices that are in use."""
+        """Let `Replacing` run one turn, in which it may fill new devices that are in use."""
         if not self.replacing or not self._may_write() or self.campaigns.removing:
             return
 
@@ -394,16 +401,17 @@ class RebalanceController:
 
         self.replacing.turn(
             observation, self.campaign, options.auto_expand_settle,
-            lambda waiting, order: self._orders.change(waiting, observation, order,
-                                                       why='new devices are in use'),
+            lambda waiting, order: self._orders.begin_change(
+                waiting, observation, order, why='new devices are in use'),
             begin_for_remapped, self._context.cluster.remove_osd)
 
     def _go_on_awaiting(self, observation: Observation, options: Options) -> None:
-        """Expand the OSDs that were awaited."""
+        """Let `Awaiting` run one turn, in which it may expand the OSDs that were awaited."""
         def fill(waiting: QueuedOrder, order: Order) -> Optional[Document]:
             # An operator decides on the pins of an aborted campaign.
             self.campaigns.refuse_held()
-            return self._orders.change(waiting, observation, order, why='no other OSD has appeared')
+            return self._orders.begin_change(waiting, observation, order,
+                                             why='no other OSD has appeared')
 
         self.awaiting.turn(observation, self.campaign, options.auto_expand_settle, fill)
 
@@ -420,7 +428,9 @@ class RebalanceController:
         return [text] if text else []
 
     def _with_goals(self, observation: Observation, view: View) -> Observation:
-        """`observation`, extended by whether the pins have goals for the OSDMap and the phase."""
+        """The observation with whether the pins have goals for the OSDMap and the phase
+        (`goals_fit`), and with a stop while it is not known where CRUSH places PGs with a vector.
+        Goals that were computed are journalled."""
         if not self._pin_goals.refresh_raws(self.campaign, observation):
             return replace(
                 _with_stop(observation, 'computing where CRUSH places PGs with a pg_upmap entry'),
@@ -503,6 +513,7 @@ class RebalanceController:
     def finish_pending_writes(self, observation: Observation) -> None:
         """Complete the pending writes of the last turn, or of a failed mgr, before another campaign
         may begin."""
+        self.campaigns.remove_abandoned()
         self.campaigns.store_more_pins(observation)
         self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
@@ -542,5 +553,6 @@ class RebalanceController:
 
 
 def _with_stop(observation: Observation, why: str, code: str = Code.OUTLOOK) -> Observation:
-    """Release nothing in this turn."""
+    """The observation with a stop condition that is no signal of the cluster: no PG is released in
+    this turn. `why`: text; `code`: what "campaign accept" calls it, OUTLOOK cannot be accepted."""
     return replace(observation, stops=(*observation.stops, Reason(code, why)))

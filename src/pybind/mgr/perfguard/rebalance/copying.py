@@ -98,8 +98,9 @@ class Reading:
 
 
 def after_reading(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
-    """The pace after a new reading (None: there is none). Copying is slowed soon, and accelerated
-    after a while."""
+    """The pace after a new reading of latency (None: there is none). Copying is slowed soon, and
+    accelerated after a while. Without client operations nothing is borrowed (`idle`), so copying
+    has its full speed until the next reading with some."""
     if reading is None:
         return copying
     if not copying.changed:
@@ -125,8 +126,8 @@ def after_reading(copying: Copying, reading: Optional[Reading], now: float) -> C
 
 
 def basis_for(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
-    """What the options to borrow depend on, as text; '' if nothing is to be borrowed. `mode`:
-    pace_copying."""
+    """What the options to borrow depend on, as text; '' if nothing is to be borrowed. `mode`: the
+    option pace_copying; `schedulers`: of the OSDs, empty: not known."""
     recovering = copying.degraded and now - copying.degraded < RECOVERED_SECONDS
     # Step 0: full speed.
     if mode == OFF or recovering or copying.idle or not copying.step:
@@ -137,8 +138,8 @@ def basis_for(copying: Copying, mode: str, schedulers: AbstractSet[str], now: fl
 
 
 def with_basis(copying: Copying, now_basis: str) -> Copying:
-    """The state with this basis. Giving the options back does not require the configuration
-    database."""
+    """The state with this basis (basis_for). If it has changed, the options to borrow are due to be
+    computed from the configuration database; with '' none are borrowed, which needs no database."""
     if now_basis == copying.basis:
         return copying
     return replace(copying, basis=now_basis, due=bool(now_basis),
@@ -147,10 +148,11 @@ def with_basis(copying: Copying, now_basis: str) -> Copying:
 
 def options_to_borrow(copying: Copying, mode: str, schedulers: AbstractSet[str],
                       set_by_others: Mapping[str, str]) -> Dict[str, str]:
-    """Option -> value that the section `osd` must have.
+    """Option -> value that the section `osd` must have; {}: none is to be borrowed.
 
-    `set_by_others`: values that others have set for all OSDs; only the mode ON replaces some of
-    them. No drive copies faster than without perfguard.
+    `mode`: the option pace_copying, AUTO or ON. `set_by_others`: option -> value that others have
+    set for all OSDs; only the mode ON replaces some of them. No drive copies faster than without
+    perfguard.
     """
     values: Dict[str, str] = {}
     if WPQ in schedulers and number_or_zero(set_by_others.get(SLEEP, '0')) == 0.0:
@@ -174,8 +176,9 @@ def number_or_zero(value: str) -> float:
 
 def values_of_others(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[str]]
                      ) -> Dict[str, str]:
-    """Values that others have set for all OSDs. `stored`: the configuration database by section and
-    option. `held`: borrowed options, with the value found in the section `osd`."""
+    """Option -> value that others have set for all OSDs. `stored`: the configuration database by
+    section and option. `held`: the borrowed options, which `stored` shows with perfguard's value,
+    with the value that was found in the section `osd` (None: not set)."""
     others_values = {name: value for name, value in stored.get('osd', {}).items()
                      if name not in held}
     return {**stored.get('global', {}), **others_values,
@@ -224,7 +227,8 @@ def queue_kinds(versions: Mapping[int, str], entries: Sequence[ConfigEntry],
 
 
 def some_osds(osdmap: OsdMap, kinds: Mapping[int, QueueKind] = {}) -> List[int]:
-    """A few OSDs that are up, spread over all, with at least one of each kind (queue_kinds)."""
+    """A few OSDs that are up, spread over all ids, with at least one of each kind. `kinds`: as
+    queue_kinds returns them; {}: not known."""
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
     stride = max(1, len(osds) // ASKED_OSDS)
     chosen = osds[::stride][:ASKED_OSDS]

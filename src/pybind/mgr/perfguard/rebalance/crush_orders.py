@@ -100,7 +100,8 @@ class CrushOrders:
 
     def facts(self, observation: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
-        """What the effects of orders depend on. `space`: an earlier reading; None: read it."""
+        """What the effects of orders depend on. `space`: that of OSDs, from an earlier reading, or
+        {} if it does not matter; None: read it."""
         return OrderFacts(observation.osdmap, observation.crush,
                           self._cluster.osd_space() if space is None else space,
                           self._drained(observation), {
@@ -120,8 +121,8 @@ class CrushOrders:
         return self._cluster.drive_ids(osds)
 
     def check_arguments(self, order: Order, observation: Observation) -> None:
-        """Raise Refused for an argument that is wrong whatever the state of the cluster. Files are
-        read later, by the tools of Ceph."""
+        """Raise Refused for arguments of an order that are invalid, or that name what does not
+        exist. The files of `crushmap` are checked later, by the tools of Ceph."""
         if order.verb == 'rule':
             rule_ordered(order.names, observation.osdmap, observation.crush)
         elif order.verb == 'pg_num':
@@ -140,6 +141,7 @@ class CrushOrders:
         """
         facts = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
+        # The other verbs, such as `expand` and `drain`, change CRUSH weights.
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
             'crushmap': partial(self._preview_map, bounds),
             'rule': partial(self._preview_rule, bounds),
@@ -154,8 +156,9 @@ class CrushOrders:
 
     def supposing(self, order: Order, observation: Observation, options: Options,
                   rates: Sequence[float]) -> Callable[[], Document]:
-        """A function for the tool thread: what a cluster is like that has more hosts, or has lost
-        some. The function raises Refused. `rates`: bytes per second of earlier campaigns."""
+        """A function for the tool thread: the answer of an order that supposes a cluster which has
+        lost OSDs (LOSE), or has more hosts (`what_if`). The function raises Refused. `rates`: bytes
+        per second of earlier campaigns."""
         facts = self._preview_facts(observation, rates)
 
         def lose() -> Document:
@@ -308,7 +311,8 @@ class CrushOrders:
             return True
 
     def remember(self, observation: Observation) -> str:
-        """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
+        """Journal the CRUSH map from before a campaign, for its rollback. Returns why that is not
+        possible, in which case none is stored; '': it is journalled."""
         self._store.remove(CRUSH_BEFORE)
         try:
             crush_map, version = self._cluster.crush_map()
@@ -327,7 +331,8 @@ class CrushOrders:
     def previewing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                         observation: Observation, options: Options,
                         rates: Sequence[float]) -> Callable[[], Preview]:
-        """A function for the tool thread: the change of a rollback, and its effects.
+        """A function for the tool thread: the change that rolls the campaign back, and its effects.
+        The function raises Refused.
 
         Raises Refused at once if there is nothing to restore. `rates`: bytes per second of earlier
         campaigns.
@@ -351,13 +356,14 @@ class CrushOrders:
 
     def _preview_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation, crush_map: bytes, facts: OrderFacts) -> Preview:
-        """The change to the weights, or else to the map, from before the campaign."""
+        """The preview of a rollback by CRUSH: to the weights from before the campaign or, if the
+        maps differ in more than weights, to the whole map `crush_map`. Raises Refused."""
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s '
                           '(try again)' % failure) from failure
-        # None: the maps differ in more than the weights of OSDs.
+        # None: the maps differ in more than the weights of OSDs; {}: they do not differ.
         weights = observation.crush.weights_towards(rules)
         if weights == {}:
             raise _nothing_to_restore(observation)
@@ -379,8 +385,8 @@ class CrushOrders:
         return preview
 
     def _crush_map_before(self, observation: Observation) -> bytes:
-        """The CRUSH map from before the campaign. Raises Refused if it is not known, or in
-        force."""
+        """The CRUSH map from before the campaign. Raises Refused if it is not known, or if it is
+        still in force."""
         before, _ = self._stored_before()
         if before is None:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known: '
@@ -405,15 +411,17 @@ class CrushOrders:
     def _preview_of(self, change: AnyChange, observation: Observation,
                     crush_map: Optional[bytes],
                     pins: Mapping[str, PinRecord] = NO_PINS) -> Preview:
-        """The preview of new CRUSH weights, or of a whole map (`crush_map`). `pins`: those of the
-        campaign that is rolled back, which show the entries from before it."""
+        """The preview of new CRUSH weights, or of a whole map (`crush_map`; None: of weights).
+        `pins`: those of the campaign that is rolled back, which show the entries from before it.
+        Raises Refused for a map whose effects cannot be computed."""
         outlook = self._outlook(observation, change.weights, crush_map, whole=True)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))
 
     def journal(self, preview: Preview, observation: Observation) -> None:
-        """Journal the data of a campaign that is not in its own document."""
+        """Journal what a campaign that begins needs besides its own document: the new CRUSH map,
+        and the records of the OSDs that it drains or adds."""
         if preview.crush_map is not None:
             self._store.put(CRUSH_BASE, observation.crush.digest)
             self._store.put(CRUSH_MAP, encode(preview.crush_map))
@@ -428,8 +436,8 @@ class CrushOrders:
         self._note_added(preview.order, preview.change, observation)
 
     def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
-        """Note the OSDs that an expansion adds: they are new, unlike drained ones. `order`: None
-        for a rollback, after which its OSDs count as new again if they did before."""
+        """Record the new OSDs that an expansion adds. `order`: None for a rollback, after which
+        the recorded OSDs to which it gives their earlier weight count as new again."""
         added = self._added
         if order is None:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
@@ -474,45 +482,47 @@ class CrushOrders:
                          if record.uuid and osd in osds and not osds[osd].destroyed
                          and osds[osd].uuid != record.uuid)
 
-    def replace_devices(self, osds: Collection[int]) -> None:
+    def forget_added(self, osds: Collection[int]) -> None:
         """Forget that these OSDs were new: their devices must not be filled again."""
         self._put_added({osd: record for osd, record in self._added.items()
                          if osd not in osds})
 
-    def forget_drains(self, observation: Observation, campaign: Campaign,
-                      may_write: Callable[[], bool]) -> None:
-        """Forget the record of a drain once the OSD is purged, since its id may be reused, or has a
-        weight again, which `undrain` must not replace by the earlier one.
-
-        Forget that an OSD was new once its expansion has ended, unless that was rolled back and the
-        OSD is still empty. The weights of another expansion, once in force, overrule a rollback.
-
-        `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
-        whether this mgr owns the journal.
-        """
-        records, added = self._records, self._added
-        if not records and not added:
+    def forget_old_records(self, observation: Observation, campaign: Campaign,
+                           may_write: Callable[[], bool]) -> None:
+        """Forget the records of drained and of new OSDs that nothing needs any longer. `campaign`:
+        the open one, or NO_CAMPAIGN; `may_write`: whether this mgr owns the journal."""
+        if not self._records and not self._added:
             return
-        weights, changing = observation.crush.weights(), _changing(campaign)
+        needed = self._needed_drains(observation, campaign)
+        needed_added = self._needed_added(observation, campaign)
+        if (needed != self._records or needed_added != self._added) and may_write():
+            self._put_drained(needed)
+            self._put_added(needed_added)
+
+    def _needed_drains(self, observation: Observation, campaign: Campaign) -> Dict[int, 'Drained']:
+        """The records of drains, without those of OSDs that were purged, since their ids may be
+        reused, and of OSDs that have a weight again, which `undrain` must not replace by the
+        earlier one. OSDs whose weight the campaign is about to change keep their records."""
+        changing = _changing(campaign)
+        return {osd: record for osd, record in self._records.items()
+                if osd in observation.osdmap.osds
+                and (osd in changing or _is_empty(osd, observation))}
+
+    def _needed_added(self, observation: Observation, campaign: Campaign) -> Dict[int, 'Added']:
+        """The records of new OSDs whose expansion has not ended, or was rolled back and left them
+        empty. The weights of another expansion, once in force, overrule a rollback."""
+        changing = _changing(campaign)
         # At its end, the change to weight 0 for the OSDs of an earlier drain replaces the change of
         # an expansion, whose OSDs are then no longer in `changing`.
         closing = campaign.change is not None and campaign.change.closing
-
-        def is_empty(osd: int) -> bool:
-            return osd in observation.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
-
-        remaining = {osd: record for osd, record in records.items()
-                     if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
         going_back = campaign.rollback.begun or campaign.rollback.wanted is not None
-        still_added = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
-                       for osd, record in added.items()
-                       if osd in changing or closing or record.undone and is_empty(osd)}
-        if (len(remaining) < len(records) or still_added != added) and may_write():
-            self._put_drained(remaining)
-            self._put_added(still_added)
+        empty = {osd for osd in self._added if _is_empty(osd, observation)}
+        return {osd: record._replace(undone=record.undone and (going_back or osd in empty))
+                for osd, record in self._added.items()
+                if osd in changing or closing or record.undone and osd in empty}
 
     def _drained(self, observation: Observation) -> Dict[int, float]:
-        """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
+        """OSD -> its CRUSH weight from before its drain, of OSDs that have received none since.
 
         An OSD with another uuid is new if the id was purged, which also clears `has_led`. If the
         earlier OSD was only destroyed, its weight still counts.
@@ -547,7 +557,9 @@ class CrushOrders:
 
 def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds,
                       order: Order) -> Preview:
-    """The preview of a CRUSH map that does not allow PGs to stay: they move before it is set."""
+    """The preview of a CRUSH map that does not allow all PGs to stay where they are: the others
+    move before it is set, no more than map and balance require. Unchanged if none has to. Raises
+    Refused for a limit of upmaps (--upmaps-max) that is too low, or that does not apply."""
     assert isinstance(preview.change, MapChange) and preview.outlook is not None
     upmaps_max, osdmap = order.upmaps_max, observation.osdmap
     fewest = moves_for_map(preview.outlook, observation, bounds, upmaps_max)
@@ -577,7 +589,8 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
 
 
 def _refuse_upmaps_max(order: Order, why: str) -> None:
-    """Raise Refused if the order limits upmaps, and the change does not choose them."""
+    """Raise Refused if the order limits upmaps, for a change that does not choose any. `why`: why
+    it does not."""
     if order.upmaps_max is not None:
         raise Refused(errno.EINVAL, '--upmaps-max does not apply: ' + why)
 
@@ -596,6 +609,12 @@ def _not_computed(what: str, reason: str) -> Refused:
 def _nothing_to_restore(observation: Observation) -> Refused:
     return Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version %d): '
                    '"campaign abort" or "finish --keep" ends it' % observation.crush_version)
+
+
+def _is_empty(osd: int, observation: Observation) -> bool:
+    """Whether an OSD exists and is drained: it has no weight, or a tiny one."""
+    return osd in observation.osdmap.osds \
+        and observation.crush.weights().get(osd, 0.0) <= DRAINED_WEIGHT
 
 
 def _changing(campaign: Campaign) -> Set[int]:

@@ -72,10 +72,12 @@ class Draft:
         return functools.reduce(lambda draft, rule: rule(draft), rules, self)
 
     def set(self, **changes: Any) -> 'Draft':
-        """The draft with these fields of the campaign."""
+        """The draft with other values of these fields of its campaign."""
         return replace(self, campaign=replace(self.campaign, **changes))
 
     def enter(self, phase: Phase, why: str = '') -> 'Draft':
+        """The draft with the campaign in this phase, which STATES allows, and an event with the
+        reason; unchanged if it is there already."""
         if phase is self.campaign.phase:
             return self
         assert phase in STATES[self.campaign.phase].exits, (self.campaign.phase, phase)
@@ -95,19 +97,22 @@ class Draft:
         return replace(self, actions=self.actions + actions)
 
     def note_pins(self, pins: Mapping[str, PinRecord]) -> 'Draft':
+        """The draft with new or changed pins."""
         noted = {pgid: self._with_earlier(pgid, pin) for pgid, pin in pins.items()}
         return replace(self, new_pins={**self.new_pins, **noted}, unpins=self.unpins - pins.keys())
 
     def forget_pins(self, pgids: Iterable[str]) -> 'Draft':
+        """The draft without the pins of these PGs, also those of this turn. Their upmaps stay as
+        they are."""
         forgotten = frozenset(pgids)
         remaining = {pgid: pin for pgid, pin in self.new_pins.items() if pgid not in forgotten}
         return replace(self, new_pins=remaining, unpins=self.unpins | frozenset(
             pgid for pgid in forgotten if pgid in self.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
-        """The record with `earlier`: the entry of the record that it replaces, if that is in force,
-        or may still be as the mons may have it in their queue. It matters if this mgr fails before
-        it sends the new entry."""
+        """The record with `earlier`: the entry of ours that may be in force until the mons have the
+        new one, either because the OSDMap shows it, or because it was sent and is not read back.
+        It matters if this mgr fails before it sends the new entry."""
         old, present = self.pins.get(pgid), self.observed.osdmap.entry(pgid)
         earlier: Optional[UpmapEntry] = None
         if old is not None and present != pin.entry:
@@ -151,15 +156,16 @@ class Draft:
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
 
     def has_no_target(self, pgid: str, pool: Pool, place: Placement) -> bool:
-        """Whether CRUSH has no place to which the PG could move (upmap.pins.has_no_target). False
-        while the up set may only lack an OSD that is down, unless that was known before."""
+        """Whether CRUSH has no place to which the PG could move (upmap.pins.has_no_target). While
+        the up set may only lack an OSD that is down, True only if that was known before."""
         known_before = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
         return (known_before or not self.lost) and has_no_target(pool, place.up, place.acting)
 
     @functools.cached_property
     def in_transition(self) -> int:
-        """The number of PGs between two intervals, without unreported PGs of pools that the
-        campaign does not touch: these may remain so, for example if their OSDs are lost."""
+        """The number of PGs between two intervals, by the last report. Unreported PGs of pools that
+        the campaign does not touch do not count: these may remain so, for example if their OSDs are
+        lost."""
         counts, counts_by_pool = self.observed.signals.counts, self.observed.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
@@ -171,18 +177,17 @@ class Draft:
         return counts.in_transition - max(0, counts.unreported - unreported)
 
     def has_peered(self, since: float) -> bool:
-        """Whether a PG whose up set changed then, and that is not remapped, is in place: after two
-        reports of PG states without peering PGs. A PG without data never asks for its old acting
-        set."""
+        """Whether a PG whose up set changed at `since`, and that is not remapped, must have peered
+        and so is in place: after two reports of PG states if no PG is peering, or after
+        PEERING_PATIENCE_PERIODS. A PG without data never asks for its old acting set."""
         age = self.now - since
         return age > 2 * self.observed.stats_period and (
             self.in_transition == 0 or age > PEERING_PATIENCE_PERIODS * self.observed.stats_period)
 
     def peering_room(self) -> int:
-        """PGs that may be sent through an interval change now.
-
-        Counts the peering PGs of the statistics, and flights that these do not show yet.
-        """
+        """How many more PGs may be sent through an interval change now; 0 or less: none. The limit
+        is used up by the PGs that are peering by the last report or, if there are more, by flights
+        that this report may not show yet."""
         unseen = sum(
             1 for flight in self.campaign.flights.in_flight.values()
             if flight.confirmed is None or (

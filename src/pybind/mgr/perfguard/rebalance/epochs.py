@@ -81,6 +81,7 @@ class Epoch(NamedTuple):
 
 
 def epoch_of(osdmap: OsdMap) -> Epoch:
+    """The costs of the next OSDMap epoch, by the number of PGs, OSDs and upmaps."""
     upmaps = len(osdmap.upmap_items) + len(osdmap.upmap_vectors)
     members = sum(pool.pg_num * pool.size for pool in osdmap.pools.values())
     return Epoch(osdmap.pg_count, len(osdmap.osds), map_bytes=OSD_BYTES * len(osdmap.osds)
@@ -89,7 +90,8 @@ def epoch_of(osdmap: OsdMap) -> Epoch:
 
 
 def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
-    """Seconds between two proposals while PGs are released; None: unchanged."""
+    """paxos_propose_interval (seconds, as text) while PGs are released; None: it stays as it is.
+    `fast_peering`: the option, "off", "auto" or "on"."""
     if fast_peering == 'off':
         return None
     fitting = [seconds for max_pgs, max_bytes, seconds in FAST_PROPOSALS
@@ -125,7 +127,8 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
                    osdmap: OsdMap) -> Dict[str, str]:
     """Options of the mons that let PGs peer sooner -> value, while PGs of the campaign peer, or may
     peer at any moment; {} otherwise. `releasing`: PGs are being released."""
-    # The operator is about to change CRUSH, or has changed it.
+    # The operator is about to change CRUSH, or has just changed it. A change that the campaign
+    # makes comes with its pins, and remaps no PG.
     changing = campaign.change is None and (
         campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
         and campaign.progress.turned - campaign.phase_since < PREPARED_SECONDS)
@@ -154,7 +157,8 @@ UPMAPS_SECONDS, PINS_SECONDS = 0.3, 0.05
 
 
 def pin_limit(options: Options, osdmap: OsdMap, own_pins: int = 0) -> int:
-    """PGs that a campaign may keep pinned at a time. `own_pins`: how many upmaps are its pins."""
+    """How many PGs a campaign may keep pinned at a time. `own_pins`: how many upmaps of the OSDMap
+    are pins of the campaign."""
     if options.max_pins:
         return options.max_pins
     epoch = epoch_of(osdmap)
@@ -165,7 +169,8 @@ def pin_limit(options: Options, osdmap: OsdMap, own_pins: int = 0) -> int:
 
 
 def why_too_many_pins(pins: int, options: Options, osdmap: OsdMap, own_pins: int = 0) -> str:
-    """Why a campaign must not keep so many PGs pinned; '' if it may."""
+    """Why a campaign must not keep so many PGs (`pins`) pinned; '': it may. `own_pins`: as in
+    pin_limit."""
     limit = pin_limit(options, osdmap, own_pins)
     if pins <= limit:
         return ''

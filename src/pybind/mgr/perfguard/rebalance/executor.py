@@ -28,7 +28,7 @@ class Outcome:
 
 
 def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
-    """Carry out all actions.
+    """Carry out all actions: first those of the balancer, then the commands for the mons together.
 
     Failures need no further handling: the next turn reads back the result, and repeats the action
     or gives up.
@@ -53,6 +53,7 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
 
 
 def _failure(command: Command, reply: Reply) -> List[str]:
+    """Text on a command that has failed or is not answered; []: it has succeeded."""
     if reply.retval == 0:
         return []
     return ['%s: %s' % (describe(command), reply.error or 'no answer')]

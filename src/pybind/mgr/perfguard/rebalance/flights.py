@@ -28,7 +28,9 @@ RELEASE_SEND_TIMES = 4
 
 
 def follow_flights(draft: Draft) -> Draft:
-    """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
+    """Confirm releases in the OSDMap, and repeat lost ones. A PG is no longer in flight once it has
+    arrived, which counts as progress, stays where it is, or no longer exists, or once the mons have
+    refused its release."""
     flights: Dict[str, Flight] = {}
     changes: List[IntervalChange] = []
     # Predicates of single PGs read the state from before the loop.
@@ -58,7 +60,9 @@ def follow_flights(draft: Draft) -> Draft:
 
 
 def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
-    """The PG is in place."""
+    """Count a PG in flight that is in place (_arrived) as moved, and forget its pin. Where its
+    upmap is not the one from before the campaign, note that for a rollback. If an upmap of others
+    keeps it elsewhere than its release led, it counts as kept instead."""
     if _is_pinned_by_others(draft, pgid, flight):
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
@@ -69,8 +73,9 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
 
 
 def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
-    """Note PGs that have another upmap than before the change, so that a rollback leads them back.
-    A later tranche or the balance requires the other one, or the mons have dropped the first."""
+    """Note, in `ahead` of the change, PGs that have another upmap than before the change, so that a
+    rollback leads them back. A later tranche or the balance requires the other one, or the mons
+    have dropped the first."""
     change = draft.campaign.change
     if change is None or change.moves_first:
         return draft  # upmaps of PGs that move first are removed with the change
@@ -81,8 +86,9 @@ def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
 
 
 def _end_without_arrival(draft: Draft, pgid: str, flight: Flight) -> Draft:
-    """The PG stays remapped where it is. It may only lack an OSD that is down: it has arrived on
-    the others, and recovers when that OSD is back."""
+    """Count a PG in flight that stays remapped where it is (_stays) as moved and not pinnable, and
+    forget its pin. It may only lack an OSD that is down: it has arrived on the others, and recovers
+    when that OSD is back."""
     campaign = draft.campaign
     why = DEGRADED if draft.lost else INCOMPLETE
     draft = draft.forget_pins([pgid] if flight.pin is not None else ())
@@ -94,7 +100,8 @@ def _end_without_arrival(draft: Draft, pgid: str, flight: Flight) -> Draft:
 
 
 def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
-    """Note the flights that are left, and the progress since the last turn."""
+    """Note the flights that are left, and the progress since the last turn. `before`: the campaign
+    before the flights of this turn were followed."""
     campaign = draft.campaign
     elapsed_seconds = _counted_seconds(before, draft.now)
     may_arrive = before.flights.in_flight or before.phase is Phase.RELEASING
@@ -115,7 +122,8 @@ def _note_progress(draft: Draft, before: Campaign, flights: Mapping[str, Flight]
 
 
 def _has_copied(before: Campaign, signals: Signals) -> bool:
-    """Whether misplaced objects were copied. Clients remove some as well."""
+    """Whether misplaced objects of PGs in flight were copied since the last turn. That there are
+    fewer does not show it: clients remove some as well."""
     return bool(before.flights.in_flight) and signals.recovered_objects > 0 \
         and signals.misplaced_objects < before.flights.misplaced
 
@@ -128,7 +136,8 @@ def _counted_seconds(campaign: Campaign, now: float) -> float:
 
 
 def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
-    """The mon does not accept the release, for example because its target no longer exists."""
+    """Whether the mons refuse the release of the PG, for example because its target no longer
+    exists: it was sent RELEASE_SEND_TIMES times, and the pin is still in the OSDMap."""
     return (flight.confirmed is None and flight.pin is not None
             and flight.sent >= RELEASE_SEND_TIMES
             and draft.observed.osdmap.entry(pgid) == flight.pin.entry
@@ -136,19 +145,23 @@ def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
 
 
 def _keep(draft: Draft, pgid: str, subject: str, why: str) -> Draft:
-    """The PG stays where it is, with its present upmap as an ordinary one."""
+    """Count the PG as one that stays where it is, with its present upmap as an ordinary one, and
+    forget its pin. `subject`, `why`: of the event."""
     return draft.forget_pins([pgid]).set(
         progress=draft.campaign.progress.keeping(1)).event('keep', subject, why)
 
 
 def _arrival(draft: Draft, pgid: str, flight: Flight) -> IntervalChange:
+    """The interval change of a PG that arrives now: both its earlier and its new primary peer."""
     place = draft.observed.placement(pgid)
     primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
     return IntervalChange(draft.now, pool_of(pgid), tuple(sorted(primaries)), pgid)
 
 
 def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
-    """Note what the OSDMap shows of a released PG."""
+    """The flight with what the OSDMap shows of the released PG: whether the release is confirmed,
+    whether the PG was remapped since, and what it moves if that was not known. The draft sends the
+    release again if it was lost."""
     if flight.confirmed is None:
         draft, flight = _confirm(draft, pgid, flight)
     if flight.confirmed is not None and pgid in draft.observed.osdmap.pg_temp:
@@ -161,8 +174,8 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
 
 
 def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
-    """Whether the PG's primary has been about to serve PGs in an interval after this epoch: this
-    one, or others."""
+    """Whether up_thru shows that the PG's primary has been about to serve PGs in an interval after
+    this epoch: this PG, or others."""
     place, osds = draft.observed.placement(pgid), draft.observed.osdmap.osds
     return place is not None and place.primary in osds and osds[place.primary].up_thru > epoch
 
@@ -180,7 +193,9 @@ def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
 
 
 def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
-    """Look for the release in the OSDMap, and send it again where it is not there whole."""
+    """The flight is confirmed if the OSDMap shows its release, an upmap of others, or the only part
+    of the release that the mons keep. Otherwise the release is sent again after a while, at last
+    with the PG's entry from before the campaign if the mons do not keep the goal."""
     present = draft.observed.osdmap.entry(pgid)
     if flight.pin is None or present == flight.entry:
         return draft, replace(flight, confirmed=draft.now)
@@ -212,7 +227,7 @@ def _fall_back(draft: Draft, pgid: str, flight: Flight, pin: PinRecord) -> Tuple
 
 
 def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
-    """Whether the PG is served from its target.
+    """Whether the PG is served by its new OSDs.
 
     Right after the release the OSDMap shows up = acting as well, until the primary has peered and
     asked for its old acting set. So the PG counts as arrived if it was remapped and no longer is,
@@ -240,8 +255,8 @@ def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
 
 
 def _is_pinned_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:
-    """Whether a PG in place has none of its new OSDs because of an upmap of others: tools such as
-    upmap-remapped.py pin all PGs that move."""
+    """Whether a PG that is in place has none of the OSDs to which it was released, because of an
+    upmap of others: tools such as upmap-remapped.py pin all PGs that move."""
     place = draft.observed.placement(pgid)
     return (place is not None and bool(flight.targets) and set(flight.targets).isdisjoint(place.up)
             and not is_mixture(draft.observed.osdmap.entry(pgid), flight.entry))
@@ -277,7 +292,10 @@ def follow_late_releases(draft: Draft) -> Draft:
 
 
 def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
-    """Pin PGs in flight (`only` these) back to where their data is.
+    """Pin PGs in flight back to where their data is. `only`: these PGs; None: all.
+
+    PGs that may have arrived stay in flight. All others leave the flights: those that cannot be
+    pinned back, those with an upmap of others, and those that were never pinned, too.
 
     To be called once norebalance is in force: the OSDMap is some seconds old, and a PG that has
     arrived meanwhile would move again.
@@ -313,8 +331,8 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
                 recalled.add(pgid)
             present = flight.entry if unseen else draft.observed.osdmap.entry(pgid)
             actions.append(SetEntry(pgid, pin.entry, present))
-    draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *unpinnable, *foreign])
-                      .send(*actions), pins, foreign, unpinnable)
+    draft = _with_events(draft.note_pins(pins).forget_pins([*forgotten, *unpinnable, *foreign])
+                         .send(*actions), pins, foreign, unpinnable)
     remaining = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
                  if pgid not in to_pin_back}
     return draft.set(flights=replace(
@@ -323,12 +341,14 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
                      progress=campaign.progress.landed(len(forgotten)))
 
 
-def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str],
-              unpinnable: Sequence[str]) -> Draft:
-    """Events on PGs that are pinned back, or cannot be."""
-    if pins.keys() - draft.campaign.pinning.sent.keys():
-        draft = draft.event('pin', 'pinning %s back' % pgs(
-            len(pins.keys() - draft.campaign.pinning.sent.keys())))
+def _with_events(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str],
+                 unpinnable: Sequence[str]) -> Draft:
+    """The draft with events on PGs that are pinned back (`pins`), get the upmap of others as their
+    earlier one (`foreign`), or cannot be pinned back."""
+    # Pins that are only sent again were reported before.
+    first_sent = pins.keys() - draft.campaign.pinning.sent.keys()
+    if first_sent:
+        draft = draft.event('pin', 'pinning %s back' % pgs(len(first_sent)))
     if foreign:
         draft = draft.event(
             'pin', 'pinning %s with the present upmap as the one from before the campaign: %s'
@@ -341,8 +361,8 @@ def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str
 
 
 def _may_have_arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
-    """The PG is released and not remapped: it has arrived, or has not peered yet. It is followed
-    until the OSDMap shows which is the case."""
+    """Whether the PG is released and not remapped: it has arrived, or has not peered yet. It stays
+    in flight until the OSDMap shows which is the case."""
     return (flight.pin is not None and flight.confirmed is not None
             and pgid not in draft.observed.osdmap.pg_temp)
 

@@ -55,7 +55,7 @@ class Goals:
 
 def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
           balancing: Balancing = Balancing(), deviation: float = 1.0) -> Basis:
-    """What the goals of PGs of these pools depend on."""
+    """What the goals of the PGs of these pools (IDs) depend on. `deviation`: target_deviation."""
     common = (crush.identity, deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
     # 'merging': otherwise each PG that a pool merges, for hours, would make the goals outdated.
@@ -70,8 +70,9 @@ def _digest(values: Tuple[object, ...], digits: int) -> str:
 
 
 def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bool:
-    """Whether there are pins without a valid goal; `now`: the basis of this OSDMap. PGs that move
-    before a change have the goals of its plan."""
+    """Whether goals must be computed: the campaign has pins whose PGs do not simply go where CRUSH
+    places them, and some have no goal, or one that is outdated. `now`: the basis of this OSDMap.
+    PGs that move before a change have the goals of its plan."""
     if campaign.phase not in _PHASES or not pins or campaign.moving_first or (
             campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
@@ -97,7 +98,7 @@ def awaits_tranches(campaign: Campaign) -> bool:
 
 def pgs_in_transition(campaign: Campaign, pins: Mapping[str, PinRecord],
                       observation: Observation, max_transition_ratio: float) -> int:
-    """PGs between two intervals that may still become remapped.
+    """How many PGs are between two intervals, and may still become remapped.
 
     PGs of pools without pins do not count. A few (at most `max_transition_ratio` of all) without a
     change for long count as stuck and are ignored, for example PGs whose OSDs are lost.
@@ -115,8 +116,8 @@ def pgs_in_transition(campaign: Campaign, pins: Mapping[str, PinRecord],
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
             max_transition_ratio: float) -> bool:
-    """Whether all PGs stay in place until they are released, so that goals can be computed. Not
-    while remapped PGs are yet to be pinned."""
+    """Whether all PGs stay in place until they are released, so that goals can be computed: no pin
+    is on its way, no PG is peering, and no remapped PG is yet to be pinned."""
     return not (campaign.pinning.sent
                 or pgs_in_transition(campaign, pins, observation, max_transition_ratio)
                 or any(pgid not in campaign.flights.in_flight
@@ -174,8 +175,9 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
              tranches: Tranches = NO_TRANCHES) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
 
-    `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `space`: no goal takes an OSD
-    over nearfull; `absent`: OSDs that are down and missing from some up sets.
+    `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `bounds`: of the balance;
+    `space`: by OSD, no goal takes one over nearfull; `absent`: OSDs that are down and missing from
+    some up sets, which makes the goals outdated once one is up.
     """
     campaign, pins = on.campaign, on.pins
     records: Dict[str, PinRecord] = {}
@@ -220,14 +222,16 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
 
 
 def _use_room(room: Room, planned: Balance, shard_bytes: int) -> None:
+    """Take what the balance of one pool adds to OSDs from the `room` of the next pools."""
     for osd in planned.before.keys() | planned.after.keys():
         room.add(osd, shard_bytes * (planned.after.get(osd, 0) - planned.before.get(osd, 0)))
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
                  pool: Pool) -> Dict[str, PinRecord]:
-    """For a pool that cannot be balanced, or that the balancer must not touch: all pins are
-    removed, and PGs end where CRUSH places them."""
+    """The pins of a pool that is not balanced, with goals: a release restores the entry from before
+    the campaign, so PGs end where CRUSH places them. PGs that move already are not among them, nor
+    are those that were to move for a balance alone."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not moves_for_balance(pin)
             and pgid not in campaign.flights.in_flight and pgid not in observation.osdmap.pg_temp}
@@ -249,7 +253,7 @@ def without_goals(pins: Mapping[str, PinRecord]) -> Dict[str, PinRecord]:
 
 
 def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
-    """Text on the result."""
+    """The event on new goals. `pins`: all, with these goals."""
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
     worst = max((result.deviation for result in goals.balances.values()), default=0.0)
     limits = {result.limit for result in goals.balances.values()}
@@ -295,7 +299,8 @@ class _PoolGoals:
                 self._finals[pgid] = apply_entry(raw_at_end, pin.before, self._out)
 
     def balanced(self, bounds: Bounds, room: PoolRoom) -> Balance:
-        """Give each OSD its share, instead of what CRUSH gives it."""
+        """Place PGs so that each OSD has its share, instead of what CRUSH gives it. Returns the
+        result for the pool."""
         ahead = self._tranches.ahead
         crush = self._crush if ahead is None else ahead.crush
         result = balance(self._pool, [
@@ -308,8 +313,9 @@ class _PoolGoals:
         return result
 
     def _may_move(self, pgid: str) -> bool:
-        """Upmaps of others on PGs that the change does not touch are left alone, and so are PGs
-        that have moved to their goal with an earlier tranche."""
+        """Whether the balance may move the PG: not if it moves already, is about to be merged, or
+        has moved to its goal with an earlier tranche, nor if it has an upmap of others and the
+        change does not touch it."""
         return (pgid not in self._moving and merge_reason(self._pool, pgid) is None
                 and (pgid in self._pins or not self._osdmap.entry(pgid))
                 and not self._has_moved(pgid))
@@ -328,7 +334,8 @@ class _PoolGoals:
         return raw_before is not None and not self._is_same(up, raw_before)
 
     def _crush_shards(self) -> int:
-        """Shards that move if every pin is released to its earlier entry, with all tranches."""
+        """How many shards move if every pin is released to its earlier entry, with all tranches:
+        CRUSH moves these anyway, and max_extra_movement is a share of them."""
         shards = 0
         for pgid, up in self._ups.items():
             entry, raw_at_end = self._entry_before(pgid), self._raw_at_end[pgid]
@@ -356,14 +363,15 @@ class _PoolGoals:
         return raw if raw is not None and self._pool.is_complete(raw) else None
 
     def records(self) -> Dict[str, PinRecord]:
-        """The records of PGs that have a pin, and of those that will move."""
+        """The pins of the pool with their goals, and new ones, for a release, of other PGs that the
+        balance moves. PGs that move already are not among them."""
         records: Dict[str, PinRecord] = {}
         for pgid in (*self._finals, *(set(self._pins) - set(self._finals))):
             if pgid not in self._ups or pgid in self._moving:
                 continue
             pin = self._pins.get(pgid)
             if pin is None and self._tranches.ahead is not None:
-                continue  # it moves with a later tranche
+                continue  # without a pin, it moves with a later tranche
             goal = self._goal(pgid)
             if pin is not None and goal == pin.entry and self._must_leave(pgid):
                 goal = pin.before
@@ -377,7 +385,8 @@ class _PoolGoals:
         return records
 
     def early(self, records: Mapping[str, PinRecord]) -> List[str]:
-        """PGs whose goal requires an upmap only until a later tranche is in force."""
+        """PGs whose goal requires an upmap only until a later tranche is in force, which places
+        them there. `records`: those of this pool, and perhaps of others."""
         if self._tranches.ahead is None:
             return []
         return [pgid for pgid, pin in records.items() if pgid in self._ups
@@ -407,11 +416,13 @@ class _PoolGoals:
         return not self._emptied.isdisjoint(self._ups[pgid])
 
     def _goal(self, pgid: str) -> UpmapEntry:
-        """The entry for the PG's final set; the present one if the mons would not keep that."""
+        """The entry for the PG's final set; the present one if the mons would not keep that. If it
+        is not known where CRUSH places the PG: the one from before the campaign, or the present one
+        of a PG without a pin."""
         pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
         present = self._osdmap.entry(pgid)
         if raw is None:
-            # The balancer cannot place it. It may be on a drained OSD, so its pin is removed.
+            # It may be on a drained OSD, so its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
         final = self._finals.get(pgid, up)
         if final == up:
@@ -464,9 +475,10 @@ class Balanced:
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {},
                     settled_pools: Collection[int] = ()) -> Balanced:
-    """The end state of the pools with pins, as a preview shows it. `future`: with all PGs of the
-    pools that have pins; `space`: by OSD; `settled_pools`: those whose pins become upmaps, since
-    their PGs are in place once the change is in force."""
+    """The end state of the pools with pins, as a preview shows it before a change is made.
+    `planned`: the pins; `future`: the mapping of all PGs of these pools with the change; `bounds`:
+    of the balance; `space`: by OSD; `settled_pools`: those whose pins become upmaps, since their
+    PGs are in place once the change is in force."""
     pgs_by_pool = future.by_pool()
     balanced = Balanced(bounds=bounds)
     room = Room(space, observation.osdmap.nearfull_ratio)
@@ -487,8 +499,8 @@ def preview_balance(planned: Planned, future: Future, observation: Observation, 
 
 def _balanced(pool: Pool, pgs: Mapping[str, FuturePg], planned: Planned, future: Future,
               observation: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
-    """The balanced end state of one pool. `pgs`: its PGs; `limit`: shards that may move; `room`
-    then has less, for the pools that follow."""
+    """The balanced end state of one pool. `pgs`: its PGs; `limit`: how many shards may move; `room`
+    has less afterwards, for the next pools."""
     shard_bytes = observation.shard_bytes(pool)
     result = balance(pool, [_placed(pool, pgid, pg, planned, observation)
                             for pgid, pg in pgs.items()], future.crush, observation.osdmap.osds,
@@ -505,7 +517,8 @@ def _balanced(pool: Pool, pgs: Mapping[str, FuturePg], planned: Planned, future:
 
 
 def _extra(pool: Pool, pg: FuturePg, final: OsdSet) -> int:
-    """Shards of a PG that move although CRUSH leaves them where they are."""
+    """How many shards of a PG leave OSDs on which CRUSH would leave them. `final`: the PG's new
+    set."""
     if pool.erasure:
         return sum(new != old == by_crush for old, by_crush, new in zip(pg.acting, pg.raw, final))
     return sum(osd in pg.raw and osd not in final for osd in pg.acting)

@@ -53,11 +53,11 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
               pools: Optional[AbstractSet[int]] = None) -> Reconciled:
     """One step towards the settings that the campaign needs.
 
-    `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off; `begin`: they
-    may be switched off now; later, others may have switched them on. `mon`: options that the mons
-    must have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all. With
-    `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
-    empty when that is complete.
+    `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off. `begin`:
+    those that are on and not borrowed yet are switched off; False: others must have switched them
+    on since, and they are left alone. `mon`: option -> value that the mons must have. `pools`: with
+    `quiet`, the autoscaler is off for these alone; None: all. With `norebalance` and `quiet` False
+    and no `mon`, everything is given back; the result's `holds` is empty once that is complete.
     """
     holds, notices_of_others = _without_set_by_others(holds, settings)
     flag = _flag(holds, settings, norebalance)
@@ -73,8 +73,9 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
 
 def _without_set_by_others(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
-    """The holds without settings that others have set to what perfguard had put: their command
-    changes nothing, but it stays valid at the end. Also returns texts on these settings."""
+    """The holds without the balancer and autoscalers that others have set to what perfguard had
+    put: their command changes nothing, but it stays valid at the end. Also returns texts on these
+    settings."""
     if not settings.values_set_by_others:
         return holds, ()  # else this would look at each pool in every turn
     notices: List[str] = []
@@ -98,7 +99,8 @@ def blocked_since(before: float, counts: PgCounts, now: float, is_prepared: bool
     turn. `is_prepared`: an operator may change CRUSH at any time, and relies on norebalance; only
     degraded PGs count.
 
-    Once norebalance gives way, it does so until all PGs without objects have backfilled.
+    While norebalance gives way, the harm no longer shows: it counts until all undersized PGs
+    without objects have backfilled.
     """
     harmful = counts.degraded_waiting > 0 or gives_way(before, now) \
         or counts.only_empty_unclean and not is_prepared
@@ -115,8 +117,9 @@ def gives_way(blocked: float, now: float) -> bool:
 
 
 def not_given_up(holds: Holds, key: str) -> Holds:
-    """The holds with a setting that no longer counts as given up, although others had changed it:
-    the operator requests it again, or the campaign no longer needs it."""
+    """The holds with a setting that no longer counts as given up, so it may be borrowed again,
+    although others had changed it: the operator has requested it since, or the campaign has had no
+    need of it."""
     return replace(holds, given_up=holds.given_up - {key})
 
 
@@ -180,8 +183,8 @@ def _balancer(holds: Holds, settings: Settings, must_be_off: bool, begin: bool) 
 
 
 def _stored_active(settings: Settings) -> str:
-    """Without an entry, for example because others removed it: the value that the mgr still
-    uses."""
+    """mgr/balancer/active in the configuration database; without an entry, for example because
+    others removed it, the value that the mgr still uses."""
     return settings.balancer_stored or settings.balancer_active or ACTIVE
 
 
@@ -209,8 +212,8 @@ def _switched_on_by_others(holds: Holds) -> Reconciled:
 
 
 def _autoscale(holds: Holds, osdmap: OsdMap, off: AbstractSet[int], begin: bool) -> Reconciled:
-    """One step towards the autoscaler being off for the pools `off`, and given back for others.
-    `begin`: it may be borrowed now."""
+    """One step towards the autoscaler being off for the pools `off` (IDs), and given back for
+    others. `begin`: it may be borrowed now."""
     actions: List[Action] = []
     notices: List[str] = []
     for pool in osdmap.pools.values():
@@ -245,7 +248,8 @@ def _autoscale(holds: Holds, osdmap: OsdMap, off: AbstractSet[int], begin: bool)
 
 
 def waiting_text(settings: Settings, until: str) -> str:
-    """Why a campaign waits for its borrowed settings."""
+    """Text on why a campaign waits for its borrowed settings. `until`: what has to show, unless the
+    balancer is still carrying out a plan."""
     if settings.balancer_busy:
         return 'waiting until the balancer has carried out its last plan; if its module has ' \
             'failed ("ceph health detail"), run "ceph mgr fail"'
@@ -255,7 +259,8 @@ def waiting_text(settings: Settings, until: str) -> str:
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NO_OPTIONS,
             pools: Optional[AbstractSet[int]] = None) -> bool:
-    """Whether the cluster shows every setting as required, or as changed by others."""
+    """Whether the cluster shows every setting as required, with the arguments of `reconcile`, or as
+    changed by others."""
     return mon_options_settled(holds, settings.mon, mon) \
         and flags_settled(holds, settings, norebalance, quiet, pools)
 
@@ -365,7 +370,9 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
 
 
 def _scrub_notices(before: Optional[Held], now: Optional[Held]) -> List[str]:
-    """Operators must know for how long no scrubs began, and since when OSDs catch up."""
+    """A text when OSDs stop to begin scrubs, and one when they begin them again; else []. Operators
+    must know for how long no scrubs began. `before`, `now`: the records of osd_max_scrubs before
+    and after a step; None: not borrowed."""
     if now is not None and not now.returning and (before is None or before.returning):
         return ['OSDs start no scrubs while PGs are released (hold_scrubs)']
     if now is not None and now.returning and before is not None and not before.returning:
@@ -375,8 +382,9 @@ def _scrub_notices(before: Optional[Held], now: Optional[Held]) -> List[str]:
 
 def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
                         wanted: Mapping[str, str]) -> bool:
-    """Whether every option is seen as wanted, or was changed by others, and no other one is
-    borrowed."""
+    """Whether every wanted option has its value, or was changed by others, and no other one is
+    borrowed. `stored`: as in reconcile_mon_options; if it was not read, a wanted option that is
+    neither borrowed nor given up counts as not settled."""
     for name, value in wanted.items():
         held = holds.held.get(name)
         if held is None:
@@ -413,7 +421,6 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
     requests."""
     if campaign.active and not campaign.holds.prepared:
         return True
-    # Without it (stored=None), a wanted option that is not borrowed counts as not settled.
     mon = wanted_mon_options(campaign, options, osdmap)
     if campaign.phase is Phase.PREPARED:
         return not mon_options_settled(campaign.holds, stored=None, wanted=mon)
@@ -425,7 +432,8 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
 
 
 def gives_back(campaign: Campaign, pinned: bool) -> bool:
-    """Whether borrowed settings are about to be given back. `pinned`: pins of it are left."""
+    """Whether the campaign gives back its borrowed settings from now on: it is aborting, finishing
+    with nothing in flight, or aborted without pins. `pinned`: pins of it are left."""
     return campaign.phase is Phase.ABORTING or (
         campaign.phase is Phase.FINISHING and not campaign.flights.in_flight) or (
         campaign.held and not pinned)

@@ -21,22 +21,23 @@ NO_BASES: Mapping[str, UpmapEntry] = {}
 
 
 def for_same_mons(outlook: AnyOutlook, crush: CrushRules) -> AnyOutlook:
-    """An outlook, which knows nothing of the mons, for mons that keep upmaps under the same rules
-    as those of `crush`."""
+    """The outlook with CRUSH rules under which the mons keep upmaps as they do under those of
+    `crush`: the tools that compute an outlook know nothing of these mons."""
     return outlook if isinstance(outlook, NoFuture) else replace(
         outlook, crush=outlook.crush.with_upmaps_kept_under(crush.proven_rules))
 
 
 def undersized(planned: Planned, future: Future) -> List[str]:
-    """PGs that cannot be pinned because they lack an OSD: they can be pinned once it is back, or
-    once they have recovered."""
+    """Those of the unpinnable PGs of a plan that lack an OSD: they can be pinned once it is back,
+    or once they have recovered."""
     unpinnable = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
     return [pgid for pgid, pg in unpinnable if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
 def moved_by_weights(planned: Planned, future: Future, osdmap: OsdMap) -> List[str]:
-    """PGs that move with the change, since the mons keep no upmaps under the rule of their pool.
-    PGs with nowhere to move, and undersized ones, which may still be pinned, do not count."""
+    """Those of the unpinnable PGs of a plan that move at once with the change, since the mons keep
+    no upmaps under the rule of their pool. PGs with nowhere to move, and undersized ones, which may
+    still be pinned, are not among them."""
     pool_ids = {pool.id for pool in osdmap.pools.values()
                 if not future.crush.keeps_upmaps(pool.crush_rule, pool.size)}
     if not pool_ids:
@@ -47,7 +48,8 @@ def moved_by_weights(planned: Planned, future: Future, osdmap: OsdMap) -> List[s
 
 
 def mean_bytes(pgids: Collection[str], future: Future, observation: Observation) -> int:
-    """Average number of bytes that one of these PGs copies to where CRUSH will place it."""
+    """Average number of bytes that one of these PGs copies to where CRUSH will place it; 0 if there
+    is no PG."""
     pools, sizes = observation.osdmap.pools, observation.signals.pool_bytes
     moves = [move_between(pgid, pools[pool_of(pgid)], future.pgs[pgid].acting,
                           future.pgs[pgid].raw, sizes.get(pool_of(pgid), 0)) for pgid in pgids]
@@ -68,7 +70,8 @@ class PlannedFuture(Future):
 
 
 def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
-    """The outlook with the pins of the change, if it has a future."""
+    """The outlook of a change of weights with the pins that it requires (PlannedFuture); unchanged
+    for another change, or if Ceph's tools have failed."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
     return PlannedFuture(**vars(outlook), planned=plan_join(osdmap, outlook, change.drained))
@@ -101,10 +104,12 @@ def renewed(future: Future, before: OsdMap, now: OsdMap,
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
               pool_bytes: Optional[Mapping[int, int]] = None,
               bases: Mapping[str, UpmapEntry] = NO_BASES) -> Planned:
-    """Pins which make the future up set of every PG its present acting set, order included.
+    """Pins which make the future up set of every PG its present acting set, order included, and the
+    moves of their releases.
 
-    `bases`: pinned PG -> its entry before the campaign, which is restored if it keeps the PG in
-    place. `drained`: OSDs to which no release may lead.
+    `drained`: OSDs to which no release may lead. `pool_bytes`: by pool, for the bytes of the moves;
+    None: they are not needed. `bases`: pinned PG -> its entry before the campaign, which is
+    restored if it keeps the PG in place.
     """
     out = osdmap.out
     pins: Dict[str, PinRecord] = {}
@@ -181,7 +186,9 @@ def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenS
 
 
 def entries_needed(planned: Planned, future: Future, osdmap: OsdMap) -> int:
-    """Number of upmap entries that PGs need from the epoch of the change on."""
+    """Number of PGs whose upmap entry has to be set in the epoch of the change, so that they stay
+    in place: those with a pin that is not their present entry, and those without one
+    (`planned.removed`) whose present entry does not keep them in place."""
     out = osdmap.out
     return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) + sum(
         not survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], out)

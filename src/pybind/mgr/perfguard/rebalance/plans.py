@@ -285,9 +285,9 @@ class CampaignStarter(Protocol):
                 order: Order) -> Optional[Tuple[Preview, PlanGround]]:
         """The effects of an order; None: not computed yet. Raises Refused."""
 
-    def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
-               saved: Optional[SavedPlan] = None, why: str = '',
-               keep: Callable[[], None] = lambda: None) -> Optional[Document]:
+    def begin_change(self, waiting: WaitingOrder, observation: Observation, order: Order,
+                     saved: Optional[SavedPlan] = None, why: str = '',
+                     keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         """Begin the campaign of a saved plan; None: not computed yet. Raises Refused. `keep`:
         journals the data of the change."""
 
@@ -392,8 +392,8 @@ class PlanQueue:
         if waiting.order.previews:
             first_order = replace(first_order, dry_run=True,
                                   accept=(*first_order.accept, *waiting.order.accept))
-        answer = self._starter.change(waiting, observation, first_order, plan,
-                                      'plan %s was approved' % plan.name, keep_rest)
+        answer = self._starter.begin_change(waiting, observation, first_order, plan,
+                                            'plan %s was approved' % plan.name, keep_rest)
         if answer is None:
             return None
         if not waiting.order.previews:

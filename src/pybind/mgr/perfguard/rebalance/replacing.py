@@ -427,7 +427,7 @@ class Replacing:
 
     def _put(self, records: Dict[int, Replacement]) -> None:
         """Make these the records, also in the store."""
-        self._crush_orders.replace_devices(records)
+        self._crush_orders.forget_added(records)
         self._store.put_or_remove(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
         self._records = records
 

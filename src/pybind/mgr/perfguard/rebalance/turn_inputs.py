@@ -14,7 +14,7 @@ from ..text import plural
 from ..upmap.semantics import PoolUp, pgs_lacking_osds, with_down_osds
 from . import copying, goals
 from .campaign import Basis, Campaign, GoalsMark
-from .campaign_store import PinStore, parts
+from .campaign_store import PinStore, document_parts
 from .campaigns import CampaignContext
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
@@ -272,7 +272,7 @@ def _raws_shown(outlook: Outlook, vectors: Mapping[str, PinRecord], basis: Basis
         pgid: pg.raw for pgid, pg in outlook.pgs.items()}
     changed = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
                for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
-    return _NewRaws(basis, vectors, list(parts(changed, vectors)), failure)
+    return _NewRaws(basis, vectors, list(document_parts(changed, vectors)), failure)
 
 
 class PinGoals:
@@ -430,8 +430,8 @@ class PinGoals:
                     goals.pools_of(ground.pins, observation.osdmap), observation.osdmap, view)
                 new_goals = goals.work_out(ground, observation, pool_up, Bounds.of(options), space,
                                            absent, self._tranches(ground, observation, options))
-                return _Storing(ground, new_goals, list(parts(new_goals.changed(ground.pins),
-                                                              ground.pins)))
+                return _Storing(ground, new_goals, list(document_parts(
+                    new_goals.changed(ground.pins), ground.pins)))
 
             return work
 

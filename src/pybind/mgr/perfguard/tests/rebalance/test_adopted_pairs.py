@@ -45,7 +45,7 @@ def judged(osdmap: OsdMap, ups: Mapping[str, OsdSet] = UPS, raws: Mapping[str, O
            balancing: Balancing = Balancing(), uncovered: bool = False,
            own: Collection[str] = ()) -> Adoption:
     return plan_adoption(osdmap, CRUSH, lambda pool_id: ups if pool_id == 1 else {}, balancing,
-                     frozenset(own), uncovered, raws)
+                         frozenset(own), uncovered, raws)
 
 
 # ---- upmaps of others

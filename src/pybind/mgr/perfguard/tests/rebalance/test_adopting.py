@@ -29,7 +29,7 @@ def found(cluster: StrawCluster, balancing: Balancing = STRICT,
           known: FrozenSet[str] = frozenset(), uncovered: bool = False) -> Adoption:
     view = cluster.map_view()
     return plan_adoption(view.osdmap, cluster.crush(view.crush_version), view.pool_up, balancing,
-                     known, uncovered)
+                         known, uncovered)
 
 
 def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
@@ -232,7 +232,7 @@ def test_a_vector_is_a_pin_where_the_tools_show_what_it_hides() -> None:
     pg.mon.next_epoch()
     view = cluster.map_view()
     adoption = plan_adoption(view.osdmap, cluster.crush(view.crush_version), view.pool_up, STRICT,
-                         raws={pinned[0]: tuple(raw)})
+                             raws={pinned[0]: tuple(raw)})
     assert sorted(adoption.pins) == pinned and not adoption.left_out
     assert adoption.pins[pinned[0]] == PinRecord(
         UpmapEntry(), UpmapEntry(vector=tuple(vector)), tuple(raw))
@@ -247,7 +247,7 @@ def test_an_osd_that_cannot_take_its_share_is_no_reason_to_adopt(change: Dict[st
     osds = dict(view.osdmap.osds)
     osds[8] = replace(osds[8], **change)
     adoption = plan_adoption(replace(view.osdmap, osds=osds), cluster.crush(view.crush_version),
-                         view.pool_up, STRICT)
+                             view.pool_up, STRICT)
     assert adoption.left_out and all(word in why for why in adoption.left_out.values())
     assert all('osd.8' in why for why in adoption.left_out.values())
     assert set(adoption.left_out) | set(adoption.pins) == set(pinned)

@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import (NO_OSD, Document, Osd, OsdMap, OsdSet, PgCounts, Pool,
                                      Signals)
 from perfguard.observation import Observation, Settings
-from perfguard.rebalance.auto_expand import AutoExpand, LastClean, StoredClean, look
+from perfguard.rebalance.auto_expand import AutoExpand, LastClean, StoredClean, compared
 from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.crush_orders import CRUSH_BEFORE
 from perfguard.rebalance.risks import RISKS
@@ -353,10 +353,10 @@ def seen(version: int, now: float, remapped: int = 0, serving: int = 6,
 
 
 def first(now: float = 1000.0, remapped: int = 0) -> LastClean:
-    clean, why = look(None, seen(1, now), NO_CAMPAIGN, 0.125)
+    clean, why = compared(None, seen(1, now), NO_CAMPAIGN, 0.125)
     assert not why and clean.changed == now
     if remapped:
-        clean, why = look(clean, seen(1, now, remapped), NO_CAMPAIGN, 0.125)
+        clean, why = compared(clean, seen(1, now, remapped), NO_CAMPAIGN, 0.125)
         assert not why
     return clean
 
@@ -366,7 +366,7 @@ def first(now: float = 1000.0, remapped: int = 0) -> LastClean:
     (3, 8, 'CRUSH changed and remapped 5 of 32 PGs')])
 def test_a_change_that_remaps_more_than_the_ratio(before: int, remapped: int, why: str) -> None:
     clean = first(remapped=before)
-    after, cause = look(clean, seen(2, 2000.0, remapped), NO_CAMPAIGN, 0.125)
+    after, cause = compared(clean, seen(2, 2000.0, remapped), NO_CAMPAIGN, 0.125)
     assert cause == why
     assert (after.crush_version, after.last_version, after.changed) == (1, 2, 2000.0)
 
@@ -375,8 +375,8 @@ def test_a_change_that_remaps_more_than_the_ratio(before: int, remapped: int, wh
     (30.0, 2, 1), (30.5, 2, 2), (30.5, 3, 1), (30.0, 0, 1), (30.5, 0, 2)])
 def test_a_change_that_remaps_nothing_for_half_a_minute_is_over(seconds: float, remapped: int,
                                                                 version: int) -> None:
-    clean, _ = look(first(remapped=2), seen(2, 2000.0, 2), NO_CAMPAIGN, 0.125)
-    after, why = look(clean, seen(2, 2000.0 + seconds, remapped), NO_CAMPAIGN, 0.125)
+    clean, _ = compared(first(remapped=2), seen(2, 2000.0, 2), NO_CAMPAIGN, 0.125)
+    after, why = compared(clean, seen(2, 2000.0 + seconds, remapped), NO_CAMPAIGN, 0.125)
     assert (after.crush_version, after.changed, why) == (version, 2000.0, '')
 
 
@@ -385,25 +385,25 @@ def test_a_change_that_remaps_nothing_for_half_a_minute_is_over(seconds: float, 
 def test_pgs_that_lack_an_osd_are_left_to_recovery(acting: OsdSet, counts: bool) -> None:
     observation = seen(2, 2000.0, serving=5)
     osdmap = replace(observation.osdmap, pg_temp={'1.%x' % pg: acting for pg in range(9)})
-    _, why = look(first(), replace(observation, settings=Settings(osdmap, None)), NO_CAMPAIGN,
-                  0.125)
+    _, why = compared(first(), replace(observation, settings=Settings(osdmap, None)), NO_CAMPAIGN,
+                      0.125)
     assert bool(why) == counts
 
 
 @pytest.mark.parametrize('version, serving, changed', [(1, 6, 1000.0), (2, 6, 2000.0),
                                                        (1, 5, 2000.0)])
 def test_a_campaign_accounts_for_every_change(version: int, serving: int, changed: float) -> None:
-    clean, why = look(first(), seen(version, 2000.0, 9, serving),
-                      campaign_of(1, Phase.PINNING, 0.0), 0.125)
+    clean, why = compared(first(), seen(version, 2000.0, 9, serving),
+                          campaign_of(1, Phase.PINNING, 0.0), 0.125)
     assert (clean.crush_version, clean.last_version, clean.changed, clean.serving, why) == (
         version, version, changed, frozenset(range(serving)), '')
 
 
 def test_the_same_map_with_another_version_is_no_change() -> None:
-    clean, why = look(first(), seen(2, 2000.0, 9, identity=1), NO_CAMPAIGN, 0.125)
+    clean, why = compared(first(), seen(2, 2000.0, 9, identity=1), NO_CAMPAIGN, 0.125)
     assert (clean.crush_version, clean.last_version, clean.changed, why) == (2, 2, 1000.0, '')
     # A later change is compared with it.
-    assert look(clean, seen(3, 2001.0, 14), NO_CAMPAIGN, 0.125)[1] \
+    assert compared(clean, seen(3, 2001.0, 14), NO_CAMPAIGN, 0.125)[1] \
         == 'CRUSH changed and remapped 5 of 32 PGs'
 
 

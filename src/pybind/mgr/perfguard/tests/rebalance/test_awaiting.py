@@ -11,7 +11,7 @@ from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.ledger import Held
-from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, never_led, borrowed_of,
+from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, never_led, option_to_borrow,
                                           new_osds, weight_found)
 from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.holds import INITIAL_WEIGHT
@@ -434,12 +434,13 @@ def entries_of(*values: str) -> List[ConfigEntry]:
 def test_what_is_borrowed_and_the_weight_that_osds_get(
         values: Sequence[str], weight: Optional[str], option: Optional[Held]) -> None:
     assert weight_found(entries_of(*values)) == weight
-    assert borrowed_of(entries_of(*values)) == option
+    assert option_to_borrow(entries_of(*values)) == option
 
 
 def test_a_refusal_names_each_option_for_some_osds() -> None:
     with pytest.raises(Refused) as refused:
-        borrowed_of(entries_of('osd=1', 'osd/host:a=2', 'osd.9=0', 'osd.10=3', 'global/class:x=4'))
+        option_to_borrow(entries_of('osd=1', 'osd/host:a=2', 'osd.9=0', 'osd.10=3',
+                                    'global/class:x=4'))
     assert str(refused.value) == (
         'osd_crush_initial_weight is 2 for osd/host:a, 3 for osd.10, 4 for global/class:x: such '
         'OSDs would boot with that CRUSH weight; remove it first '
@@ -457,7 +458,8 @@ def test_an_option_for_some_osds_is_a_refusal(who: str) -> None:
 
 
 def test_an_option_for_some_osds_may_be_0() -> None:
-    assert borrowed_of([ConfigEntry('osd', 'class:hdd', INITIAL_WEIGHT, '0')]) == Held(None, '0')
+    assert option_to_borrow([ConfigEntry('osd', 'class:hdd', INITIAL_WEIGHT, '0')]) \
+        == Held(None, '0')
 
 
 @pytest.mark.parametrize('value, text', [('', 'it is not set'), ('0.5', 'it is 0.5')])

@@ -14,9 +14,9 @@ from perfguard.errors import Refused
 from perfguard.observation import Observation, Settings
 from perfguard.rebalance import balancing
 from perfguard.rebalance.balancing import (
-    NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _may_move, _load_range, _of_pool,
-    _refuse_harm, _refuse_nothing, _why_not, _why_undone, balance_ordered, change_ordered,
-    check_balance, chosen)
+    NAMED_POOLS, BalanceChange, _destination, _even_pools, _group, _may_move, _load_range,
+    _refuse_harm, _refuse_nothing, _shown_of, _why_not, _why_undone, balance_ordered,
+    change_ordered, check_balance, chosen)
 from perfguard.rebalance.change import ChangeStage, Led
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import PinRecord
@@ -335,11 +335,11 @@ def test_what_is_shown_of_a_pool() -> None:
     space = {osd: Space(100, used) for osd, used in enumerate((5, 35, 5, 95, 5, 5))}
     found = replace(evened(deviations={1: (1.5, 0.5)}), gained={1: -35, 3: 9})
     # OSDs are full at 95 of 100 bytes, each has a third of twice what is stored.
-    assert _of_pool(A, found, seen(), space) == {
+    assert _shown_of(A, found, seen(), space) == {
         'pool': 'a', 'deviation_before': 1.5, 'deviation_after': 0.5,
         'max_avail_before': 90, 'limited_by_before': 1, 'max_avail_after': 135,
         'limited_by_after': 0}
-    nothing = _of_pool(A, found, seen(), {})
+    nothing = _shown_of(A, found, seen(), {})
     assert nothing['max_avail_before'] is nothing['limited_by_after'] is None
 
 

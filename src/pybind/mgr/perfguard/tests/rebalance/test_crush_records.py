@@ -305,9 +305,9 @@ def test_expansions_are_recorded_until_they_are_rolled_back() -> None:
     # Until the weights of another expansion are in force, it is one that was rolled back.
     orders.journal(Preview(change, order=Order('expand')), seen())
     assert orders._added == {1: Added('u1'), 2: Added('u2', True)}
-    orders.replace_devices([1])
+    orders.forget_added([1])
     assert orders.reloaded()[1] == {2: Added('u2', True)}
-    orders.replace_devices([2])
+    orders.forget_added([2])
     assert orders._added == {} and orders.store.get(ADDED) is None
 
 
@@ -334,18 +334,18 @@ def test_the_osds_whose_weights_a_campaign_changes() -> None:
 def test_drains_that_are_forgotten(campaign: Campaign, rows: Any, remaining: Any) -> None:
     records = {osd: Drained(1.0) for osd in (0, 2, 3, 9)}
     orders = Orders(records)
-    orders.forget_drains(seen(**rows), campaign, lambda: False)
+    orders.forget_old_records(seen(**rows), campaign, lambda: False)
     assert orders._records == records
-    orders.forget_drains(seen(**rows), campaign, lambda: True)
+    orders.forget_old_records(seen(**rows), campaign, lambda: True)
     assert orders._records == {osd: Drained(1.0) for osd in remaining}
     # Without a change, the journal is of no interest.
-    orders.forget_drains(seen(**rows), campaign, lambda: pytest.fail('asked'))
+    orders.forget_old_records(seen(**rows), campaign, lambda: pytest.fail('asked'))
 
 
 def test_a_drained_osd_that_has_left_crush_and_not_the_osdmap() -> None:
     orders = Orders({2: Drained(1.0)})
-    orders.forget_drains(seen({osd: weight for osd, weight in WEIGHTS.items() if osd != 2}),
-                         NO_CAMPAIGN, lambda: True)
+    orders.forget_old_records(seen({osd: weight for osd, weight in WEIGHTS.items() if osd != 2}),
+                              NO_CAMPAIGN, lambda: True)
     assert orders._records == {2: Drained(1.0)}
 
 
@@ -365,7 +365,7 @@ def test_new_osds_that_are_forgotten(campaign: Campaign, expected: Dict[int, boo
     """Keys from 10 on: the OSD with this id less 10, whose expansion was rolled back."""
     for undone in (False, True):
         orders = Orders(added={osd: Added('u', undone) for osd in (0, 2)})
-        orders.forget_drains(seen(), campaign, lambda: True)
+        orders.forget_old_records(seen(), campaign, lambda: True)
         assert orders._added == {key % 10: Added('u', is_undone)
                                  for key, is_undone in expected.items() if (key >= 10) is undone}
 

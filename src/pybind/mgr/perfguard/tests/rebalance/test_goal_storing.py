@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.campaign import GoalsMark
-from perfguard.rebalance.campaign_store import CampaignStore, PinStore, parts
+from perfguard.rebalance.campaign_store import CampaignStore, PinStore, document_parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Flight, PinRecord
@@ -345,7 +345,7 @@ def test_goals_take_few_writes(goal: Callable[[int], UpmapEntry], most: int) -> 
 
     setattr(kv, 'set_store', write)
     new = {'12.%x' % number: rest(number, goal(number)) for number in range(48818)}
-    for count, part in enumerate(parts(new, pins)):
+    for count, part in enumerate(document_parts(new, pins)):
         pins.note(part)
         assert len(sizes) == count + 1
     assert len(sizes) <= most and dict(pins) == new == stored(kv)

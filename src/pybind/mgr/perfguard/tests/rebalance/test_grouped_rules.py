@@ -31,7 +31,7 @@ class Grouped(NamedTuple):
         osdmap = replace(self.osdmap, osds={**self.osdmap.osds, **{
             int(osd[1:]): row for osd, row in osds.items()}})
         return plan_adoption(osdmap, self.crush, lambda pool: self.ups, Balancing(deviation=9.0),
-                         raws=self.raws)
+                             raws=self.raws)
 
 
 def exchanged(raw: OsdSet, drained: int) -> OsdSet:

@@ -167,8 +167,8 @@ class Orders(CampaignOrders):
         if self.closing:
             raise Refused(errno.EBUSY, 'the cluster is being shut down')
 
-    def _outlook(self, *args: Any) -> Outlook:
-        self.outlooks.append(args)
+    def _outlook(self, *args: Any, whole: bool) -> Outlook:
+        self.outlooks.append((*args, whole))
         return self.outlook
 
     def answer(self, waiting: Any, seen: Optional[Observation] = None) -> Any:
@@ -400,10 +400,10 @@ def test_a_saved_plan_is_carried_out() -> None:
     orders.crush.preview = Shown(CHANGE, risks=(CROWDED,))
     waiting = WaitingOrder(Order('approve', accept=('DEGRADED',)))
     seen = observed(signals=Signals(PgCounts(total=16, degraded=1)))
-    orders.change(waiting, seen, accepts, saved, 'as planned', lambda: kept.append(1))
+    orders.begin_change(waiting, seen, accepts, saved, 'as planned', lambda: kept.append(1))
     orders.tools.jobs[0].run()
-    found: Any = orders.change(waiting, seen, accepts, saved, 'as planned',
-                               lambda: kept.append(1))
+    found: Any = orders.begin_change(waiting, seen, accepts, saved, 'as planned',
+                                     lambda: kept.append(1))
     assert found is not None and found['order'] is accepts and kept == [1]
     assert 'DEGRADED is accepted' in found['warnings'][0] and len(found['warnings']) == 1
     assert saved.compared == [(orders.crush.preview, accepts)]
@@ -422,10 +422,10 @@ def test_what_a_saved_plan_does_not_accept(waiting: WaitingOrder, seen: Observat
     orders, saved = Orders(), PlanFake()  # type: Orders, Any
     orders.crush.preview = Shown(CHANGE, risks=(CROWDED,))
     waiting.refused_before = False
-    orders.change(waiting, seen, DRAIN, saved)
+    orders.begin_change(waiting, seen, DRAIN, saved)
     orders.tools.jobs[0].run()
     with pytest.raises(Refused) as error:
-        orders.change(waiting, seen, DRAIN, saved)
+        orders.begin_change(waiting, seen, DRAIN, saved)
     assert str(error.value) == text and orders.campaigns.calls == []
 
 
@@ -433,20 +433,20 @@ def test_the_state_of_the_cluster_is_accepted_with_a_plan() -> None:
     """Not by the order that was saved."""
     orders, saved = Orders(), PlanFake()  # type: Orders, Any
     waiting, order = WaitingOrder(Order('approve')), replace(DRAIN, accept=('PEERING',))
-    orders.change(waiting, PEERING, order, saved)
+    orders.begin_change(waiting, PEERING, order, saved)
     orders.tools.jobs[0].run()
     with pytest.raises(Refused, match='PEERING.*"ceph perfguard approve --accept PEERING"'):
-        orders.change(waiting, PEERING, order, saved)
+        orders.begin_change(waiting, PEERING, order, saved)
 
 
 def test_a_queued_order_names_its_own_command() -> None:
     orders = Orders()
     orders.crush.preview = Shown(CHANGE, risks=(CROWDED,))
     waiting = QueuedOrder(Order('placeholder'))
-    orders.change(waiting, SEEN, DRAIN)
+    orders.begin_change(waiting, SEEN, DRAIN)
     orders.tools.jobs[0].run()
     with pytest.raises(Refused, match='"ceph perfguard drain h3 --accept PG_LIMIT"'):
-        orders.change(waiting, SEEN, DRAIN)
+        orders.begin_change(waiting, SEEN, DRAIN)
 
 
 # ---- adoptions and imports

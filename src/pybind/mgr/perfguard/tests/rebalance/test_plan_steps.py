@@ -281,9 +281,9 @@ class Starter:
                 order: Order) -> Optional[Tuple[Preview, PlanGround]]:
         return self.found
 
-    def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
-               saved: Optional[SavedPlan] = None, why: str = '',
-               keep: Callable[[], None] = lambda: None) -> Optional[Document]:
+    def begin_change(self, waiting: WaitingOrder, observation: Observation, order: Order,
+                     saved: Optional[SavedPlan] = None, why: str = '',
+                     keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         self.began.append((waiting, order, saved, why))
         keep()
         if self.error is not None:

@@ -305,7 +305,7 @@ class Host:
         self.refusal: Optional[Refused] = None
         self.replacing = Replacing(self.store, SimpleNamespace(  # type: ignore[arg-type]
             facts=self._facts, drive_ids=lambda osds: {osd: self.drives[osd] for osd in osds},
-            replace_devices=lambda osds: self.replaced.append(sorted(osds)),
+            forget_added=lambda osds: self.replaced.append(sorted(osds)),
             renew=lambda osdmap, weights: self.renewed.update(weights)), self.events.append)
         self.replacing._put(dict(records))
 
