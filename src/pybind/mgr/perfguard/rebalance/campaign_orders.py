@@ -100,8 +100,9 @@ class CampaignOrders:
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
-        """Carry out an order that begins or rolls back a campaign, and return the answer. None
-        while a job of the order is running; raises Refused."""
+        """Carry out an order that begins or rolls back a campaign, or only supposes another cluster
+        (LOSE, `what_if`), and return the answer. None while a job of the order is running, or its
+        pins are being stored; raises Refused."""
         if waiting.order.verb == LOSE or waiting.order.what_if is not None:
             return self._preview(waiting, observation, lambda: self._crush_orders.supposing(
                 waiting.order, observation, self._options(), self._campaigns.history.rates()))

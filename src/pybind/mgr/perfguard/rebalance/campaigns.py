@@ -209,8 +209,9 @@ class Campaigns:
         return self.store_first_pins(without_goals(self.pins), observation)
 
     def begin_after(self, observation: Observation, trigger: str) -> Campaign:
-        """Begin a campaign after CRUSH has changed, so that the map from before is unknown.
-        `trigger`: as in `begin`."""
+        """Begin a campaign for a change that was made before, or for upmaps. The CRUSH map from
+        before the change is not known, so a rollback cannot restore it. `trigger`: as in
+        `begin`."""
         campaign = self.begin(observation, trigger)
         campaign = replace(campaign, automatic=True, crush=replace(campaign.crush, version=-1))
         self._crush_orders.forget_before()
@@ -288,8 +289,9 @@ class Campaigns:
         return self.current.holds.taken_over()
 
     def _still_draining(self, observation: Observation) -> OsdSet:
-        """OSDs of a tiny weight that an aborted campaign was emptying. The next campaign releases
-        the pins of the aborted one, and so empties these OSDs, unless it gives them a weight."""
+        """OSDs of a tiny weight that the last campaign was emptying, if it was aborted and left
+        pins; else (). The next campaign releases these pins, and so empties the OSDs, unless it
+        gives them a weight."""
         last, weights = self.current, observation.crush.weights()
         if not last.held:
             return ()

@@ -92,7 +92,8 @@ def capacity_change(osdmap: OsdMap, before: CrushAndSpace, after: CrushAndSpace)
 
 
 def _fill_by_class(cluster: CrushAndSpace) -> Dict[str, Fill]:
-    """Device class -> how full its OSDs are, without empty ones and those of unknown size."""
+    """Device class -> how full its OSDs are, without those that are drained, have not reported
+    their size, or are lost or out."""
     spaces_by_class: Dict[str, Dict[int, Space]] = {}
     for osd, weight in cluster.crush.weights().items():
         row = cluster.space.get(osd)

@@ -217,7 +217,8 @@ class RebalanceController:
         return None
 
     def _check(self, request: Request, observation: Observation) -> None:
-        """Raise Refused if the request is not possible now."""
+        """Raise Refused if a request of an operator is not possible in the present state of the
+        campaign and the cluster."""
         check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
               unfit(observation.osdmap), loose=self._why_not_finish(observation),
               awaiting=self.awaiting.waits)

@@ -89,12 +89,13 @@ class CrushOrders:
             observation.osdmap, weights, crush_map, whole, setting), observation.crush)
 
     def overtaken(self, observation: Observation, change: Change) -> str:
-        """Changes of CRUSH by others since a new map was ordered; '' if none."""
+        """Text on the parts of CRUSH that others have changed since a whole new map was ordered;
+        '': none, or the change is another one."""
         if not isinstance(change, MapChange) or not change.crush_version \
                 or observation.crush_version == change.crush_version:
             return ''
         before, now = self._stored_base()[0], observation.crush.digest
-        # Names of rules do not affect placement.
+        # The identity lacks the names of rules. `before`: {}: it is not known.
         is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
         return '' if is_same else changed_crush_parts(before, now)
 

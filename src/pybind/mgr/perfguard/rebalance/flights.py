@@ -194,8 +194,9 @@ def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
 
 def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     """The flight is confirmed if the OSDMap shows its release, an upmap of others, or the only part
-    of the release that the mons keep. Otherwise the release is sent again after a while, at last
-    with the PG's entry from before the campaign if the mons do not keep the goal."""
+    of the release that the mons keep; one without a pin, which had no release, at once. Otherwise
+    the release is sent again after a while, at last with the PG's entry from before the campaign if
+    the mons do not keep the goal."""
     present = draft.observed.osdmap.entry(pgid)
     if flight.pin is None or present == flight.entry:
         return draft, replace(flight, confirmed=draft.now)

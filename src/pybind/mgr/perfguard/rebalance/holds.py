@@ -61,7 +61,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     """
     holds, notices_of_others = _without_set_by_others(holds, settings)
     flag = _flag(holds, settings, norebalance)
-    balancer = _balancer(flag.holds, settings, quiet, begin)
+    balancer = _balancer_off(flag.holds, settings, begin) if quiet \
+        else _balancer_back(flag.holds, settings)
     quiet_pools = settings.osdmap.pools.keys() if pools is None else pools
     autoscale = _autoscale(balancer.holds, settings.osdmap, quiet_pools if quiet else frozenset(),
                            begin)
@@ -155,27 +156,29 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
     return Reconciled(holds, (SetFlag(NOREBALANCE, wanted),) if step.send else ())
 
 
-def _balancer(holds: Holds, settings: Settings, must_be_off: bool, begin: bool) -> Reconciled:
-    """One step towards the balancer being off, or given back. `begin`: it may be borrowed now."""
+def _balancer_off(holds: Holds, settings: Settings, begin: bool) -> Reconciled:
+    """One step towards the balancer being off. It is given up once others switch it on, and never
+    borrowed if it is off anyway. `begin`: as in `reconcile`."""
     held = holds.held.get(BALANCER)
-    active = settings.balancer_active
-    if must_be_off:
-        if BALANCER in holds.given_up:
-            return Reconciled(holds)
-        if held is None:
-            if active == 'false':
-                return Reconciled(holds)
-            if not begin:
-                return _switched_on_by_others(holds)
-            if settings.stored is None:
-                return Reconciled(holds)
-            return Reconciled(holds.put(BALANCER, Held(_stored_active(settings), 'false')),
-                              (SetBalancer(False),))
-        step = hold(held, _balancer_value(held, settings))
-        if step.held is None:
+    if BALANCER in holds.given_up or held is None and settings.balancer_active == 'false':
+        return Reconciled(holds)
+    if held is None:
+        if not begin:
             return _switched_on_by_others(holds)
-        return Reconciled(holds.put(BALANCER, step.held),
-                          (SetBalancer(False),) if step.send else ())
+        if settings.stored is None:
+            return Reconciled(holds)  # what to give back is read in a later turn
+        return Reconciled(holds.put(BALANCER, Held(_stored_active(settings), 'false')),
+                          (SetBalancer(False),))
+    step = hold(held, _balancer_value(held, settings))
+    if step.held is None:
+        return _switched_on_by_others(holds)
+    return Reconciled(holds.put(BALANCER, step.held), (SetBalancer(False),) if step.send else ())
+
+
+def _balancer_back(holds: Holds, settings: Settings) -> Reconciled:
+    """One step towards the balancer being given back, once the configuration database was read;
+    nothing if it is not borrowed."""
+    held = holds.held.get(BALANCER)
     if held is None or settings.stored is None:
         return Reconciled(holds)
     step = give_back(held, _stored_active(settings))
