@@ -28,7 +28,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdSet, Pool, Space, UpmapEntry, pool_of
-from perfguard.rebalance.capacity import CrushAndSpace, max_avail
+from perfguard.rebalance.capacity import CrushAndSpace, pool_avail, rule_room
 from perfguard.upmap.balance import PlacedPg
 from perfguard.upmap.evening import EvenGround, EvenPool, even_out
 from perfguard.upmap.semantics import apply_entry
@@ -72,9 +72,10 @@ class Scene(NamedTuple):
 
     def free(self, sets: Sets) -> int:
         """MAX AVAIL of the largest pool, as `ceph df` shows it."""
-        found = max_avail(self.pools[0], CrushAndSpace(self.crush, self.space(sets)), 0.95)
-        assert found is not None
-        return found[0]
+        pool, cluster = self.pools[0], CrushAndSpace(self.crush, self.space(sets))
+        found = pool_avail(pool, rule_room(pool.crush_rule, cluster, 0.95), None)
+        assert found.max_avail_before is not None
+        return found.max_avail_before
 
 
 def tool(*argv: str) -> str:

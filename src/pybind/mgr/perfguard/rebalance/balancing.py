@@ -26,7 +26,7 @@ from ..upmap.balance import PlacedPg, is_merging, why_unbalanced
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import merge_reason
 from ..upmap.shares import backfill_bytes, weights_of
-from .capacity import CrushAndSpace, max_avail, unreported
+from .capacity import CrushAndSpace, pool_avail, rule_room, unreported
 from .change import Change, Details, Planned
 from .moves import Move, release_move
 from .orders import Order
@@ -418,9 +418,7 @@ def _shown_of(pool: Pool, evened: Evened, observation: Observation,
     before, after = evened.deviations[pool.id]
     later = {osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
              for osd, row in space.items()}
-    (avail_before, osd_before), (avail_after, osd_after) = (
-        max_avail(pool, CrushAndSpace(observation.crush, rows), observation.osdmap.full_ratio)
-        or (None, None) for rows in (space, later))
+    rooms = (rule_room(pool.crush_rule, CrushAndSpace(observation.crush, rows),
+                       observation.osdmap.full_ratio) for rows in (space, later))
     return {'pool': pool.name, 'deviation_before': before, 'deviation_after': after,
-            'max_avail_before': avail_before, 'max_avail_after': avail_after,
-            'limited_by_before': osd_before, 'limited_by_after': osd_after}
+            **vars(pool_avail(pool, *rooms))}

@@ -388,11 +388,11 @@ def document_parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
             whole[pgid] = pin
     # PGs with the same goal are neighbours: a document contains a goal once, and a PG id for each.
     yield from _fitting(
-        _Row(pgid, pin, shared_bytes=_json_length(encode(goal, Optional[UpmapEntry]))
+        _SizedPin(pgid, pin, shared_bytes=_json_length(encode(goal, Optional[UpmapEntry]))
              + _PUNCTUATION, own_bytes=len(pgid) + 1)
         for goal, of_goal in by_goal.items() for pgid, pin in of_goal.items())
     yield from _fitting(
-        _Row(pgid, pin, shared_bytes=0,
+        _SizedPin(pgid, pin, shared_bytes=0,
              own_bytes=_json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
         for pgid, pin in whole.items())
 
@@ -401,7 +401,7 @@ def document_parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
 _PUNCTUATION = 16
 
 
-class _Row(NamedTuple):
+class _SizedPin(NamedTuple):
     """A pin, and the bytes that it takes in a document."""
     pgid: str
     pin: PinRecord
@@ -410,7 +410,7 @@ class _Row(NamedTuple):
     own_bytes: int
 
 
-def _fitting(rows: Iterable[_Row]) -> Iterator[Dict[str, PinRecord]]:
+def _fitting(rows: Iterable[_SizedPin]) -> Iterator[Dict[str, PinRecord]]:
     """The pins of these rows, in their order, in parts that fit into a document each."""
     part: Dict[str, PinRecord] = {}
     goal, room_bytes = None, 0

@@ -191,18 +191,21 @@ class Campaigns:
         `trigger`: 'operator', 'auto', or the verb of the order. `plan`, `plan_token`: of the saved
         plan that it executes; '': none.
         """
-        last = max(self.history.last_id, self.current.id)
+        new_id = max(self.history.last_id, self.current.id) + 1
+        # The aborted one that left pins, if there is one.
+        continued = self.current if self.current.held else NO_CAMPAIGN
         # Whatever could not be read does not count from now on, and is removed.
         self._context.store.acknowledge_losses()
         self._begun()
         self._remember_crush(observation)
         self.current = Campaign(
-            last + 1, Origin(observation.now, trigger, observation.osdmap.epoch, plan, plan_token),
+            new_id, Origin(observation.now, trigger, observation.osdmap.epoch, plan, plan_token),
             Phase.PREPARED, phase_since=observation.now, target=self._options().target,
             crush=OwnCrush(version=observation.crush_version, own=observation.crush_version,
                            identity=observation.crush.identity,
-                           draining=self._still_draining(observation), emptied=self._emptied()),
-            holds=self._holds_left(), pinning=self._pinning_left(),
+                           draining=self._still_draining(observation),
+                           emptied=continued.crush.emptied),
+            holds=continued.holds.taken_over(), pinning=self._pinning_left(),
             progress=Progress(last_epoch=observation.osdmap.epoch),
             bill=Bill.begun(observation.clients.quiet))
         # This campaign releases the pins of an aborted one to its own goals.
@@ -282,12 +285,6 @@ class Campaigns:
         if why_not:
             self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
-    def _holds_left(self) -> Holds:
-        """Settings that an aborted campaign still borrows, which the next one gives back."""
-        if not self.current.held:
-            return Holds()
-        return self.current.holds.taken_over()
-
     def _still_draining(self, observation: Observation) -> OsdSet:
         """OSDs of a tiny weight that the last campaign was emptying, if it was aborted and left
         pins; else (). The next campaign releases these pins, and so empties the OSDs, unless it
@@ -299,10 +296,6 @@ class Campaigns:
         drained = {*last.crush.draining, *(osd for change in changes if change is not None
                                            for osd in change.drained)}
         return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
-
-    def _emptied(self) -> OsdSet:
-        """OwnCrush.emptied of an aborted campaign."""
-        return self.current.crush.emptied if self.current.held else ()
 
     def _pinning_left(self) -> Pinning:
         """The Pinning that the next campaign begins with. After an aborted campaign: the PGs for

@@ -87,7 +87,7 @@ def capacity_change(osdmap: OsdMap, before: CrushAndSpace, after: CrushAndSpace)
         {device_class: (fills_before.get(device_class, no_osds),
                         fills_after.get(device_class, no_osds))
          for device_class in sorted(fills_before.keys() | fills_after.keys())},
-        tuple(_pool_avail(pool, *rooms[pool.crush_rule])
+        tuple(pool_avail(pool, *rooms[pool.crush_rule])
               for _, pool in sorted(osdmap.pools.items())))
 
 
@@ -119,20 +119,15 @@ def _share(row: Space) -> float:
     return row.used_bytes / row.total_bytes
 
 
-def _pool_avail(pool: Pool, before: Optional[RuleRoom], after: Optional[RuleRoom]) -> PoolAvail:
+def pool_avail(pool: Pool, before: Optional[RuleRoom], after: Optional[RuleRoom]) -> PoolAvail:
+    """What clients can store in the pool with the room of its rule before and after a change; None:
+    not known."""
     return PoolAvail(pool.name, before and _stored(pool, before), after and _stored(pool, after),
                      before and before.osd, after and after.osd)
 
 
 def _stored(pool: Pool, room: RuleRoom) -> int:
     return max(0, int(room.raw_bytes * pool.data_shards / pool.size))
-
-
-def max_avail(pool: Pool, cluster: CrushAndSpace, full_ratio: float) -> Optional[Tuple[int, int]]:
-    """Bytes that clients can store in the pool until an OSD is full, and that OSD. None: not
-    known."""
-    room = rule_room(pool.crush_rule, cluster, full_ratio)
-    return room and (_stored(pool, room), room.osd)
 
 
 def rule_room(rule: int, cluster: CrushAndSpace, full_ratio: float) -> Optional[RuleRoom]:

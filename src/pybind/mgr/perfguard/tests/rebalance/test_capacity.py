@@ -2,7 +2,7 @@
 """Fill, PGs per OSD and MAX AVAIL, before a change and after it."""
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
@@ -10,7 +10,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdMap, Pool, Space
 from perfguard.rebalance import tables
 from perfguard.rebalance.capacity import (CrushAndSpace, Fill, PoolAvail, capacity_change,
-                                          max_avail)
+                                          pool_avail, rule_room)
 from perfguard.rebalance.orders import DRAINED_WEIGHT
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import ToyMon, ToyOsd
@@ -74,18 +74,23 @@ def test_max_avail_is_what_fills_the_first_osd() -> None:
     """Data is added by weight until an OSD is full: found by trying."""
     stand = CrushAndSpace(crush_of({0: 1.0, 1: 2.0, 2: 1.0}), {
         0: Space(1000, 500), 1: Space(2000, 400), 2: Space(0, 0)})
-    room = max_avail(replace(REP, size=2), stand, 0.95)
-    assert room is not None and room[1] == 0
+
+    def avail(pool: Pool, cluster: CrushAndSpace) -> Tuple[Optional[int], Optional[int]]:
+        row = pool_avail(pool, rule_room(pool.crush_rule, cluster, 0.95), None)
+        return row.max_avail_before, row.limited_by_before
+
+    room, fullest = avail(replace(REP, size=2), stand)
+    assert room is not None and fullest == 0
 
     def full(stored: int) -> bool:
         raw = 2 * stored
         return any(row.used_bytes + raw * weight / 4.0 > 0.95 * row.total_bytes
                    for row, weight in ((stand.space[0], 1.0), (stand.space[1], 2.0)))
 
-    assert next(stored for stored in range(2000) if full(stored)) == room[0] + 1
-    assert max_avail(REP, stand._replace(space={}), 0.95) is None
+    assert next(stored for stored in range(2000) if full(stored)) == room + 1
+    assert avail(REP, stand._replace(space={})) == (None, None)
     over = stand._replace(space={**stand.space, 0: Space(1000, 990)})
-    assert max_avail(REP, over, 0.95) == (0, 0)
+    assert avail(REP, over) == (0, 0)
 
 
 def test_osds_without_weight_or_size_do_not_count() -> None:
