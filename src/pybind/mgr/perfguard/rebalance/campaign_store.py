@@ -388,12 +388,11 @@ def document_parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
             whole[pgid] = pin
     # PGs with the same goal are neighbours: a document contains a goal once, and a PG id for each.
     yield from _fitting(
-        _SizedPin(pgid, pin, shared_bytes=_json_length(encode(goal, Optional[UpmapEntry]))
-             + _PUNCTUATION, own_bytes=len(pgid) + 1)
+        _SizedPin(pgid, pin, own_bytes=len(pgid) + 1,
+                  shared_bytes=_json_length(encode(goal, Optional[UpmapEntry])) + _PUNCTUATION)
         for goal, of_goal in by_goal.items() for pgid, pin in of_goal.items())
     yield from _fitting(
-        _SizedPin(pgid, pin, shared_bytes=0,
-             own_bytes=_json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
+        _SizedPin(pgid, pin, own_bytes=_json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
         for pgid, pin in whole.items())
 
 
@@ -405,9 +404,9 @@ class _SizedPin(NamedTuple):
     """A pin, and the bytes that it takes in a document."""
     pgid: str
     pin: PinRecord
-    #: Not counted again if the PG before it in the document has the same goal.
-    shared_bytes: int
     own_bytes: int
+    #: Not counted again if the PG before it in the document has the same goal.
+    shared_bytes: int = 0
 
 
 def _fitting(rows: Iterable[_SizedPin]) -> Iterator[Dict[str, PinRecord]]:
