@@ -198,7 +198,7 @@ class Shards(ShardLevel):
         self.required = 0
         self.here = [list(members) for members in self.origin]
         if new_rule:
-            self._obey(raws, crush, osds)
+            self._obey_rule(raws, crush, osds)
             shards_by_osd = Counter(osd for members in self.here for osd in members)
         self.movable_pgs = [pg_number for pg_number, pg in enumerate(pgs)
                             if pg.may_move and self._may_move(pg_number, raws[pg_number])]
@@ -222,8 +222,9 @@ class Shards(ShardLevel):
         #: Whole groups move between buckets, and each bucket has as many as it should.
         self.whole_groups_fit = any(take.even and take.groups for take in self.takes)
 
-    def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
-        """Move the shards that the rule does not allow to stay."""
+    def _obey_rule(self, raws: Sequence[OsdSet], crush: CrushRules,
+                   osds: Mapping[int, Osd]) -> None:
+        """Move the shards that a new rule does not allow to stay, and count them (`required`)."""
         out, size = out_osds(osds), self.pool.size
         to_check = {pg_number for pg_number, members in enumerate(self.origin)
                     if self.pgs[pg_number].may_move and len(members) == len(raws[pg_number]) == size
@@ -231,12 +232,13 @@ class Shards(ShardLevel):
                     # buckets, so GroupedSets checks all PGs of such a pool.
                     and (self.pool.local_groups and self.takes[0].groups
                          or broken_rule(self.pool, tuple(members), crush, out))}
-        sets = self._lawful(raws, to_check)
+        sets = self._lawful_sets(raws, to_check)
         self.here = [list(members) for members in sets]
         self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
                             for osd, before in zip(members, origin))
 
-    def _lawful(self, raws: Sequence[OsdSet], to_check: AbstractSet[int]) -> List[Sequence[int]]:
+    def _lawful_sets(self, raws: Sequence[OsdSet],
+                     to_check: AbstractSet[int]) -> List[Sequence[int]]:
         """The set of each PG once those of the PGs `to_check` (by number), which may break the
         rule, obey it."""
         groups = self.takes[0].groups
@@ -254,7 +256,7 @@ class Shards(ShardLevel):
 
     def _may_move(self, pg_number: int, raw: Sequence[int]) -> bool:
         """Whether a PG may be balanced: its set and that of CRUSH (`raw`) are complete, each shard
-        is in its take, and the earlier rule allows where `_obey` has put it."""
+        is in its take, and the earlier rule allows where `_obey_rule` has put it."""
         members = self.here[pg_number]
         return (len(members) == len(raw) == self.pool.size == len(self.fences)
                 and all([osd in fence for osd, fence in zip(members, self.fences)])
@@ -262,7 +264,7 @@ class Shards(ShardLevel):
                      or self.obeys_earlier(pg_number, range(self.pool.size), members)))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
-        """How many shards, and how many PGs with a shard, each take holds."""
+        """By take: how many shards it holds, and how many PGs with at least one shard in it."""
         shards, pgs = [], []
         begin = 0
         for take in self.takes:
@@ -275,7 +277,8 @@ class Shards(ShardLevel):
 
     def share_within_buckets(self) -> None:
         """Widen the targets of the OSDs in a bucket that has too many or too few shards for them,
-        so that its OSDs share these evenly: they have nothing to exchange with other buckets."""
+        so that its OSDs share these evenly: they have nothing to exchange with other buckets. Only
+        for takes whose lowest buckets shards leave in whole groups."""
         for take in self.takes:
             if not take.even or not take.groups:
                 continue
@@ -287,7 +290,7 @@ class Shards(ShardLevel):
 
     def legal(self, pg_number: int, place: int, osd: int) -> bool:
         return super().legal(pg_number, place, osd) and all(
-            self._has_room(group, pg_number, place, osd) for group in self._uneven[place]) \
+            self._bucket_has_room(group, pg_number, place, osd) for group in self._uneven[place]) \
             and self.obeys_earlier(pg_number, [place], [osd])
 
     @property
@@ -305,9 +308,9 @@ class Shards(ShardLevel):
             members.append(osd)
         return True
 
-    def _has_room(self, group: Group, pg_number: int, place: int, osd: int) -> bool:
+    def _bucket_has_room(self, group: Group, pg_number: int, place: int, osd: int) -> bool:
         """Whether the bucket of an OSD may have one more shard of a PG, if that comes from this
-        place."""
+        place: it has fewer than the rule allows, and the PG is not in more buckets afterwards."""
         buckets = [group.bucket_of.get(member) for member in self.here[pg_number]]
         origin, bucket = buckets.pop(place), group.bucket_of[osd]
         return bucket == origin or (buckets.count(bucket) < group.shards
@@ -322,7 +325,8 @@ class Shards(ShardLevel):
         return self.within_budget(moves) or not self.weights.get(giver)
 
     def within_budget(self, moves: int) -> bool:
-        """Whether so many more shards may move; notes in `refused` if not."""
+        """Whether so many more shards may move within the budget. If not, this is noted in
+        `refused`, for `_limit`."""
         within = self._budget is None or self.moved + moves <= self._budget
         self.refused = self.refused or not within
         return within
@@ -362,7 +366,8 @@ def _earlier_rule(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd]) -> Ear
 
 
 class _Groups(ShardLevel):
-    """Groups of shards in the buckets of one choice of a rule."""
+    """Groups of shards in the buckets of one choice of a rule. The place of a group is its number
+    among the groups of its PG; positions are those of its shards in the set of the PG."""
 
     def __init__(self, shards: Shards, number: int, depth: int) -> None:
         """`number`: of the take; `depth`: number of choices of the take above this one."""
@@ -377,7 +382,7 @@ class _Groups(ShardLevel):
         #: By PG and place of a group: the positions of its shards.
         self._positions = [list(groups.values()) for groups in positions_by_bucket]
         self.here = [list(groups) for groups in positions_by_bucket]
-        self.origin = [self._at(*row) for row in zip(shards.origin, self._positions)]
+        self.origin = [self._buckets_at(*row) for row in zip(shards.origin, self._positions)]
         self.raw = [self._raw_buckets(*row) for row in zip(shards.raw, self._positions)]
         self._osds: Dict[int, List[int]] = {}
         for osd in sorted(take.osds):
@@ -392,7 +397,7 @@ class _Groups(ShardLevel):
         self._set_targets()
 
     def _positions_in(self, osds: Sequence[int], positions: range) -> Dict[int, List[int]]:
-        """Bucket -> positions of its OSDs in a set."""
+        """Bucket -> those of the `positions` of a set whose OSD is in it."""
         positions_by_bucket: Dict[int, List[int]] = {}
         for position, osd in zip(positions, osds[positions.start:positions.stop]):
             bucket = self._group.bucket_of.get(osd)
@@ -400,15 +405,15 @@ class _Groups(ShardLevel):
                 positions_by_bucket.setdefault(bucket, []).append(position)
         return positions_by_bucket
 
-    def _at(self, osds: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
-        """The bucket of each group of a set, which has its shards at these `positions`; empty if
-        the PG cannot be moved."""
+    def _buckets_at(self, osds: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
+        """The bucket of each group in a set, by the first OSD of the group; empty if the set is.
+        `positions`: of each group, those of its shards."""
         return [self._group.bucket_of.get(osds[first], NO_OSD) for first, *_ in positions if osds]
 
     def _raw_buckets(self, raw: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
-        """The buckets where CRUSH places the groups of a PG."""
+        """The buckets where CRUSH places the groups of a PG; empty if it may not be moved."""
         if self.by_place:
-            return self._at(raw, positions)
+            return self._buckets_at(raw, positions)
         return list(dict.fromkeys(self._group.bucket_of.get(osd, NO_OSD) for osd in raw))
 
     def _set_targets(self) -> None:
@@ -470,19 +475,20 @@ class _Groups(ShardLevel):
     def _obeys_earlier(self, pg_number: int, place: int, bucket: int) -> bool:
         positions = self._positions[pg_number][place]
         return self._shards.obeys_earlier(pg_number, positions,
-                                          self._chosen(pg_number, positions, bucket))
+                                          self._osds_for(pg_number, positions, bucket))
 
     def move(self, pg_number: int, place: int, bucket: int) -> None:
         positions = self._positions[pg_number][place]
-        for position, osd in zip(positions, self._chosen(pg_number, positions, bucket)):
+        for position, osd in zip(positions, self._osds_for(pg_number, positions, bucket)):
             self._shards.move(pg_number, position, osd)
         self.count[self.here[pg_number][place]] -= 1
         self.count[bucket] += 1
         self.here[pg_number][place] = bucket
 
-    def _chosen(self, pg_number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
-        """The OSDs of a bucket for a group: those that have its data, completed with the emptiest.
-        Else those of CRUSH, if each has fewer shards than its upper target. Else the emptiest."""
+    def _osds_for(self, pg_number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
+        """The OSDs of a bucket for the group that has its shards at these positions: those that
+        have its data, completed with the emptiest. Else those of CRUSH, if each has fewer shards
+        than its upper target. Else the emptiest."""
         shards, bucket_of = self._shards, self._group.bucket_of
         returning = self._osds_with_data(pg_number, positions, bucket)
         if returning:
@@ -515,9 +521,9 @@ class _Groups(ShardLevel):
                 by_domain.setdefault(shards.domain[osd], (position, osd))
         return dict(by_domain.values())
 
-    def returns(self, pg_number: int) -> Iterator[Tuple[int, int]]:
-        """(place, bucket) to which a group may move so that no further shard of the PG is elsewhere
-        than its data. The rule may not allow all of them."""
+    def ways_back(self, pg_number: int) -> Iterator[Tuple[int, int]]:
+        """(place of a group, bucket) of the moves after which no more shards of the PG than before
+        are elsewhere than their data. The rule may not allow all of them."""
         shards, bucket_of = self._shards, self._group.bucket_of
         members, origin = shards.here[pg_number], shards.origin[pg_number]
         for place, positions in enumerate(self._positions[pg_number]):
@@ -571,7 +577,7 @@ class _Exchange:
         """Note where the groups of a PG may move now, in place of where they could before."""
         for movable, place in self._noted.pop(pg_number, ()):
             movable.discard((pg_number, place))
-        for place, bucket in self._groups.returns(pg_number):
+        for place, bucket in self._groups.ways_back(pg_number):
             ways_from = self._ways.setdefault(self._groups.here[pg_number][place], {})
             movable = ways_from.setdefault(bucket, set())
             movable.add((pg_number, place))

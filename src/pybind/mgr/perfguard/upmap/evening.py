@@ -165,15 +165,16 @@ class _Evening:
                             if osd not in stuck), None)
                 if osd is None:
                     break
-                if not self._improve(osd, fullest_first):
+                if not self._move_one(osd, fullest_first):
                     stuck.add(osd)
 
     def _osds_by_load(self, fullest_first: bool) -> Iterator[Tuple[float, int]]:
         """(relative load, OSD), the emptiest first, or last if `fullest_first`."""
         return reversed(self._order) if fullest_first else iter(self._order)
 
-    def _improve(self, osd: int, gives: bool) -> bool:
-        """Move one shard from the OSD, or to it; returns whether that was possible."""
+    def _move_one(self, osd: int, gives: bool) -> bool:
+        """Move one shard from the OSD if it `gives`, else to it, so that the loads get more even;
+        returns whether such a move was found."""
         load = self._relative(osd)
         tolerance = FILL_TOLERANCE if self._on.by_bytes else PGS_TOLERANCE
         tried = 0
@@ -193,9 +194,9 @@ class _Evening:
         return False
 
     def _best_move(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
-        """The index of the pool, the number of the PG and the place of the shard whose move evens
-        the loads most; of those that do as much, one that copies no further data, needs no further
-        upmap and is not primary. None: no move is legal and evens them."""
+        """The shard whose move evens the loads most, as (index of the pool, number of the PG,
+        place); of those that do as much, one that copies no further data, needs no further upmap
+        and is not primary. None: no move is legal, within the budget, and evens the loads."""
         candidates: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
         move_counts = self._move_counts[giver], self._move_counts[taker]
         if self._useless.get((giver, taker)) == move_counts:
@@ -229,14 +230,16 @@ class _Evening:
         return min(candidates)[1]
 
     def _has_room(self, osd: int, size: int) -> bool:
+        """Whether so many bytes fit on an OSD, which is not even nearfull; an OSD whose space is
+        not known has room for any number."""
         row = self._on.space.get(osd)
         return not self._on.osds[osd].fullness and (row is None or row.total_bytes <= 0 or (
             row.used_bytes + self._gained.get(osd, 0) + size <= self._on.full * row.total_bytes))
 
     def _cost(self, level: Shards, pg_number: int, place: int,
               taker: int) -> Optional[Tuple[int, int]]:
-        """How many more shards are copied, and how many more PGs need an upmap, after a move (-1 to
-        1 each); None: more than the budget would be copied."""
+        """(how many more shards are copied, how many more PGs need an upmap) after a move of a
+        shard to the OSD `taker`, -1 to 1 each; None: more than the budget would be copied."""
         members, origin, raw = level.here[pg_number], level.origin[pg_number][place], \
             level.raw[pg_number]
         copied = (taker != origin) - (members[place] != origin)
@@ -277,8 +280,8 @@ class _Evening:
 
 def _balanced_alone(pools: Sequence[EvenPool], on: EvenGround,
                     budgets: Optional[Sequence[int]]) -> Tuple[List[Shards], Dict[int, float]]:
-    """The shards of each pool, balanced one pool after the other, and OSD -> its share of all
-    PGs. `budgets`: shards that may move, by pool; None: any."""
+    """The shards of each pool, balanced one pool after the other, and OSD -> the sum of its ideal
+    numbers of shards of all pools. `budgets`: shards that may move, by pool; None: any."""
     levels: List[Shards] = []
     room = Room(on.space, on.full)
     full_osds = {osd: 0 for osd, row in on.osds.items() if row.fullness}

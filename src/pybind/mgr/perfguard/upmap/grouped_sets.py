@@ -85,7 +85,8 @@ class EarlierRule:
 
 
 class GroupedSets:
-    """The OSDs of a rule, with the number of shards that they and their buckets hold."""
+    """The OSDs of a rule, with the number of shards that they and their buckets hold, from which
+    the new sets of PGs are chosen one after the other."""
 
     def __init__(self, groups: Sequence[Group], pool: Pool, domain: Mapping[int, int],
                  weights: Mapping[int, float], limits: Mapping[int, int],
@@ -149,6 +150,7 @@ class GroupedSets:
     # ---- What stays
 
     def _keep(self, members: Sequence[int]) -> _Kept:
+        """The most shards of a PG that may stay."""
         present = {position: osd for position, osd in enumerate(members) if osd in self._weights}
         return self._best_kept(0, present, range(self._size))
 
@@ -259,18 +261,18 @@ class GroupedSets:
             lacking = [position for position in positions if position not in kept.osds] \
                 if self._by_place else positions[len(kept.osds):]
             used_domains = frozenset(self._domain[osd] for osd in kept.osds.values())
-            yield from self._in_domains(parent, lacking, used_domains, pg, new)
+            yield from self._domain_fillings(parent, lacking, used_domains, pg, new)
             return
         step = self._groups[depth].shards
         blocks = [positions[first:first + step] for first in range(0, len(positions), step)]
         kept_in_blocks = kept.blocks or [(None, _NOTHING)] * len(blocks)
         used_buckets = frozenset(bucket for bucket, _ in kept_in_blocks if bucket is not None)
-        yield from self._in_buckets(depth, parent, list(zip(blocks, kept_in_blocks)), used_buckets,
-                                    pg, new)
+        yield from self._block_fillings(depth, parent, list(zip(blocks, kept_in_blocks)),
+                                        used_buckets, pg, new)
 
-    def _in_buckets(self, depth: int, parent: int,
-                    rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],
-                    used: FrozenSet[int], pg: _Placing, new: _New) -> Iterator[_New]:
+    def _block_fillings(self, depth: int, parent: int,
+                        rows: Sequence[Tuple[_Positions, Tuple[Optional[int], _Kept]]],
+                        used: FrozenSet[int], pg: _Placing, new: _New) -> Iterator[_New]:
         """The ways to fill blocks of positions from different buckets below `parent`, the best
         first. `rows`: blocks of positions, each with its bucket (None: any) and what stays there;
         `used`: buckets that have a block."""
@@ -279,12 +281,14 @@ class GroupedSets:
             return
         (block, (kept_in, kept)), *other_rows = rows
         raw = [pg.raw[position] for position in block] if self._by_place else pg.raw
-        for bucket in self._emptiest(depth, parent, used, raw) if kept_in is None else [kept_in]:
+        buckets = self._by_preference(depth, parent, used, raw) if kept_in is None else [kept_in]
+        for bucket in buckets:
             for filled in self._fillings(depth + 1, bucket, block, kept, pg, new):
-                yield from self._in_buckets(depth, parent, other_rows, used | {bucket}, pg, filled)
+                yield from self._block_fillings(depth, parent, other_rows, used | {bucket}, pg,
+                                                filled)
 
-    def _in_domains(self, parent: int, lacking: _Positions, used: FrozenSet[int], pg: _Placing,
-                    new: _New) -> Iterator[_New]:
+    def _domain_fillings(self, parent: int, lacking: _Positions, used: FrozenSet[int],
+                         pg: _Placing, new: _New) -> Iterator[_New]:
         """The ways to put the positions `lacking` on OSDs of different failure domains below a
         bucket, the best first. `used`: failure domains with shards."""
         if not lacking:
@@ -293,18 +297,19 @@ class GroupedSets:
         position, *other_positions = lacking
         raw_osds = [pg.raw[position]] if self._by_place else pg.raw
         fits = None if self._earlier is None else self._earlier.beside((*pg.staying, *new.values()))
-        for domain in self._emptiest(len(self._groups), parent, used, raw_osds):
+        for domain in self._by_preference(len(self._groups), parent, used, raw_osds):
             self._tries_left -= 1
             if self._tries_left < 0:
                 return
             for osd in self._alternatives(self._osds_below[-1][parent][domain], fits, raw_osds):
-                yield from self._in_domains(parent, other_positions, used | {domain}, pg,
-                                            {**new, position: osd})
+                yield from self._domain_fillings(parent, other_positions, used | {domain}, pg,
+                                                 {**new, position: osd})
 
     def _alternatives(self, osds: Sequence[int], fits: Optional[Callable[[int], bool]],
                       raw_osds: Sequence[int]) -> Iterable[int]:
-        """The best of the OSDs `osds` of a failure domain; if there are two rules, the best that
-        `fits` in each failure domain of the earlier rule. `raw_osds`: OSDs of CRUSH."""
+        """The best of the OSDs `osds` of a failure domain; if there are two rules (`fits` is not
+        None), the best that `fits` in each failure domain of the earlier rule. `raw_osds`: where
+        CRUSH places the PG."""
         ordered = sorted(osds, key=lambda osd: (
             self._count[osd] >= self._limits[osd],
             not (osd in raw_osds and self._is_below_share(osd)),
@@ -316,10 +321,11 @@ class GroupedSets:
             best_by_domain.setdefault(self._earlier.domain[osd], osd)
         return best_by_domain.values()
 
-    def _emptiest(self, depth: int, parent: int, used: AbstractSet[int],
-                  raw_osds: Sequence[int]) -> Iterator[int]:
-        """The buckets, or domains, below `parent` for what is new: first that of CRUSH (`raw_osds`)
-        unless it has more than its share, then the others, the emptiest first."""
+    def _by_preference(self, depth: int, parent: int, used: AbstractSet[int],
+                       raw_osds: Sequence[int]) -> Iterator[int]:
+        """The buckets, or domains, below `parent` that are not `used`, for what is new: first that
+        of CRUSH (`raw_osds`) unless it has more than its share, then the others, the emptiest
+        first."""
         items = self._osds_below[depth].get(parent, {})
         shards, weights = self._item_shards[depth], self._item_weights[depth]
         of_crush = next((item for item in map(self._item_of[depth].get, raw_osds)

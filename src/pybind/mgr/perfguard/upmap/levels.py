@@ -79,9 +79,10 @@ class ShardLevel(ABC):
         low, high, wide = self.near.low, self.near.high, self.wide
         self._follow_crush(high, low, keep_first=True)
         self._follow_crush(high, low)
+        # Items beyond the wide bounds give to items below the near ones, then to all that may take
+        # more. At last, items within their bounds give to those that have too few.
         for floor, ceiling in ((wide.high, low), (wide.high, high), (low, wide.low)):
             if floor is low:
-                # At last, items within their bounds also give to those that have too few.
                 self._follow_crush(low, self.filled)
             self._move_directly(floor, ceiling)
             self._move_in_chains(floor, ceiling)
@@ -114,7 +115,7 @@ class ShardLevel(ABC):
         return [item for item in self.weights if self.count[item] > floor[item]]
 
     def fences_of(self, item: int) -> Set[int]:
-        """What shards on an item cannot leave, at any place."""
+        """The takes or buckets that shards on an item cannot leave, of all places together."""
         return {fences[item] for fences in self.fences if item in fences}
 
     def legal(self, pg_number: int, place: int, item: int) -> bool:
@@ -182,7 +183,8 @@ class ShardLevel(ABC):
 
     def _give_one(self, giver: int, shards: List[_Ranked], takers: '_Takers') -> bool:
         """Move one shard from `giver` to the item that needs it most. `shards`: a heap of those
-        that may leave it; their ranks may be outdated. Returns False if none can move."""
+        that may leave it, from which shards that cannot move are removed; their ranks may be
+        outdated. Returns False if none can move."""
         while shards:
             ranked = heappop(shards)
             pg_number, place = ranked[-2:]
@@ -210,8 +212,9 @@ class ShardLevel(ABC):
         return heaps
 
     def _ranked(self, pg_number: int, place: int) -> _Ranked:
-        """First what moves anyway, then what is not primary; of these, groups whose OSDs hold most,
-        and shards that CRUSH does not place there."""
+        """A shard, or group, with what decides when it leaves its item: first what moves anyway,
+        then what is not primary; of these, groups whose OSDs hold most, and shards that CRUSH does
+        not place there."""
         item = self.here[pg_number][place]
         stays = item == self.origin[pg_number][place]
         return (2 * stays + (place == 0), -self.excess(pg_number, place),
@@ -243,7 +246,7 @@ class ShardLevel(ABC):
                         pass
 
     def _by_fence(self, items: Iterable[int]) -> Dict[int, Set[int]]:
-        """Items by what their shards cannot leave."""
+        """The items by the fences that their shards cannot leave; an item may have several."""
         by_fence: Dict[int, Set[int]] = {}
         for item in items:
             for fence in self.fences_of(item):
@@ -364,7 +367,8 @@ class _Takers:
         return taker
 
     def _taken(self, members: List[Tuple[float, int]]) -> int:
-        """The first of a domain, whose count is about to rise by one."""
+        """The first item of a domain's heap, which is about to get a shard: it moves back in the
+        heap, or leaves it at its ceiling."""
         item = members[0][1]
         if self._level.count[item] + 1 < self._ceiling[item]:
             heapreplace(members, (self._level.surplus(item) + 1, item))

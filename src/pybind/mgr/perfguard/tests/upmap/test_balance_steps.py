@@ -155,7 +155,7 @@ def test_the_room_of_a_bucket(here: OsdSet, place: int, osd: int, room: bool) ->
     state = shards([(0, 1)])
     state.here = [list(here)]
     group = Group(2, {osd: osd // 10 for osd in (*range(10, 14), *range(20, 24), *range(30, 34))})
-    assert state._has_room(group, 0, place, osd) is room
+    assert state._bucket_has_room(group, 0, place, osd) is room
 
 
 def test_the_order_of_pgs_makes_no_difference() -> None:
@@ -280,7 +280,7 @@ class GroupsFake:
         self.count = {bucket: sum(row.count(bucket) for row in self.here) for bucket in high}
         self.near = Targets({}, dict(low), dict(high))
 
-    def returns(self, number: int) -> List[Tuple[int, int]]:
+    def ways_back(self, number: int) -> List[Tuple[int, int]]:
         return [(place, bucket) for place, buckets in self.ways[number].items()
                 for bucket in buckets if bucket not in self.here[number]]
 

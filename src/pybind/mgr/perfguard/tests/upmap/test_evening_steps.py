@@ -195,7 +195,7 @@ def test_osds_that_share_no_pool_exchange_nothing(gives: bool) -> None:
     for used_by, moves in (({0: {0}, 1: {1}}, False), ({0: {0}, 1: {0, 1}}, True)):
         state = unmoved(TWO_POOLS, ground())
         state._used_by = used_by
-        assert state._improve(0 if gives else 1, gives) is moves
+        assert state._move_one(0 if gives else 1, gives) is moves
         assert state.moved == moves
 
 
@@ -209,9 +209,9 @@ def test_few_partners_are_examined(most: int, moves: bool,
     pools = [a_pool(number, [(0,)]) for number in range(1, 5)]
     pools += [a_pool(number, [(2,)]) for number in range(5, 7)]
     state = unmoved(pools, on)
-    assert state._improve(0, True) is moves and state.moved == moves
+    assert state._move_one(0, True) is moves and state.moved == moves
     # Not to one that has as many, or more.
-    assert state._improve(1, True) is False and state._improve(0, False) is False
+    assert state._move_one(1, True) is False and state._move_one(0, False) is False
 
 
 @pytest.mark.parametrize('total, used, gained, size, room', [

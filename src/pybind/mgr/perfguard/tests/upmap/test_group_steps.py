@@ -207,20 +207,20 @@ def test_a_group_moves_as_a_whole() -> None:
 def test_the_osds_of_a_group_in_another_bucket(origin: OsdSet, raw: OsdSet, fields: Dict[str, Any],
                                                chosen: List[int]) -> None:
     found = groups(HERE, origin=[origin], raw=[raw], **fields)
-    assert found._chosen(0, [0, 1], 3) == chosen
+    assert found._osds_for(0, [0, 1], 3) == chosen
 
 
 @pytest.mark.parametrize('raw, chosen', [
     ((33, 20, 31, 21), [33, 31]), ((33, 31, 20, 21), [30, 31])])
 def test_the_shards_of_an_erasure_code_keep_their_places(raw: OsdSet, chosen: List[int]) -> None:
     found = groups((10, 20, 11, 21), raw=[raw], by_place=True)
-    assert found._chosen(0, [0, 2], 3) == chosen
+    assert found._osds_for(0, [0, 2], 3) == chosen
 
 
 def test_the_emptiest_osds_of_the_buckets_of_a_choice_below() -> None:
     """A zone gets two shards in each of two of its buckets."""
     found = groups((30, 31, 32, 33), (20, 21, 10, 11), takes=NESTED)
-    assert found._chosen(0, [0, 1, 2, 3], 7) == [12, 13, 22, 23]
+    assert found._osds_for(0, [0, 1, 2, 3], 7) == [12, 13, 22, 23]
     assert found._emptiest(OSDS, (PAIRS,), 4) == [12, 13, 22, 23]
     assert found._emptiest(OSDS, (PAIRS,), 3) == [12, 13, 22]
     assert found._emptiest(OSDS, (), 3) == [12, 13, 22]
@@ -235,7 +235,7 @@ def test_the_emptiest_osds_of_the_buckets_of_a_choice_below() -> None:
     # Data in a bucket of the choice below does not show how many shards it may have.
     back = groups((30, 31, 32, 33), origin=[(10, 11, 12, 13)], takes=NESTED)
     assert back._osds_with_data(0, [0, 1, 2, 3], 7) == {}
-    assert back._chosen(0, [0, 1, 2, 3], 7) == [10, 11, 20, 21]
+    assert back._osds_for(0, [0, 1, 2, 3], 7) == [10, 11, 20, 21]
 
 
 def test_the_emptiest_osd_of_each_failure_domain() -> None:
@@ -264,7 +264,7 @@ def test_the_emptiest_osd_of_each_failure_domain() -> None:
     ((30, 31, 10, 11), (12, 13, 10, 11), {}, []), ((30, 31, 20, 21), (5, 6, 20, 21), {}, [])])
 def test_where_groups_return_to_their_data(here: OsdSet, origin: OsdSet, fields: Dict[str, Any],
                                            returns: List[Tuple[int, int]]) -> None:
-    assert list(groups(here, origin=[origin], **fields).returns(0)) == returns
+    assert list(groups(here, origin=[origin], **fields).ways_back(0)) == returns
 
 
 # ---- the end state
