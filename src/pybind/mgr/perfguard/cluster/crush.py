@@ -180,7 +180,8 @@ class CrushRules:
         return self._checksums[rule_id]
 
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
-        """Number of buckets of the failure domain of a rule that a PG needs."""
+        """Number of buckets of the failure domain of a rule that a PG needs; as many as it has
+        shards if these are OSDs, or there is no such rule."""
         rule = self._rule(rule_id)
         if rule is None or not rule.levels:
             return pool_size

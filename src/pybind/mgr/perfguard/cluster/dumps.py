@@ -374,5 +374,5 @@ def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:
 
 
 def _trouble(counts: PgCounts) -> Tuple[int, ...]:
-    """Numbers of PGs in trouble; a stop condition names their OSDs. NO_TROUBLE: none."""
+    """Numbers of PGs in trouble, by kind of trouble; NO_TROUBLE: none."""
     return counts.degraded, counts.inactive, counts.laggy, counts.wait

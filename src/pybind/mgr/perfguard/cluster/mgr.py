@@ -336,7 +336,7 @@ class MgrCluster:
 
     def degraded_sleep(self, osd_versions: AbstractSet[str]) -> str:
         """The option for the sleep of OSDs after each object of degraded PGs: a newer one is used
-        only if all daemons run the version of this mgr; see ports.Reader."""
+        only if all mons and OSDs run the version of this mgr; see ports.Reader."""
         own_version = self._metadata('mgr', self._mgr.get_mgr_id(), 'ceph_version_short')
         mon_versions = self._metadata_of_mons('ceph_version_short')
         return degraded_sleep(

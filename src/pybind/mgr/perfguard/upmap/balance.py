@@ -687,7 +687,8 @@ class LawfulSets:
         for members in pgs:
             for osd in members:
                 self._count(osd, 1)
-        staying_by_pg = {pg_number: self._staying(pgs[pg_number]) for pg_number in sorted(broken)}
+        staying_by_pg = {pg_number: self._keep_in_each_domain(pgs[pg_number])
+                         for pg_number in sorted(broken)}
         return [self._completed(members, raws[pg_number], staying_by_pg[pg_number])
                 if pg_number in staying_by_pg else members
                 for pg_number, members in enumerate(pgs)]
@@ -709,9 +710,9 @@ class LawfulSets:
         self._noted[domain] = self._domain_fullness(domain)
         heappush(self._heap, (self._noted[domain], domain))
 
-    def _staying(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
-        """The OSDs of a PG that keep their shard: the emptiest of each domain. The shards of the
-        others are no longer counted."""
+    def _keep_in_each_domain(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
+        """Stop counting the shards of a PG except one in each domain, on its emptiest OSD. Returns
+        the OSDs that keep their shard."""
         staying = {min(osds, key=self._fullness) for osds in self._by_domain(pg_osds)}
         for osd in pg_osds:
             if osd not in staying:

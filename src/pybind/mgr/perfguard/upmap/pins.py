@@ -399,22 +399,27 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
     """The pin of plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that
     can stay, with the reason why it is not all of them (Pin.unpinned_reason). Unpinnable, with the
-    reason of plan_pin, if none can.
+    same reason, if none can.
 
-    `entry`: the upmap that the PG has; `crush`: None: no set is illegal; `out`: out_osds(osds), for
+    `entry`: the upmap that the PG has; `crush` None: the rule is not checked; `out`: out_osds(osds), for
     callers with many PGs; `leaving`: OSDs that shards must leave besides those that are out,
     destroyed or removed, or have no weight.
     """
     out_of_use = out_osds(osds) if out is None else out
     whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
         else Unpinnable('one of its OSDs is to be emptied')
-    staying = {osd for osd in acting if osd != NO_OSD and target_reason((osd,), osds) is None and (
-        crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0)} - {*leaving}
+    weighted = {osd for osd in acting
+                if crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0}
+    staying = {osd for osd in weighted - {*leaving}
+               if osd != NO_OSD and target_reason((osd,), osds) is None}
+    # If all shards can stay, plan_pin has refused for a reason that concerns the whole set.
     all_stay = len(staying) == pool.size
     if isinstance(whole, Pin) or all_stay or not (_is_set(up) and _is_set(acting)):
         return whole
 
     def legal(new_up: OsdSet) -> bool:
+        """Whether the PG may be mapped to this set: no OSD is missing that `up` has, and the OSDs
+        obey the rule."""
         live = tuple(osd for osd in new_up if osd != NO_OSD)
         no_further_hole = all(new != NO_OSD or old == NO_OSD for old, new in zip(up, new_up))
         return no_further_hole and _is_set(new_up) and (
