@@ -1020,7 +1020,8 @@ class Known:
         self.percentiles = SimpleNamespace(levels_of_osd=lambda osd: tail,
                                            levels_of_cluster=lambda now: tail)
         self.osds = SimpleNamespace(flows=lambda osd, now, period: OsdFlows(
-            Flow(10.26, 0.12345), Flow(20.24, 0.98765), Flow(30.0, 0.55555)) if osd == 1 else None)
+            Flow(10.26, 0.12345), Flow(20.24, 0.98765), Flow(30.0, 0.55555)) if osd == 1
+            else OsdFlows())
 
     def causes_of(self, osd: int, context: WatchContext) -> List[LikelyCause]:
         return self.causes.get(osd, [])
