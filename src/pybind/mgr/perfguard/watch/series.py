@@ -65,7 +65,10 @@ class Series:
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a reading of `seconds`, with a sum for each column, to the open point. Returns
-        whether this completed the point."""
+        whether this completed the point. Raises ValueError for another number of sums, which is an
+        error of the caller."""
+        if len(sums) != self._width:
+            raise ValueError('%d sums for a series of %d columns' % (len(sums), self._width))
         self._open = array('d', map(add, self._open, (seconds, *sums)))
         if self._open[0] < self.point_seconds:
             return False

@@ -48,6 +48,17 @@ def test_a_reading_that_completes_a_point_is_reported() -> None:
     assert list(series.flat(9)) == [105.0, 10.0, 2.0, 115.0, 10.0, 2.0]
 
 
+@pytest.mark.parametrize('sums', [(), (1.0,), (1.0, 2.0, 3.0)])
+def test_a_reading_of_another_width_is_refused(sums: Sequence[float]) -> None:
+    series = Series(2, 5, seconds=10.0)
+    series.add(1000.0, 5.0, (1.0, 2.0))
+    with pytest.raises(ValueError, match=r'^%d sums for a series of 2 columns$' % len(sums)):
+        series.add(1005.0, 5.0, sums)
+    # The open point is as it was.
+    assert series.add(1005.0, 5.0, (1.0, 2.0))
+    assert series.points() == [(1005.0, 10.0, (2.0, 4.0))]
+
+
 def test_the_recent_past_is_a_minute() -> None:
     series = Series(1, 99)
     for number in range(30):
