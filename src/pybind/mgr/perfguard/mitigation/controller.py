@@ -26,7 +26,7 @@ from . import ladder, recovery, report
 from .evidence import evidence, futile, mixed_osds, untouched_pools
 from .report import mitigation_rows
 from .types import (ClientRoom, Evidence, LadderDecision, LadderStep, LadderView, MitigationState,
-                    Need, Policy, Put, Revert, Rung, SettingKind, StepStage, active)
+                    Need, Policy, Put, Revert, Rung, SettingKind, StepStage, active_steps)
 
 #: The document in the store.
 MITIGATION_DOCUMENT = 'mitigation'
@@ -188,7 +188,8 @@ class Mitigating:
 
     def _decided(self, observed: Observation, present_evidence: Evidence, view: View,
                  policy: Policy, ladder_view: LadderView) -> LadderDecision:
-        """The decision of the ladder, with the data that it needs for that."""
+        """The decision of the ladder, made again with the data that it needs, as far as they can be
+        read in this turn."""
         now = observed.now
         decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         self._waiting_since = {need: since for need, since in self._waiting_since.items()
@@ -201,14 +202,15 @@ class Mitigating:
         return decision
 
     def _carry_out(self, decision: LadderDecision, observed: Observation) -> None:
-        """Store a decision, report it, and act on it."""
+        """Store a decision, report it, and act on it; nothing, if this mgr does not own the
+        journal."""
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
             # Without actions, this forgets the failures of the last turn.
             if not decision.actions or self._journal_is_stored():
                 self._act(decision.actions)
-            self._check(observed)
+            self._compare_options(observed)
 
     def _evidence_is_incomplete(self, now: float, signals: Signals, watched: Watched) -> bool:
         """Whether the absence of evidence means nothing: after a failover, until all PGs are
@@ -245,8 +247,8 @@ class Mitigating:
             unanswered_at=observed.unanswered_at, room=self._room,
             campaign_still=campaign.active and (
                 campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
-        borrows_options = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
-                              for setting in step.settings)
+        borrows_options = any(setting.kind is SettingKind.CONFIG
+                              for step in active_steps(self._state) for setting in step.settings)
         is_read = self._config_read_at is not None and now - self._config_read_at < CONFIG_SECONDS
         if borrows_options and not is_read:
             ladder_view = self._with_config(now, ladder_view)
@@ -287,7 +289,8 @@ class Mitigating:
 
     def _asked(self, now: float, need: Need,
                questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
-        """The answers of OSDs; None: they are awaited."""
+        """The answers of OSDs: all, or after PATIENCE_SECONDS those that there are; None: they are
+        awaited. `need`: what they are for."""
         answers = self._cluster.inquire(questions)
         since = self._waiting_since.setdefault(need, now)
         if len(answers) < len(questions) and now - since < PATIENCE_SECONDS:
@@ -318,9 +321,9 @@ class Mitigating:
                 self._note(Event('failed', failure))
         self._failures = tuple(failures)
 
-    def _check(self, observed: Observation) -> None:
-        """Compare options with those in force on some OSDs: settings of single OSDs, and their
-        ceph.conf, have precedence."""
+    def _compare_options(self, observed: Observation) -> None:
+        """Once per step that sets options: compare these with the options in force on some OSDs, as
+        settings of single OSDs, and their ceph.conf, have precedence."""
         now, osdmap = observed.now, observed.osdmap
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
@@ -341,8 +344,8 @@ class Mitigating:
 
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str],
                           crush: CrushRules) -> None:
-        """Note which OSDs answered that they have other values than the mitigation has set, and
-        what precedes these."""
+        """Note, in an event and in the step, which OSDs answered that they have other values than
+        the step has set, and where they have them from."""
         other_values = {question: value for question, value in sorted(answers.items())
                         if not any(same_value(value, setting.held.put) for setting in step.settings
                                    if setting.name == question.option)}
@@ -379,7 +382,8 @@ class Mitigating:
 
 def _source(question: Question, value: str, entries: Optional[Sequence[ConfigEntry]],
             crush: CrushRules) -> str:
-    """Where an OSD has a value from; `entries`: the configuration database, None: not known."""
+    """Text on where an OSD has the value of an option from, in parentheses; '': not known.
+    `entries`: the configuration database; None: the mons did not answer."""
     if entries is None:
         return ''
     osd = question.osd
@@ -400,7 +404,7 @@ def _unread(watched: Watched) -> FrozenSet[int]:
 
 def _primaries(view: View, pgids: FrozenSet[str],
                suspects: FrozenSet[int]) -> List[Tuple[str, int]]:
-    """Some PGs, each with its primary.
+    """(PG, its primary) of some of the PGs, at most ASKED_PGS.
 
     PGs of a suspect are left out: to be pinned back, they would have to peer with it.
     """
@@ -414,9 +418,9 @@ def _primaries(view: View, pgids: FrozenSet[str],
 
 
 def _gist(state: MitigationState) -> MitigationState:
-    """The state without times that are stored only together with other changes, and without
-    troubles that are not judged yet."""
+    """The part of the state whose changes are stored at once: without times, which are stored only
+    together with other changes, and without troubles that are not in vain yet."""
     return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0, turned=0.0,
                    recovery=replace(state.recovery, waiting=0.0),
-                   troubles=tuple(trouble._replace(last=0.0, still=0.0)
+                   troubles=tuple(trouble._replace(seen_at=0.0, stopped_seconds=0.0)
                                   for trouble in state.troubles if trouble.in_vain))

@@ -15,12 +15,13 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
              slow_osds: Mapping[int, str], is_incomplete: bool,
              untouched: AbstractSet[int] = frozenset(), evacuating: int = 0,
              waived: Sequence[str] = ()) -> Evidence:
-    """The evidence by which the ladder takes and undoes rungs. `laggy`: PGs are or were laggy, or
-    wait for read leases for too long.
+    """The evidence by which the ladder takes and undoes rungs. `laggy`: PERFGUARD_LAGGY_PGS is
+    raised, since PGs are laggy, were so lately, or wait for read leases for too long.
 
-    `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
-    slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign
-    that drains it must not wait for that. `untouched`: slow pools on hosts without movement.
+    `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool.
+    `slow_osds`: with the reason. A slow OSD is evidence for its primary affinity only: it may be
+    slow for weeks, and a campaign that drains it must not wait for that. `is_incomplete`: the
+    absence of evidence means nothing. `untouched`: slow pools on hosts without movement.
     `evacuating`: PGs that leave OSDs which are to be emptied. `waived`: codes that the operator has
     acknowledged. Like a muted health check, they are no evidence.
     """
@@ -97,36 +98,36 @@ def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
     return not in_vain.isdisjoint(trouble_keys(reason)[-2:])
 
 
-def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: float,
-             now: float, tried: bool = False) -> Tuple[Trouble, ...]:
+def troubles(state: MitigationState, signs: Evidence, norebalance: bool, interval_seconds: float,
+             now: float, tried: bool) -> Tuple[Trouble, ...]:
     """The troubles after a turn: present ones, and those that may only pause. One is `in_vain` once
     it has lasted long enough while norebalance stopped PGs: movement is not its cause.
 
-    `stopped`: norebalance is in force; `seconds`: of an interval (mitigation_seconds); `now`:
-    seconds since the epoch; `tried`: rungs against movement are in force, or were within
-    IN_VAIN_REST_SECONDS. Meanwhile no trouble is forgotten: one that recurs would be mitigated for
-    ever.
+    `norebalance`: it is in force; `interval_seconds`: mitigation_seconds; `now`: seconds since the
+    epoch; `tried`: rungs against movement are in force, or were within IN_VAIN_REST_SECONDS.
+    Meanwhile no trouble is forgotten: one that recurs would be mitigated for ever.
     """
     troubles_before = {trouble.key: trouble for trouble in state.troubles}
     present = {key for reason in signs.trouble for key in trouble_keys(reason)}
     turn_seconds = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if signs.degraded else 1.0)
     # Where nothing would be rebalanced, the flag stops nothing.
-    stopped = stopped and (signs.rebalancing or signs.is_incomplete)
+    stopped = norebalance and (signs.rebalancing or signs.is_incomplete)
     current: List[Trouble] = []
     for key in sorted(present | troubles_before.keys()):
         trouble = troubles_before.get(key, Trouble(key, now))
         if key in present:
-            stopped_seconds = trouble.still if stopped or tried else 0.0
+            stopped_seconds = trouble.stopped_seconds if stopped or tried else 0.0
             stopped_seconds += turn_seconds if stopped else 0.0
-            lasted = stopped_seconds >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
+            lasted = stopped_seconds >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * interval_seconds)
             trouble = Trouble(key, now, stopped_seconds, trouble.in_vain or lasted)
         else:
-            trouble = trouble._replace(last=trouble.last or now)
-        pause = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
+            trouble = trouble._replace(seen_at=trouble.seen_at or now)
+        pause = max(CLEAR_INTERVALS * interval_seconds,
+                    IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
         is_kept = tried and not trouble.in_vain
         # While the evidence is unknown, its absence does not end a trouble.
-        if signs.is_incomplete or is_kept or now - trouble.last < pause:
+        if signs.is_incomplete or is_kept or now - trouble.seen_at < pause:
             current.append(trouble)
     return tuple(current)
 
@@ -172,9 +173,11 @@ LEAST_OSD_READS = 20
 
 
 def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -> Dict[int, str]:
-    """Slow OSDs of which a lower primary affinity would not help clients, with the reason.
+    """Slow OSDs of which a lower primary affinity would not help clients, with the reason: most of
+    their reads do not depend on the primary, or the next one would inherit what makes them slow.
 
-    `causes`: codes of the likely causes by slow OSD, the most significant first.
+    By slow OSD: `causes`, the codes of the likely causes, the most significant first; `reads`, as
+    far as they are known.
     """
     why = {osd: '%.0f %% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
         'of erasure-coded pools, which need it in any case' if row.erasure > row.replica else
@@ -182,11 +185,10 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
         for osd, row in reads.items() if sum(row) >= LEAST_OSD_READS
         and row.erasure + row.replica > FUTILE_SHARE * sum(row)}
     for osd, codes in causes.items():
-        if _OF_OSD.isdisjoint(codes):
-            # The most significant cause is written last.
-            for code in codes[::-1]:
-                if code in _FUTILE:
-                    why[osd] = _FUTILE[code]
+        # If a cause in the OSD itself is among them, another primary may help.
+        futile_codes = [code for code in codes if code in _FUTILE]
+        if futile_codes and _OF_OSD.isdisjoint(codes):
+            why[osd] = _FUTILE[futile_codes[0]]
     return why
 
 

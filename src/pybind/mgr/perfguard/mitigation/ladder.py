@@ -27,13 +27,13 @@ def _affinity_text(affinity: float) -> str:
     return '%.16g' % affinity
 
 
-def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[str]]:
-    """(whether the value of a setting in the cluster is known, the value); None: not set."""
+def present_value(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[str]]:
+    """(whether the value of a setting in the cluster is known, the value); None: not set, or its
+    OSD was removed."""
     if setting.kind is SettingKind.FLAG:
         return True, setting.held.put if setting.name in ladder_view.flags else None
     if setting.kind is SettingKind.AFFINITY:
         affinity = ladder_view.affinities.get(int(setting.name))
-        # A removed OSD has none, and needs none.
         return True, None if affinity is None else _affinity_text(affinity)
     if ladder_view.config is None:
         return False, None
@@ -69,23 +69,25 @@ MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 
 def decide(state: MitigationState, evidence: Evidence, ladder_view: LadderView, policy: Policy,
            now: float) -> LadderDecision:
-    """Make one turn, which can be repeated at once after the `needs` of the decision are met.
-    `now`: seconds since the epoch."""
-    draft = _keep_time(_Draft(evidence, ladder_view, policy, now, state))
+    """Make one turn: follow the rungs in force, then undo at most one or apply the next, and pace
+    the recovery. If the decision has `needs`, it can be made again at once with these data in
+    `ladder_view`. `now`: seconds since the epoch."""
+    draft = _note_times(_Draft(evidence, ladder_view, policy, now, state))
     for step in draft.state.steps:
         draft = _exclude(draft, step)
     for step in draft.state.steps:
         draft = _follow(draft, step)
     if draft.may_step:
-        draft = _down(draft)
+        draft = _undo_one_rung(draft)
     if draft.may_step:
-        draft = _up(draft)
+        draft = _apply_one_rung(draft)
     draft = _accelerate(draft)
     return LadderDecision(draft.state, draft.actions, draft.events, draft.needs)
 
 
 def revert(state: MitigationState, step_id: int) -> MitigationState:
-    """Undo one rung. It is not applied again until the evidence has cleared."""
+    """Begin to undo one step by command; the next turn gives its settings back. Its rung is not
+    applied again until the evidence has cleared."""
     return replace(state, steps=tuple(
         replace(step, stage=StepStage.UNDOING, then=StepStage.REVERTED)
         if step.id == step_id and step.stage in (StepStage.HELD, StepStage.UNDOING) else step
@@ -94,7 +96,8 @@ def revert(state: MitigationState, step_id: int) -> MitigationState:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A LadderDecision in the making, after what it is based on."""
+    """A LadderDecision in the making: first what it is based on, then what it will contain. Methods
+    return a changed draft."""
     evidence: Evidence
     view: LadderView
     policy: Policy
@@ -111,6 +114,7 @@ class _Draft:
         return self._with_steps(new if step.id == new.id else step for step in self.state.steps)
 
     def drop(self, dropped: LadderStep) -> '_Draft':
+        """The draft without this step."""
         return self._with_steps(step for step in self.state.steps if step.id != dropped.id)
 
     def _with_steps(self, steps: Iterable[LadderStep]) -> '_Draft':
@@ -118,8 +122,8 @@ class _Draft:
 
     def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
             pgs: Tuple[str, ...] = (), note: str = '') -> '_Draft':
-        """Apply a rung or, unless the mode is act, record that it would be. Earlier steps of the
-        rung that were in vain are dropped."""
+        """Apply a rung by a new step with these settings, or, unless the mode is act, record that
+        it would be applied. Earlier steps of the rung that were in vain are dropped."""
         number, acting = self.state.last_id + 1, self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
                           why, subject, settings, pgs, note=note)
@@ -132,9 +136,10 @@ class _Draft:
         return draft.event(step_text(DONE_TEXT, step), why).send(
             Put(setting, setting.held.put) for setting in settings)
 
-    def not_again(self, rung: Rung, why: str) -> '_Draft':
-        """Record a rung that was given back too often. The present trouble is in vain, unless other
-        rungs are in force, which may end it."""
+    def add_in_vain(self, rung: Rung, why: str) -> '_Draft':
+        """Record a rung that is not applied since it was given back too often. Rungs against the
+        present trouble are in vain from now on, unless other ones are in force, which may end it;
+        then this is recorded once."""
         others_in_force = any(map(self.has_applied, MOVEMENT_RUNGS))
         if others_in_force and any(step.rung is rung and step.stage is StepStage.IN_VAIN
                                    for step in self.state.steps):
@@ -156,8 +161,8 @@ class _Draft:
         return (step for step in self.state.steps
                 if step.rung is not rung or step.stage is not StepStage.IN_VAIN)
 
-    def limit(self, rung: Rung, why: str, subject: str, limit: str) -> '_Draft':
-        """Record a rung that is not applied because of a limit."""
+    def add_limited(self, rung: Rung, why: str, subject: str, limit: str) -> '_Draft':
+        """Record a rung that is not applied because of a limit. `why`: the reason for the rung."""
         number = self.state.last_id + 1
         step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
         state = replace(self.state, steps=(*self.state.steps, step), last_id=number)
@@ -176,14 +181,14 @@ class _Draft:
         return replace(self, state=replace(self.state, recovery=pace))
 
     def note_step(self) -> '_Draft':
-        """Note that a rung was applied or undone: no other one is in this interval."""
+        """Note that a rung was applied or undone now: `may_step` is False for an interval."""
         return replace(self, state=replace(self.state, stepped=self.now))
 
     # ---- what predicates read
 
     @property
     def may_step(self) -> bool:
-        """Whether no rung was applied or undone in this interval."""
+        """Whether no rung was applied or undone within the last interval (mitigation_seconds)."""
         return self.now - self.state.stepped >= self.policy.seconds
 
     def is_too_often(self, rung: Rung) -> bool:
@@ -203,18 +208,19 @@ class _Draft:
 
     @property
     def causes(self) -> Tuple[Reason, ...]:
-        """The trouble that movement may cause, as far as it is known."""
+        """The trouble that movement may cause, without trouble that is known to have another cause
+        (`Trouble.in_vain`)."""
         in_vain = {trouble.key for trouble in self.state.troubles if trouble.in_vain}
         return tuple(reason for reason in self.evidence.of_movement
                      if not is_known(reason, in_vain))
 
     @property
     def in_vain(self) -> bool:
-        """Whether there is trouble, all of it has another cause than movement, and no other trouble
-        has just paused."""
+        """Whether there is trouble, all of it is known to have another cause than movement, and no
+        trouble without such a cause has just paused."""
         pause = float('inf') if self.evidence.is_incomplete \
             else CLEAR_INTERVALS * self.policy.seconds
-        paused = any(not trouble.in_vain and 0.0 < self.now - trouble.last < pause
+        paused = any(not trouble.in_vain and 0.0 < self.now - trouble.seen_at < pause
                      for trouble in self.state.troubles)
         return bool(self.evidence.of_movement) and not self.causes and not paused
 
@@ -236,8 +242,9 @@ class _Draft:
         return bool(since) and self.now - since >= CLEAR_INTERVALS * self.policy.seconds
 
 
-def _keep_time(draft: _Draft) -> _Draft:
-    """Note since when there has been evidence, or none."""
+def _note_times(draft: _Draft) -> _Draft:
+    """Note in the state what has changed with time: the present troubles, since when there has been
+    evidence, or none, and when PGs were last degraded. What was given back long ago is dropped."""
     now, evidence, stopped = draft.now, draft.evidence, NOREBALANCE in draft.view.flags
     # An operator who changes the mode and back has all troubles judged anew.
     acting = draft.policy.mode == 'act'
@@ -272,18 +279,19 @@ def _keep_time(draft: _Draft) -> _Draft:
 def _follow(draft: _Draft, step: LadderStep) -> _Draft:
     """Continue with a step that is in force or being undone."""
     if step.stage is StepStage.HELD:
-        return _hold(draft, step)
+        return _keep_in_force(draft, step)
     return _undo(draft, step) if step.stage is StepStage.UNDOING else draft
 
 
-def _hold(draft: _Draft, step: LadderStep) -> _Draft:
-    """Keep a rung in force: send again what has no effect yet, and give the rung up if others have
-    changed its settings or the cluster never shows it."""
+def _keep_in_force(draft: _Draft, step: LadderStep) -> _Draft:
+    """Keep a rung in force: send again what has no effect yet, forget PGs that are no longer in
+    flight, and give the rung up if others have changed one of its settings, or the cluster does not
+    show it within READBACK_SECONDS."""
     settings: List[Setting] = []
     actions: List[Put] = []
     theirs: List[str] = []
     for setting in step.settings:
-        can_tell, value = present(setting, draft.view)
+        can_tell, value = present_value(setting, draft.view)
         if can_tell:
             # What others have set as well is left to them, like what they have changed.
             hold_step = CHANGED_BY_OTHERS if _is_set_by_others(step, setting, draft) \
@@ -312,7 +320,7 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
 
 def _is_set_by_others(step: LadderStep, setting: Setting, draft: _Draft) -> bool:
     """Whether others have set the flag or the primary affinity of a step as well: that changes
-    nothing, but shows that they need it."""
+    nothing, but shows that they need it. False for options, of which that is not known."""
     if setting.kind is SettingKind.AFFINITY:
         value, when = draft.view.values_set_by_others.get(AFFINITY_OF_OSD + setting.name, ('', 0.0))
         return when > step.since and same_value(value, setting.held.put)
@@ -320,12 +328,15 @@ def _is_set_by_others(step: LadderStep, setting: Setting, draft: _Draft) -> bool
 
 
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
-    """The setting with this record; None: it is given back, or left to others."""
+    """The setting with this record; with None, which ends the record, it is done: given back, or
+    left to others."""
     return replace(setting, done=True) if held is None else replace(setting, held=held)
 
 
 def _undo(draft: _Draft, step: LadderStep) -> _Draft:
-    """Give the settings of a rung back, as far as that is possible now."""
+    """Give the settings of a rung back, as far as that is possible now, and end the step once all
+    are."""
+    # Neither reverted by command nor changed by others.
     is_only_unneeded = step.then in (None, StepStage.IN_VAIN)
     if (step.rung is Rung.NOREBALANCE and draft.view.campaign_still and is_only_unneeded
             and not draft.evidence.against_norebalance):
@@ -341,9 +352,10 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _give_back(draft: _Draft, step: LadderStep, setting: Setting) -> Tuple[_Draft, Setting]:
-    """Give one setting back, or send that again: returns the setting as it is after this turn.
-    One that others have changed stays as they have set it."""
-    can_tell, value = present(setting, draft.view)
+    """Give one setting back, or send that command again. Returns the setting as it is after this
+    turn; done once the cluster shows its value from before, or another one, which others have set
+    and which stays."""
+    can_tell, value = present_value(setting, draft.view)
     if not can_tell:
         return draft.need(Need.CONFIG), setting
     step_back = CHANGED_BY_OTHERS if _is_set_by_others(step, setting, draft) \
@@ -362,8 +374,8 @@ _WHY_UNDONE: Mapping[Optional[StepStage], str] = {
 
 
 def _end_step(draft: _Draft, step: LadderStep) -> _Draft:
-    """End a step whose settings are all given back: report it, note when for an affinity, and drop
-    the step, or set the stage `then`."""
+    """End a step whose settings are all given back: report it, and drop the step, or give it the
+    stage `then`. Of a primary affinity, note when it was given back."""
     if step.then is not StepStage.GIVEN_UP:
         draft = draft.event(step_text(UNDONE_TEXT, step), _WHY_UNDONE.get(step.then, ''))
     if step.rung is Rung.AFFINITY:
@@ -414,15 +426,18 @@ def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
 
 def _begin_undo(draft: _Draft, step: LadderStep, why: str,
                 then: Optional[StepStage] = None) -> _Draft:
+    """Have the next turns give the settings of a step back. `then`: its stage after that; None: it
+    is dropped."""
     return draft.event('%s: undoing' % step_name(step), why).put(
         replace(step, stage=StepStage.UNDOING, then=then))
 
 
 # ---- Down
 
-def _down(draft: _Draft) -> _Draft:
-    """Undo the highest rung whose evidence has cleared, or the lowest one that is in vain:
-    norebalance may keep data on the OSD that is the cause."""
+def _undo_one_rung(draft: _Draft) -> _Draft:
+    """Undo the lowest rung against movement if these are in vain, since norebalance may keep data
+    on the OSD that is the cause; otherwise the highest rung whose evidence has cleared. Of rungs
+    that are not in force, such steps are dropped."""
     steps_in_vain = [step for step in draft.state.steps if draft.in_vain
                      and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
     if steps_in_vain:
@@ -446,11 +461,13 @@ def _down(draft: _Draft) -> _Draft:
 
 
 def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
-    """Whether the evidence for a step has cleared."""
+    """Whether the evidence for a step has cleared. Never for faster recovery, which `_accelerate`
+    ends."""
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds \
             and not draft.evidence.is_incomplete
     if step.stage is StepStage.IN_VAIN:
+        # Shown while the trouble lasts, and, if the rung is not applied for now, until it is clear.
         return not any(trouble.in_vain for trouble in draft.state.troubles) \
             and (draft.is_clear or not draft.is_too_often(step.rung))
     return draft.is_clear and step.rung is not Rung.FASTER
@@ -458,8 +475,9 @@ def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
 
 # ---- Up
 
-def _up(draft: _Draft) -> _Draft:
-    """Apply the lowest rung that is not in force, if the evidence has lasted."""
+def _apply_one_rung(draft: _Draft) -> _Draft:
+    """Apply the lowest rung against movement that has no step yet and can be applied, if the
+    evidence has lasted; otherwise, lower the primary affinity of a slow OSD."""
     if draft.policy.mode not in ('observe', 'act'):
         return draft
     # A step in vain only informs operators.
@@ -468,8 +486,9 @@ def _up(draft: _Draft) -> _Draft:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
             with_rung = draft if rung in rungs_tried else _TAKE[rung](draft, why)
+            # A rung that is taken has a new step.
             is_taken = with_rung.state.last_id != draft.state.last_id
-            draft = draft.not_again(rung, why) if is_taken and draft.is_too_often(rung) \
+            draft = draft.add_in_vain(rung, why) if is_taken and draft.is_too_often(rung) \
                 else with_rung
             if not draft.is_bad:
                 # All trouble is in vain now.
@@ -527,7 +546,8 @@ _TAKE: Mapping[Rung, Callable[[_Draft, str], _Draft]] = {
 
 
 def _take_affinity(draft: _Draft) -> _Draft:
-    """Lower the primary affinity of one slow OSD, or record why it is not."""
+    """Lower the primary affinity of the first slow OSD for which that is allowed, or record why it
+    is not."""
     limited = {step.subject: step for step in draft.state.steps if step.stage is StepStage.LIMITED}
     subjects = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
     affinities = draft.view.affinities
@@ -545,15 +565,15 @@ def _take_affinity(draft: _Draft) -> _Draft:
             return draft.add(Rung.AFFINITY, why, name,
                              settings=(Setting(SettingKind.AFFINITY, name, '', record),))
         if name not in limited:
-            draft = draft.limit(Rung.AFFINITY, why, name, limit)
+            draft = draft.add_limited(Rung.AFFINITY, why, name, limit)
         elif limited[name].note != limit:
             draft = draft.put(replace(limited[name], note=limit))
     return draft
 
 
 def _affinity_limit(draft: _Draft, osd: int) -> str:
-    """Why the primary affinity of a slow OSD must not be lowered; '': it may. A host is the
-    smallest failure domain, so OSDs of one host are in one failure domain of any type."""
+    """Why the primary affinity of a slow OSD must not be lowered; '': it may. OSDs of several hosts
+    are never lowered at a time: OSDs of one host are in one failure domain of any type."""
     ladder_view = draft.view
     if osd in ladder_view.mixed:
         return 'clients would read from OSDs of another device class'
@@ -583,7 +603,8 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
 # ---- Faster recovery
 
 def _accelerate(draft: _Draft) -> _Draft:
-    """Raise or lower the pace of recovery by one level, or say why it is not raised."""
+    """Raise or lower the pace of recovery by one level, or record why its options are not changed
+    (a limit). The step of faster recovery begins with level 1 and ends with level 0."""
     policy, signs = draft.policy, draft.evidence
     step = next((step for step in draft.state.steps if step.rung is Rung.FASTER), None)
     has_ended = step is not None and step.stage in (
@@ -616,7 +637,7 @@ def _accelerate(draft: _Draft) -> _Draft:
         # The level may be one of mode observe, which had no effect: it takes effect now.
         pace = replace(pace, changed=draft.now, bound=policy.backfills)
     if not policy.backfills:
-        return draft.with_pace(pace).limit(Rung.FASTER, why, '', recovery.NO_BOUND)
+        return draft.with_pace(pace).add_limited(Rung.FASTER, why, '', recovery.NO_BOUND)
     if draft.view.schedulers is None or draft.view.config is None:
         return draft.need(Need.SCHEDULERS if draft.view.schedulers is None else Need.CONFIG)
     return _take_faster(draft.with_pace(pace), step, why)
@@ -634,14 +655,14 @@ def _take_faster(draft: _Draft, step: Optional[LadderStep], why: str) -> _Draft:
     note = '; '.join(options.remarks)
     if step is None:
         if not options.settings:
-            return draft.limit(Rung.FASTER, why, '', note or 'nothing is left to raise')
+            return draft.add_limited(Rung.FASTER, why, '', note or 'nothing is left to raise')
         return draft.add(Rung.FASTER, why, settings=options.settings, note=note)
     new_values = {setting.name: setting.held.put for setting in options.settings}
     settings: List[Setting] = []
     for setting in step.settings:
-        _, value = present(setting, ladder_view)
+        _, value = present_value(setting, ladder_view)
         hold_step = hold_other(setting.held, value, new_values.get(setting.name, setting.held.put))
-        # Without a record, others have changed it: `_hold` gives the rung up.
+        # Without a record, others have changed it: `_keep_in_force` gives the rung up.
         if hold_step.held is not None:
             setting = replace(setting, held=hold_step.held)
             draft = draft.send([Put(setting, setting.held.put)] if hold_step.send else ())

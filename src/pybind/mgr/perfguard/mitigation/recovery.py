@@ -120,6 +120,7 @@ def why_faster(signs: Evidence, clients: ClientRoom) -> str:
 
 
 def _at(pace: RecoveryPace, level: int, now: float) -> RecoveryPace:
+    """The pace with this level, and when it has changed."""
     return pace if level == pace.level else replace(pace, level=level, changed=now)
 
 
@@ -224,7 +225,8 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
 
 def _without_borrowed(settings: Sequence[Setting], remarks: Sequence[str],
                       borrowed_elsewhere: AbstractSet[str]) -> RecoveryOptions:
-    """The settings, without options that the campaign has borrowed: remarks name these."""
+    """These settings and remarks, without options that the campaign has borrowed; further remarks
+    name these."""
     names_elsewhere = sorted({setting.name for setting in settings} & borrowed_elsewhere)
     return RecoveryOptions(
         tuple(setting for setting in settings if setting.name not in borrowed_elsewhere),
@@ -244,7 +246,8 @@ def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
 
 
 def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str]]:
-    """The sections where an option must be set to reach all OSDs, with the current values.
+    """The sections where an option must be set to reach all OSDs, with the current values; None: it
+    is not set there.
 
     These are the section osd and all that override it: osd with a mask, and single OSDs.
     """
@@ -256,7 +259,8 @@ def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str
 
 
 def _in_force(entries: Sequence[ConfigEntry], name: str, value: Optional[str]) -> Optional[str]:
-    """The value of a section of `_places`, or the one that it inherits."""
+    """`value`, that of an option in a section of `_places`, or if that is None the one of the
+    section global, which it inherits; None: neither is set."""
     if value is not None:
         return value
     return next((entry.value for entry in entries
@@ -264,10 +268,10 @@ def _in_force(entries: Sequence[ConfigEntry], name: str, value: Optional[str]) -
 
 
 def _is_slow_limit(name: str, value: Optional[str]) -> bool:
-    """0 means the default for the type of drive, or no backfill at all."""
-    if value is None or value.strip() not in ('0', SLOWEST_LIMIT):
-        return False
-    return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
+    """Whether the limit `name` is at most SLOWEST_LIMIT. None: it is not set. 0 is no backfill at
+    all for BACKFILLS, but the default for the type of drive for MAX_ACTIVE."""
+    slow_limits = ('0', SLOWEST_LIMIT) if name == BACKFILLS else (SLOWEST_LIMIT,)
+    return value is not None and value.strip() in slow_limits
 
 
 def _option(name: str, who: str, value_before: Optional[str], put: str) -> Setting:

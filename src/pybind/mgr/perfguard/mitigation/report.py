@@ -7,7 +7,7 @@ from ..cluster.types import Json
 from ..errors import Code, Reason, texts
 from ..ledger import Owner, Row, shell
 from .types import (LadderStep, MitigationState, Put, Revert, Rung, Setting, SettingKind, StepStage,
-                    active)
+                    active_steps)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class MitigationListing:
 
 def listing(state: MitigationState, mode: str, hold: Sequence[Reason],
             hold_since: float) -> MitigationListing:
-    """The answer of "mitigation ls". `hold`: why releases are held, empty where they are not."""
+    """The answer of "mitigation ls": all rungs, each with a row per step, or one without any.
+    `hold`: why releases of a campaign are held, empty if they are not; `hold_since`: since when."""
     rungs: List[RungRow] = []
     for rung in Rung:
         if rung is Rung.HOLD and hold:
@@ -77,7 +78,7 @@ def reverted_texts(shown: MitigationListing, request: Revert) -> List[str]:
 def mitigation_rows(state: MitigationState) -> List[Row]:
     return [Row(Owner.MITIGATION, setting.text(), setting.held.found, setting.held.put, step.since,
                 shell(Put(setting, setting.held.found).command), setting.name)
-            for step in active(state) for setting in step.settings if not setting.done]
+            for step in active_steps(state) for setting in step.settings if not setting.done]
 
 
 # ---- Words

@@ -92,25 +92,27 @@ def stuck(facts: RescueFacts, last: str = '',
 
 
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
-    """Whether a PG is degraded, and may be rescued."""
+    """Whether a PG is degraded and may be rescued: no campaign has pinned it, it is not about to be
+    merged, and the OSDMap shows the rescue that it has, if any."""
     pool, rescue = facts.observed.osdmap.pools.get(pool_of(pgid)), facts.rescued.get(pgid)
     # The new OSD of a rescue may have become too full.
     is_settled = rescue is None or rescue.seen and not rescue.returning
-    return pool is not None and _degraded(pool, acting) and pgid not in facts.pinned \
+    return pool is not None and _is_degraded(pool, acting) and pgid not in facts.pinned \
         and is_settled and merge_reason(pool, pgid) is None
 
 
 def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
-    """The OSDs that the PG would copy to and that are too full."""
+    """The OSDs that a remapped PG would copy to and that are too full for it; (): none, or its sets
+    are not known."""
     osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
     size = facts.observed.shard_bytes(osdmap.pools[pool_of(pgid)])
     return () if place is None else tuple(
         osd for osd in place.up if osd not in osdmap.pg_temp[pgid] and osd in osdmap.osds
-        and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
+        and _is_too_full(osd, osdmap, facts.space, size))
 
 
 def may_be_copying(pgid: str, facts: RescueFacts) -> bool:
-    """Whether the PG may be copying to OSDs, none of which refuses backfill."""
+    """Whether the PG is remapped, and no OSD that it copies to refuses backfill."""
     osdmap, place = facts.observed.osdmap, facts.observed.placement(pgid)
     return place is not None and pgid in osdmap.pg_temp and not any(
         osd in osdmap.osds and osdmap.osds[osd].refuses_backfill
@@ -122,18 +124,17 @@ def questions(stuck_pgs: Iterable[Stuck]) -> List[Question]:
     return [Question(pg.primary, pgid=pg.pgid) for pg in stuck_pgs]
 
 
-def _degraded(pool: Pool, acting: OsdSet) -> bool:
+def _is_degraded(pool: Pool, acting: OsdSet) -> bool:
     """Whether a PG with this acting set has some of its shards, but not all."""
     members = sum(osd != NO_OSD for osd in acting)
     return 0 < members < pool.size
 
 
-def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
-              limit: float) -> bool:
-    """Whether an OSD is full, or would be above the ratio `limit` with `size` bytes more."""
+def _is_too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int) -> bool:
+    """Whether an OSD is nearfull or fuller, or would be with `size` bytes more."""
     row = space.get(osd)
     return bool(osdmap.osds[osd].fullness) or (
-        row is not None and row.used_bytes + size > limit * row.total_bytes)
+        row is not None and row.used_bytes + size > osdmap.nearfull_ratio * row.total_bytes)
 
 
 def room_of(facts: RescueFacts) -> Room:
@@ -144,8 +145,8 @@ def room_of(facts: RescueFacts) -> Room:
     return room
 
 
-def _receiving(facts: RescueFacts) -> Iterable[int]:
-    """OSDs to which PGs that were rescued still copy, or will once the OSDMap shows the upmap."""
+def _receiving_osds(facts: RescueFacts) -> Iterable[int]:
+    """The OSDs to which rescued PGs copy, or will copy once the OSDMap shows their upmaps."""
     for pgid, rescue in facts.rescued.items():
         if not rescue.seen:
             yield from rescue.taken_by
@@ -155,9 +156,10 @@ def _receiving(facts: RescueFacts) -> Iterable[int]:
 
 
 def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> Dict[str, Rescue]:
-    """At most `number` upmaps, each onto OSDs that stay below nearfull, and that receive nothing
-    else by these upmaps."""
-    room, busy = room_of(facts), set(_receiving(facts))
+    """PG -> its new rescue, at most `number` of those that are `waiting`. Their upmaps lead to OSDs
+    that stay below nearfull and receive no other rescued PG. A PG whose rescue leads to OSDs that
+    are too full may go back instead: that rescue is `returning`."""
+    room, busy = room_of(facts), set(_receiving_osds(facts))
     rescues: Dict[str, Rescue] = {}
     for pg in waiting:
         if len(rescues) >= number:
@@ -171,9 +173,9 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
 
 def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
             busy: AbstractSet[int]) -> Optional[Rescue]:
-    """The upmap that replaces the full targets of a PG by OSDs with room; None: there is none. An
-    earlier rescue whose first OSDs have room again is returning. `busy`: OSDs that already receive
-    a PG."""
+    """The rescue whose upmap replaces the full OSDs of a PG by OSDs with room; None: there is none.
+    If that is the entry from before an earlier rescue, the earlier one, returning. `busy`: OSDs
+    that already receive a PG."""
     observation, osdmap = facts.observed, facts.observed.osdmap
     pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
@@ -187,7 +189,7 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
         substitutes[osd] = substitute
     pin = plan_pin(pool, place.up, new_up, present, osdmap.osds, observation.crush, out=out)
     if isinstance(pin, Unpinnable) or pin.entry.vector is not None:
-        # A vector would hide what CRUSH chooses from everybody else.
+        # A vector (pg_upmap) would hide what CRUSH chooses.
         return None
     earlier = facts.rescued.get(pg.pgid)
     if earlier is not None:
@@ -197,8 +199,9 @@ def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
 
 def _replacing_rescue(rescue: Rescue, entry: UpmapEntry, substitutes: Mapping[int, int],
                       now: float) -> Rescue:
-    """The rescue that replaces one whose new OSDs are too full. `substitutes`: the OSDs that are
-    too full, each with the one that takes its shard."""
+    """The rescue that replaces `rescue`, whose new OSDs are too full, by the upmap `entry`; the
+    same one, returning, if that is the entry from before. `substitutes`: the OSDs that are too
+    full, each with the one that takes its shard."""
     if entry == rescue.before:
         return replace(rescue, returning=True)
     others = {osd: taker for osd, taker in substitutes.items() if osd not in rescue.taken_by}
@@ -242,7 +245,8 @@ def _may_take(osd: int, facts: RescueFacts) -> bool:
 # ---- the end of a rescue
 
 def has_own_entry(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
-    """Whether the entry of the PG is as it was put, or not there yet."""
+    """Whether the OSDMap shows the upmap of the rescue, or has never shown it and shows the entry
+    from before, or of the rescue that it replaces."""
     entry = osdmap.entry(pgid)
     return entry == rescue.entry or not rescue.seen and entry in (rescue.before, rescue.replaced)
 
@@ -282,15 +286,16 @@ def any_too_full(osds: Iterable[int], pgid: str, facts: RescueFacts) -> bool:
     """Whether some of these OSDs are too full for the PG."""
     osdmap = facts.observed.osdmap
     pool = osdmap.pools.get(pool_of(pgid))
-    return pool is not None and any(
-        osd in osdmap.osds and _too_full(osd, osdmap, facts.space,
-                                         facts.observed.shard_bytes(pool), osdmap.nearfull_ratio)
-        for osd in osds)
+    if pool is None:
+        return False
+    size = facts.observed.shard_bytes(pool)
+    return any(osd in osdmap.osds and _is_too_full(osd, osdmap, facts.space, size) for osd in osds)
 
 
 def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) -> bool:
-    """Whether the upmap is needed no more: its PG is complete, and the OSD that was too full has
-    room for it, with some to spare."""
+    """Whether the upmap is needed no more: its PG is not remapped, the OSDs that were too full are
+    up, in, not nearfull and have twice the room that it needs, and the entry from before leads to
+    OSDs that serve."""
     osdmap = observation.osdmap
     if pgid in osdmap.pg_temp or not all(
             osd in osdmap.osds and osdmap.osds[osd].is_up_and_in

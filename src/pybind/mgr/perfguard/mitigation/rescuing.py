@@ -142,8 +142,8 @@ class Rescuing:
                           if key[0] in self._rescues or key[0] in self._refused}
 
     def _hand_over(self) -> None:
-        """Leave the upmaps to the operator: without them the PGs would go to OSDs that are too
-        full."""
+        """At shutdown, forget all rescues and leave their upmaps to the operator: without them the
+        PGs would move to OSDs that are too full."""
         if self.held:
             self._note(Event(MITIGATION, 'the upmaps of %s remain' % pgs(len(self.held)),
                              'perfguard is shutting down, and removing them would send the PGs to '
@@ -167,9 +167,10 @@ class Rescuing:
     # ---- upmaps in force
 
     def _follow_all(self, facts: RescueFacts, campaign: bool, acts: bool) -> Dict[str, Rescue]:
-        """Follow the present rescues. Returns PG -> its rescue after this turn. One upmap at a time
-        is removed, while the cluster is calm. `campaign`: one is active; `acts`: mitigation_mode is
-        act."""
+        """Follow the present rescues. Returns PG -> its rescue after this turn, without those that
+        are over. One upmap at a time is removed, while the cluster is calm. A removal that has not
+        happened is given up once the PG must stay. `campaign`: one is active; `acts`:
+        mitigation_mode is act."""
         rescues: Dict[str, Rescue] = {}
         is_quiet = _is_quiet(facts.observed, campaign)
         may_remove = self._is_calm(facts.observed.now, is_quiet)
@@ -205,13 +206,14 @@ class Rescuing:
                          '%s room again' % _osds(rescue.full, ' has', ' have')))
 
     def _is_calm(self, now: float, is_quiet: bool) -> bool:
-        """Whether the cluster has been quiet for CALM_SECONDS."""
+        """Whether the cluster has been quiet for CALM_SECONDS. `is_quiet`: in this turn."""
         self._calm_since = (self._calm_since or now) if is_quiet else None
         return self._calm_since is not None and now - self._calm_since >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts,
                 acts: bool) -> Optional[Rescue]:
-        """The rescue after this turn; None: it is over."""
+        """The rescue after this turn, by what the OSDMap shows of it; None: it is over: removed,
+        given up, or its pool is gone. `acts`: mitigation_mode is act."""
         osdmap, now = facts.observed.osdmap, facts.observed.now
         entry = osdmap.entry(pgid)
         if pool_of(pgid) not in osdmap.pools:
@@ -242,8 +244,8 @@ class Rescuing:
         return rescue
 
     def _give_up(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> None:
-        """Note that the upmap of a rescue is given up: a campaign, or others outside perfguard,
-        have changed it."""
+        """Note that the upmap of a rescue is given up: a campaign, the mons, or others outside
+        perfguard have changed it. After a change by others, the PG is left alone for a while."""
         why = 'a campaign has replaced it'
         if pgid not in self._pinned:
             why = 'it was changed outside perfguard'
@@ -264,7 +266,7 @@ class Rescuing:
         if why:
             self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
-        toofull = self._too_full(facts)
+        toofull = self._waiting_for_full_osds(facts)
         stuck_pgs = {pg.pgid for pg in toofull}
         in_progress = sum(1 for pgid, rescue in rescues.items() if not rescue.seen
                           or pgid not in stuck_pgs and may_be_copying(pgid, facts))
@@ -291,8 +293,9 @@ class Rescuing:
                     rescue.full, ', which is', ', which are')))
         return planned
 
-    def _too_full(self, facts: RescueFacts) -> List[Stuck]:
-        """The PGs of this turn whose primaries answer that they wait for full OSDs."""
+    def _waiting_for_full_osds(self, facts: RescueFacts) -> List[Stuck]:
+        """Ask the primaries of some PGs that may be stuck; returns the PGs that wait for full OSDs,
+        by the answers so far. The next PGs are asked in a later turn."""
         now = facts.observed.now
         refused = {pgid for pgid, (when, pause) in self._refused.items() if now - when < pause}
         candidates, last = stuck(facts, self._last_checked, refused | self._overruled.keys())
@@ -314,7 +317,8 @@ class Rescuing:
     # ---- commands
 
     def _is_due(self, pgid: str, now: float) -> bool:
-        """Whether no command has been sent lately of which the OSDMap may not show the effect."""
+        """Whether a command for the PG may be sent: none was within RESEND_SECONDS, whose effect
+        the OSDMap may not show yet."""
         return now - self._sent_at.get(pgid, -RESEND_SECONDS) >= RESEND_SECONDS
 
     def _send(self, observation: Observation, acts: bool) -> None:
@@ -345,7 +349,7 @@ class Rescuing:
 
 
 def _as_before(rescue: Rescue) -> Rescue:
-    """The rescue that this one was to replace, whose entry is still there."""
+    """The rescue that `rescue` was to replace, whose entry is still in the OSDMap."""
     assert rescue.replaced is not None
     takers = tuple(taker for source, taker in rescue.replaced.items
                    if (source, taker) not in rescue.before.items)

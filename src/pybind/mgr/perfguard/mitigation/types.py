@@ -100,12 +100,13 @@ class LadderStep:
 
 class Trouble(NamedTuple):
     """A condition that affects clients, through short breaks."""
-    #: One of trouble_keys, and when it was last seen (0.0: not by this mgr).
+    #: One of trouble_keys.
     key: str
-    last: Time
+    #: When it was last seen; 0.0: not by this mgr.
+    seen_at: Time
     #: Seconds for which it has lasted although norebalance (of any origin) stopped PGs.
-    still: float = 0.0
-    #: That was long enough: movement is not why.
+    stopped_seconds: float = 0.0
+    #: That was long enough to show that movement is not its cause: rungs against it are in vain.
     in_vain: bool = False
 
 
@@ -289,8 +290,8 @@ class LadderDecision:
     needs: FrozenSet[Need] = frozenset()
 
 
-def active(state: MitigationState) -> Tuple[LadderStep, ...]:
-    """The steps that affect the cluster, or may."""
+def active_steps(state: MitigationState) -> Tuple[LadderStep, ...]:
+    """The steps whose settings are borrowed now, or are being given back."""
     return tuple(step for step in state.steps if step.stage in (StepStage.HELD, StepStage.UNDOING))
 
 

@@ -1063,9 +1063,9 @@ def events_of(decision: LadderDecision) -> List[Tuple[str, str]]:
 def test_what_the_cluster_shows_of_a_setting(setting: Setting, shown: Any) -> None:
     view = LadderView(frozenset({'norebalance'}), {3: 21845 / 65536}, config=(
         ConfigEntry('osd', 'class:hdd', 'osd_max_backfills', '2'), *CONFIG))
-    assert ladder.present(setting, view) == shown
+    assert ladder.present_value(setting, view) == shown
     unread = (False, None) if setting.kind is SettingKind.CONFIG else shown
-    assert ladder.present(setting, replace(view, config=None)) == unread
+    assert ladder.present_value(setting, replace(view, config=None)) == unread
 
 
 @pytest.mark.parametrize('step, change, needs', [

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.types import Placement, Space, UpmapEntry
-from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full,
+from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _is_too_full,
                                          dropped_by_mons, may_return, plan_rescues, stuck,
                                          without_dropped_pairs)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
@@ -593,9 +593,10 @@ def test_each_failure_is_reported_once_if_upmaps_are_sent_at_different_times() -
 def test_an_osd_that_a_pg_would_make_nearfull_is_too_full(fullness: str, used: Optional[int],
                                                           full: bool) -> None:
     """A PG of 5 bytes on a device of 100, with a nearfull ratio of 0.85."""
-    osdmap: Any = types.SimpleNamespace(osds={3: types.SimpleNamespace(fullness=fullness)})
+    osdmap: Any = types.SimpleNamespace(
+        osds={3: types.SimpleNamespace(fullness=fullness)}, nearfull_ratio=0.85)
     space = {} if used is None else {3: Space(100, used)}
-    assert _too_full(3, osdmap, space, 5, 0.85) == full
+    assert _is_too_full(3, osdmap, space, 5) == full
 
 
 @pytest.mark.parametrize('present, vector, is_left', [
