@@ -11,7 +11,8 @@ from .report import Facts, Symptom
 
 
 def without_smart(facts: Facts) -> Tuple[str, ...]:
-    """A remark on OSDs to which the rules over SMART data do not apply."""
+    """A remark on OSDs to which the rules over SMART data do not apply; (): there are none, or the
+    data were not read yet."""
     unknown = len(facts.inventory.osds) - len(facts.main_drives())
     return () if facts.measured.drives is None or not unknown else (
         'no SMART data of the drives of %s is stored ("ceph device monitoring on" lets Ceph '
@@ -20,7 +21,7 @@ def without_smart(facts: Facts) -> Tuple[str, ...]:
 
 
 def firmware_differs(facts: Facts) -> Optional[Symptom]:
-    """Names the drives with another firmware than most of their model."""
+    """Main drives of OSDs with another firmware than most of their model."""
     by_model: Dict[str, Dict[str, List[int]]] = {}
     ids: Dict[int, str] = {}
     for osd, drive in facts.main_drives():
@@ -97,8 +98,8 @@ ROCKSDB_FIXED = {16: (2, 15), 17: (2, 8), 18: (2, 4)}
 
 
 def _osds_by_device(facts: Facts, places: slice) -> Dict[str, List[int]]:
-    """Device -> OSDs that have it at one of `places` among their devices, of which the main one is
-    the first."""
+    """Device -> OSDs that use it. `places`: which devices of each OSD to consider; the first is the
+    main one."""
     osds_by_device: Dict[str, List[int]] = {}
     for osd in facts.inventory.osds:
         for device in osd.devices[places]:
@@ -145,6 +146,7 @@ def small_dbs(facts: Facts) -> Optional[Symptom]:
 
 
 def slow_rocksdb(facts: Facts) -> Optional[Symptom]:
+    """OSDs of releases whose packages for Debian and Ubuntu have a slow RocksDB."""
     old = [osd for osd in facts.inventory.osds
            if osd.distro in ('debian', 'ubuntu') and _is_unoptimized(osd.version)]
     return Symptom('version %s on %s: %s' % (
@@ -153,6 +155,7 @@ def slow_rocksdb(facts: Facts) -> Optional[Symptom]:
 
 
 def _is_unoptimized(version: str) -> bool:
+    """Whether packages of a Ceph version such as "17.2.7" have a RocksDB without optimization."""
     numbers = re.match(r'(\d+)\.(\d+)\.(\d+)', version)
     if numbers is None:
         return False

@@ -183,7 +183,7 @@ def compression(facts: Facts) -> Optional[Symptom]:
 
 
 def shared_clones(facts: Facts) -> Optional[Symptom]:
-    """Pools of which PGs that move may take much more space, since clones of objects share it
+    """Pools whose PGs may take much more space once they move, since clones of objects share space
     now."""
     pools = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
@@ -236,7 +236,8 @@ def untrimmed_maps(facts: Facts) -> Optional[Symptom]:
 
 
 def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, int]]]]:
-    """(CRUSH root, device class, {host: (bytes in all, bytes in use)})."""
+    """One row for each CRUSH root and device class: (root, class, {host: (bytes in all, bytes in
+    use) of its OSDs})."""
     groups: Dict[Tuple[str, str], Dict[str, Tuple[int, int]]] = {}
     for osd in facts.inventory.osds:
         hosts = groups.setdefault((osd.root, osd.device_class), {})
@@ -299,7 +300,8 @@ MOST_ASKED = 16
 
 
 def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Optional[Symptom]:
-    """The finding on drives whose model matches a pattern; `fix` takes the id of an OSD."""
+    """The finding on main drives whose model matches a pattern: `subject`, then the models and
+    OSDs. The id of the first of these is inserted into `fix`."""
     drives = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
     if not drives:
         return None

@@ -150,7 +150,8 @@ def _finding(finding: Finding) -> Json:
 
 
 def plain(data: Json) -> str:
-    """The findings as text: what was seen, why it matters, how to fix it, and the source."""
+    """The advice (`to_json`) as text: of each finding what was seen, why it matters, how to fix it,
+    and the source; then when the cluster was examined, muted codes, and remarks."""
     lines: List[str] = []
     for finding in data['findings']:
         lines += ['%s (%s)' % (finding['code'], finding['severity']),
@@ -180,7 +181,8 @@ WAY_OUT = ('Install the version of the active mgr on these hosts and restart the
 
 
 def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
-    """One line for each standby that could not take over."""
+    """One line for each standby that could not take over, by name: without the module, unable to
+    run it, or with another version than `version`, that of the active mgr."""
     texts: List[str] = []
     for standby in sorted(standbys, key=lambda standby: standby.name):
         if standby.version is None:
@@ -194,7 +196,8 @@ def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
 
 
 def active_problems(version: str, installed: str) -> List[str]:
-    """One line if the active mgr could not start the version that it runs again."""
+    """One line if the active mgr, which runs `version` ('': not known), could not start it again,
+    since another one is `installed` ('': none)."""
     if not version or installed == version:
         return []
     return ['the active mgr runs version %s, and %s' % (

@@ -52,7 +52,7 @@ BALANCE_FIRST = ('ceph perfguard balance --dry-run (shows what moves, and which 
 
 
 def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
-    """Entries that concern OSDs."""
+    """The entries of these options in the configuration database that concern OSDs."""
     return [entry for entry in facts.inventory.config or () if entry.name in names
             and (entry.section in ('global', 'osd') or entry.section.startswith('osd.'))]
 
@@ -72,8 +72,8 @@ def value_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[str]:
 
 
 def correction(facts: Facts, osd: OsdFacts, name: str, value: str) -> str:
-    """The command that sets an option of an OSD, in the place of the entry that applies to it: an
-    entry of a less specific section would have no effect."""
+    """The command that sets an option of an OSD to a value, where the entry is that applies to it
+    now: an entry of a less specific section would have no effect. Without one, for all OSDs."""
     entry = entry_of(facts, osd, name)
     return 'ceph config set %s %s %s' % ('osd' if entry is None else entry.who, name, value)
 
@@ -137,7 +137,8 @@ def _is_autotuned(facts: Facts, osd: OsdFacts) -> bool:
 
 
 def _without_room(facts: Facts, hosts: AbstractSet[str]) -> str:
-    """What to do where a host has too little memory for the least target; '': each has enough."""
+    """What to do if one of the `hosts` has too little memory for LEAST_MEMORY_TARGET of each of its
+    OSDs; '': each has enough, as far as its memory is known."""
     for host, (memory, osds) in sorted(_by_host(facts).items()):
         if host in hosts and len(osds) * LEAST_MEMORY_TARGET > MEMORY_SHARE * memory:
             return 'add memory to host %s, or move OSDs away from it: %d GiB for each of its %s ' \

@@ -70,13 +70,14 @@ def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
 
 
 def _given(arguments: Mapping[str, Any]) -> Dict[str, Any]:
-    """The arguments of a command that are given."""
+    """The arguments of a command without those that are not given: None, False, an empty inbuf."""
     return {name: value for name, value in arguments.items()
             if value is not None and value is not False and (value or name != 'inbuf')}
 
 
 def _refuse_mismatched(change: str, what: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Raise Refused for arguments that the change does not take, or not together with others."""
+    """Raise Refused for arguments that the change does not take, or not together with others.
+    `what`, `given`: the names, and the other arguments that are given."""
     _refuse_ignored(change, {_spelled(name): name in given and change not in changes
                              for name, changes in _TAKEN_BY.items()})
     is_awaited, asks_what_if = 'await_' in given, 'what_if' in given
@@ -93,7 +94,8 @@ def _refuse_mismatched(change: str, what: Sequence[str], given: Mapping[str, Any
 
 
 def _awaited(what: Sequence[str], within: Optional[str], order: Order) -> Order:
-    """The order to expand to OSDs that boot later. `within`: how long to wait for the first."""
+    """The order to expand to OSDs that boot later. `within`: how long to wait for the first, as in
+    "12h"; None: the default. Raises Refused for names and accepted risks."""
     _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
         what): bool(what), '--accept (the risks are not known yet)': bool(order.accept)})
     return replace(order, verb=AWAIT,

@@ -51,7 +51,8 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
 
 
 def _run_order(arguments: Mapping[str, Any], **switches: Any) -> RunOrder:
-    """The order for the arguments of a command."""
+    """The order for the arguments of a command; `switches`: further fields of the order. Raises
+    Refused."""
     refuse_empty(**{name: arguments[name] for name in _SELECTIONS})
     return RunOrder(
         words={word: arguments[word] for word in FIO_WORDS if arguments[word] is not None},

@@ -47,7 +47,8 @@ def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
 
 def _command(handler: Callable[..., Any],
              plain: Optional[Plain]) -> Callable[..., CommandResult]:
-    """Checks --format and turns refusals into a retval and one line."""
+    """The function that Ceph calls for a handler: it checks --format, renders the data with
+    `plain`, and turns refusals into a retval and one line. `plain`: as for `reads`."""
     # Words of Python such as "await" have an underscore at their end.
     parameter_names = {name.rstrip('_'): name for name in inspect.signature(handler).parameters}
     signature = inspect.signature(handler)
@@ -94,7 +95,8 @@ def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
 
 
 def line(text: str) -> str:
-    """A refusal as one printable line: it may quote arguments with any characters."""
+    """A refusal as one printable line of at most MOST_ERROR_CHARACTERS: it may quote arguments with
+    any characters."""
     printable = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
                         for char in text[:MOST_ERROR_CHARACTERS])
     return printable if max(len(printable), len(text)) <= MOST_ERROR_CHARACTERS \
@@ -123,12 +125,12 @@ Answer = TypeVar('Answer')
 
 def patiently(ask: Callable[[bool], Answer], report_seconds: float, wake: Callable[[], None],
               rest_seconds: float = 1.0) -> Answer:
-    """The answer of `ask`, which is called again for one report period while the cluster is not
-    ready.
+    """The answer of `ask`. While it raises Refused because the cluster is not fit, it is called
+    again, for `report_seconds`, but at most MOST_PATIENCE_SECONDS.
 
     Reports of OSDs are some seconds old, so a cluster that has just become clean must not be
     refused. Other commands of this module wait meanwhile. The argument of `ask`: whether it was
-    called before.
+    called before. `wake` lets the loop read new reports.
     """
     deadline = time.monotonic() + min(report_seconds, MOST_PATIENCE_SECONDS)
     first: Optional[Refused] = None

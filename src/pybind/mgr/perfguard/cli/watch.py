@@ -129,7 +129,8 @@ class WatchCommands(Handlers):
                     tables.watch_history)
 
     def _exported(self, osds: Sequence[OsdRow], what: str, week: bool) -> Dict[str, Any]:
-        """The history of all OSDs, of a host's, or of one."""
+        """The history of all OSDs (`what` is "cluster"), of a host's, or of one ("osd.<id>"): the
+        last hour or the week. Raises Refused if there are no such OSDs, or too many points."""
         chosen = [row for row in osds if what in ('cluster', row.host, 'osd.%d' % row.osd)]
         if not chosen:
             raise Refused(errno.ENOENT, 'no OSDs to export of %r: must be cluster, a host, or '

@@ -131,14 +131,15 @@ class Server(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """End requests that take too long. For each request, and every ENDPOINT_LOOK_SECONDS."""
+        """End requests that take too long. The server calls this for each request, and every
+        ENDPOINT_LOOK_SECONDS."""
         now = self._clock()
         for request, deadline in self._deadlines.copy().items():
             if deadline <= now:
                 self._end(request)
 
     def _end(self, request: socket.socket) -> None:
-        """Make the thread of the request fail."""
+        """Close the connection of a request, so that its thread fails and ends."""
         self._deadlines.pop(request, None)
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -199,7 +200,9 @@ class Endpoint:
         return [self._failure] if self._failure else []
 
     def tend(self) -> None:
-        """Listen on the address of the options, if that is not the case yet."""
+        """Listen on the address of the options; called at short intervals. If they have changed, or
+        the server does not run, stop it and start one, at most every LISTEN_RETRY_SECONDS for one
+        address. Port 0: only stop it."""
         place = self._configured()
         if place == self._place and not self._retry_due():
             return
@@ -235,7 +238,7 @@ class Endpoint:
         self._report(place, failure)
 
     def _report(self, place: Place, failure: str) -> None:
-        """Log a failure once, and each success; `remarks` has the failure."""
+        """Log a failure ('': none) once, and each success. `remarks` returns the failure."""
         text = failure and 'cannot serve metrics on %s: %s' % (place, ' '.join(failure.split()))
         if text != self._failure:
             self._failure = text

@@ -53,7 +53,8 @@ def seconds(ms: Optional[float]) -> Optional[float]:
 
 
 def render(samples: Samples) -> bytes:
-    """The samples in the order of the catalogue; raises KeyError for unknown metrics."""
+    """The samples as Prometheus reads them, in the order of the catalogue. Metrics without a value
+    are left out. Raises KeyError for metrics that are not in the catalogue."""
     remaining = dict(samples)
     lines: List[str] = []
     for metric in CATALOGUE:
@@ -70,7 +71,8 @@ def render(samples: Samples) -> bytes:
 
 
 def _values(samples: Iterable[Sample]) -> Dict[str, str]:
-    """The first value of each set of labels: Prometheus refuses a page with duplicates."""
+    """Labels -> the first value with them, as text, without None: Prometheus refuses a page with
+    duplicates."""
     values: Dict[str, str] = {}
     for key, value in samples:
         if value is not None:
@@ -170,7 +172,9 @@ def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -
 
 def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str = '',
            ops: Sequence[str] = OPERATIONS) -> List[Sample]:
-    """The fields of a row named after an operation and `suffix`, in ms, as samples in seconds."""
+    """For each operation, a sample in seconds of the field of `row` that is named after it and
+    `suffix`, such as read_ms. `who`: labels that precede that of the operation. Without a row or
+    such a field, the value is None."""
     return [(joined(who, OP_LABELS[op]), seconds(getattr(row, op + suffix, None))) for op in ops]
 
 
@@ -254,9 +258,10 @@ class Measurement(NamedTuple):
 
 
 class ProbeMetrics:
-    """Caches the measurements of finished probes, as computing them reads every step."""
+    """Caches the measurements of finished probes, as computing them reads all repetitions."""
 
     def __init__(self) -> None:
+        #: By the id of the probe, and when it has ended.
         self._known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
 
     def samples(self, probed: Probed) -> SamplesByMetric:
@@ -282,7 +287,8 @@ class ProbeMetrics:
                 for schedule in probed.schedules]}
 
     def _measurements(self, completed: Dict[str, RunRecord]) -> List[Measurement]:
-        """The measurements of the runs; those of earlier calls are not computed again."""
+        """The measurements of the probes that completed, by labels; at most MAX_MEASURED. Those of
+        the last call are not computed again."""
         measurements: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
         for subject, record in completed.items():
             key = (record.id, record.ended)
@@ -293,8 +299,8 @@ class ProbeMetrics:
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
-    """The last run of each target and profile, and the last one that completed, by labels; the
-    newest first, at most MAX_SUBJECTS. Cancelled probes do not count."""
+    """(last probe, last probe that completed), each by the labels of target and profile, the newest
+    first, of at most MAX_SUBJECTS. Cancelled probes do not count. `records`: the newest last."""
     last: Dict[str, RunRecord] = {}
     completed: Dict[str, RunRecord] = {}
     for record in reversed(records):
@@ -310,7 +316,8 @@ def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[st
 
 
 def target_text(target: Target) -> str:
-    """The name in `probe ls`, except that long lists of OSDs are shortened."""
+    """The name of a target in `probe ls`, except that lists of more than MAX_NAMED OSDs become
+    their number."""
     if len(target.osds) <= MAX_NAMED:
         return target.key
     listed, short = ','.join(map(str, target.osds)), '%d OSDs' % len(target.osds)

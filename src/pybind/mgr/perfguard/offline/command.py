@@ -305,7 +305,8 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
 
 
 def _warn_of_unknown_devices(plan: HeldBack, maps: Maps) -> None:
-    """Name the OSDs that move PGs and may share a drive with others."""
+    """Warn of OSDs that take part in these releases and whose devices are not known: they may share
+    a drive with others."""
     unknown = {osd for move in plan.moves for osd in (*move.sources, *move.targets)
                } - maps.devices.keys()
     if unknown:
@@ -314,8 +315,8 @@ def _warn_of_unknown_devices(plan: HeldBack, maps: Maps) -> None:
 
 
 def _name_emptied_osds(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
-    """Name drained OSDs that are empty, without OSDs that are down: the sets of PGs do not contain
-    these in any case."""
+    """Print the command that gives a drained OSD CRUSH weight 0, for each that is empty. OSDs that
+    are down do not count: the sets of PGs do not contain them in any case."""
     empty = {osd for osd, weight in crush.weights().items() if is_tiny(weight)} - {
         osd.id for osd in osdmap.osds.values() if not osd.up}
     if empty:
@@ -325,8 +326,8 @@ def _name_emptied_osds(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets])
 
 
 def _refuse_or_warn(command: str, reasons: Sequence[Reason]) -> None:
-    """Warn or raise BadInput: the script of a plan waits, but the output of "release" may be
-    executed at once."""
+    """Warn or raise BadInput if there are `reasons` not to release PGs now: the script of a plan
+    waits, but the output of "release" may be executed at once."""
     why = '; '.join(texts(reasons))
     if why and command == 'release':
         raise BadInput('no PG is released now: ' + why)
@@ -367,8 +368,9 @@ def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
 
 def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
              whole: bool = False) -> Outlook:
-    """Where CRUSH places PGs with these weights of OSDs. `whole`: include all PGs of the affected
-    pools; of all pools if no weight changes."""
+    """Where CRUSH places PGs with these weights of OSDs, by osdmaptool; NoFuture, with the reason,
+    if that cannot be computed. `whole`: include all PGs of the affected pools; of all pools if no
+    weight changes."""
     encoded = source.encoded(osdmap.epoch)
     if encoded is None:
         return NoFuture('--osdmap is not given')
@@ -378,7 +380,8 @@ def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
-    """The caps of the throttle, with those that the arguments change."""
+    """The caps of the throttle: the module's defaults, with those that the arguments change.
+    --osd-max-backfills limits sources and primaries as well."""
     arguments = {name: getattr(args, option[2:].replace('-', '_'))
                  for option, (name, _) in CAPS.items()}
     options = replace(DEFAULTS, **{name: value for name, value in arguments.items() if value})
@@ -438,8 +441,9 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
 def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
              source: Source, entries: Optional[Sequence[ConfigEntry]], options: Options,
              progress: Terminal) -> Preview:
-    """What the module would find out about an order, and refuse. Raises BadInput or Refused.
-    `entries`: the configuration database; None: not given."""
+    """What the module would find out about an order. Raises BadInput if that cannot be computed, or
+    Refused if the module would refuse the order. `entries`: the configuration database; None: not
+    given."""
     observation = _observed(maps, crush)
     facts = OrderFacts(maps.osdmap, crush, source.space(), pool_space=maps.signals.spaces,
                        pg_limit=_pg_limit(args, entries))
@@ -460,7 +464,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
 
 
 def _observed(maps: Maps, crush: CrushRules) -> Observation:
-    """What the module would observe, as far as it is known."""
+    """What the module would observe, as far as it is known: not where PGs are."""
     return Observation(time.time(), maps.signals, Settings(maps.osdmap, None), lambda pgid: None,
                        crush)
 
@@ -507,7 +511,8 @@ def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
 # ---- output
 
 def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script) -> str:
-    """The output: the JSON document, a shell script, or a list of commands."""
+    """The output in the format of the arguments: `document` as JSON, or `plan` as a shell script or
+    a list of commands."""
     if args.format == 'json':
         return json.dumps(document) + '\n'
     # "ceph" without options could carry the plan out on another cluster.
@@ -518,7 +523,8 @@ def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script)
 
 
 def _movement_json(moves: Movement, maps: Maps) -> Dict[str, Any]:
-    """null: the dumps do not contain the sizes of the pools."""
+    """The JSON of what moves; bytes and time are null if the dumps do not contain the sizes of the
+    pools."""
     document = moves.as_json()
     if not maps.pool_bytes:
         document.update(bytes=None, estimated_seconds=None)

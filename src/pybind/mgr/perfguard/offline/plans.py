@@ -59,9 +59,8 @@ def reasons_json(reasons: Mapping[str, str]) -> Any:
 
 
 def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]) -> PinPlan:
-    """Plans the pins of many PGs.
-
-    PGs which need no change are left out of the plan, so ``pgs`` may hold clean ones.
+    """The pins that keep remapped PGs where their data is. PGs that need no change are left out, so
+    `pgs` may contain clean ones. `crush`: None: not known, so pins are not checked against rules.
     """
     out, absent = osdmap.out, osdmap.absent
     entries: Dict[str, UpmapEntry] = {}
@@ -112,8 +111,9 @@ class HeldBack:
 
 def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
               pg_limit: int) -> HeldBack:
-    """The pins of the cluster, with the moves to which their release leads. `raws`: the known raw
-    sets; `pg_limit`: mon_max_pg_per_osd."""
+    """The pins of the cluster, with the moves to which their release leads. Pins that must wait,
+    also since an OSD would hold more than `pg_limit` PGs (mon_max_pg_per_osd), are left out.
+    `rows`: all PGs; `raws`: where CRUSH places PGs whose up sets do not show it."""
     osdmap, out = maps.osdmap, maps.osdmap.out
     row_of = {row.pgid: row for row in rows}
     # Balancing(): as if the balancer covered all pools with its default deviation.
@@ -166,7 +166,8 @@ def _why_not(row: PgSets, pool: Pool) -> str:
 
 
 def _room(rows: Sequence[PgSets], pg_limit: int) -> Dict[int, int]:
-    """OSD -> number of PGs that it may receive until it holds `pg_limit`."""
+    """OSD -> number of PGs that it may receive until it holds `pg_limit`. An OSD that is not in any
+    set is not in the result."""
     pgs_by_osd = Counter(osd for row in rows for osd in {*row.up, *row.acting})
     return {osd: pg_limit - number for osd, number in pgs_by_osd.items()}
 
@@ -300,10 +301,11 @@ class Script:
 
 
 def listing(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
-    """One command per line. `conf`: the cluster's configuration file, if not the default.
+    """One command per line. `fsid`: of the only cluster that the lines may change, if they need a
+    shell in any case; '': not known. `conf`: the cluster's configuration file; '': the default.
 
     The lines may be piped to a shell: waits precede each batch of a plan. If nothing must move,
-    the script first sets norebalance and exits on the first error.
+    they first set norebalance, and the shell exits on the first error.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
     if plan.for_shell and fsid:
@@ -319,7 +321,7 @@ def listing(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
 
 
 def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
-    """The commands as a script that shows its progress.
+    """The commands as a script that shows its progress. `fsid`, `conf`: as for `listing`.
 
     An error of one command does not stop it, since the PGs that follow would move without their
     pins. It may be interrupted and run again: each command sets the complete entry of one PG, or a

@@ -170,7 +170,8 @@ class Dumps:
 
 def converted(text: str, convert: Callable[[Any], Any],
               object_hook: Optional[ObjectHook] = None) -> Any:
-    """Raises WrongDump, or an error of json.loads."""
+    """What `convert` makes of JSON, without a message of the ceph command before it. `object_hook`:
+    as for json.loads. Raises WrongDump, or an error of json.loads."""
     message = _MESSAGE.match(text)
     return convert(json.loads(text[message.end():] if message else text, object_hook=object_hook))
 
@@ -198,7 +199,8 @@ def reported(report: Any) -> Maps:
 
 def signals_of(health: Mapping[str, Any], states: Sequence[Tuple[str, int]], osdmap: OsdMap,
                pool_bytes: Mapping[int, int]) -> Signals:
-    """`states`: each with its number of PGs; empty: not known."""
+    """The signals that dumps show. `health`: that of "ceph status" or "ceph report"; `states`:
+    (state of PGs, their number), empty: not known; `pool_bytes`: by pool id, empty: not known."""
     checks, muted = health_checks(health)
     return Signals(count_states(states, osdmap.pg_count if states else 0), health=checks,
                    muted=muted, pool_bytes=pool_bytes)
@@ -259,7 +261,8 @@ class LiveCluster:
         return bool(self._json('mgr', _balances, prefix='balancer status'))
 
     def module_campaign(self) -> str:
-        """Why the module perfguard of the cluster prevents this plan; '': it does not."""
+        """Why the module perfguard of the cluster prevents this plan: a campaign that has not
+        ended, or keeps pins; '': there is none, or it cannot be read, which is a warning."""
         if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
             return ''
         try:
@@ -335,7 +338,7 @@ def _pool_bytes(dump: Any) -> Dict[int, int]:
 
 def connected(args: argparse.Namespace) -> Ask:
     """Connect to a cluster with the configuration and the key that the ceph command would use.
-    Raises BadInput."""
+    Returns the function that sends commands to it. Raises BadInput."""
     try:
         import rados
     except ImportError as e:

@@ -39,7 +39,8 @@ def _failure(text: str, code: int, status: int) -> DashboardException:
 
 
 def _remote(method: str, **fields: Any) -> Any:
-    """Raises an error for the dashboard if perfguard is not available."""
+    """What a method of perfguard's module returns. Raises an error for the dashboard if the module
+    is not available."""
     try:
         return mgr.remote(COMPONENT, method, **fields)
     except ImportError as error:
@@ -48,7 +49,8 @@ def _remote(method: str, **fields: Any) -> Any:
 
 
 def _ask(handler: str, fields: Dict[str, Any]) -> Any:
-    """The JSON output of the command."""
+    """The JSON output of the command with this handler. Raises an error for the dashboard if it is
+    refused."""
     retval, out, err = _remote(handler, format='json', **fields)
     if retval:
         raise _failure(err, -retval, http_status(retval))
@@ -58,7 +60,8 @@ def _ask(handler: str, fields: Dict[str, Any]) -> Any:
 # ---- REST API
 
 def _json_object(entity: Any) -> None:
-    """Replaces the parser of bodies of the dashboard, which fails (500) on invalid ones."""
+    """Parse the body of a request, and keep its JSON object in request.json. Replaces the parser of
+    the dashboard, which fails (500) on invalid bodies: these are 400, and too long ones 413."""
     largest = largest_body(cherrypy.serving.request.path_info)
     # A body that is announced as too long is not read.
     body = b'' if (entity.length or 0) > largest else entity.fp.read(largest + 1)
@@ -76,7 +79,8 @@ def _json_object(entity: Any) -> None:
 
 
 def _signature(fields: Any) -> inspect.Signature:
-    """The signature from which the dashboard derives fields of path, query and body."""
+    """The signature from which the dashboard derives fields of path, query and body: `self`, then
+    the fields, required ones first."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     ordered = sorted(fields, key=lambda field: not field.required)
     return inspect.Signature([inspect.Parameter('self', kind), *(
@@ -86,7 +90,8 @@ def _signature(fields: Any) -> inspect.Signature:
 
 
 def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """`answer` as an endpoint of the dashboard."""
+    """An endpoint of the dashboard for a route. `answer` takes the controller and the arguments of
+    the handler, converted from the fields of the request."""
     in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
 
     def method(self: Any, /, **given_fields: Any) -> Any:
