@@ -52,16 +52,18 @@ BY_PG = 'by PG'
 
 
 class As:
-    """Marks a type of which another one is written: `pack` makes that of a value, and `unpack` the
-    value of that, or raises ValueError, LookupError or zlib.error."""
+    """Marks a type whose values are stored as values of the type `hint`. `pack` turns a value into
+    its stored form, and `unpack` turns that back into the value, or raises ValueError, LookupError
+    or zlib.error."""
 
     def __init__(self, hint: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         self.hint, self.pack, self.unpack = hint, pack, unpack
 
 
 def object_with(hints: Mapping[str, Any]) -> Any:
-    """The type of an object with at least these values, which stays as it is: for what is only
-    shown, and to which a later version may add values."""
+    """The type of a JSON object that has at least the keys of `hints`, with values of these type
+    hints. It is read and written as it is, also with further keys: for what is only shown, and to
+    which a later version may add values."""
     def checked(value: Dict[str, Any]) -> Dict[str, Any]:
         for key, hint in hints.items():
             decode(hint, value[key])
@@ -87,8 +89,9 @@ def decode(hint: Any, raw: Any) -> Any:
 
 
 def no_later_than(hint: Any, value: Any, now: float) -> Any:
-    """The value with none of its times after `now`: the clock of the mgr that has stored it may be
-    ahead, and a wait since such a time would become longer."""
+    """The value, of the type `hint`, with none of its times (`Time`) after `now`: the clock of the
+    mgr that has stored it may be ahead, and a wait since such a time would become longer. Times may
+    be in mappings, tuples, dataclasses and NamedTuples."""
     if value is None or not _has_times(hint):
         return value
     origin, inner = get_origin(hint), get_args(hint)
@@ -111,6 +114,7 @@ def no_later_than(hint: Any, value: Any, now: float) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _has_times(hint: Any) -> bool:
+    """Whether values of a type may contain times (`Time`)."""
     if get_origin(hint) is Annotated and TIME in hint.__metadata__:
         return True
     return any(map(_has_times, (*get_args(hint), *_hints(hint).values())))
@@ -118,8 +122,8 @@ def _has_times(hint: Any) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _form(hint: Any) -> _Form:
-    """How values of a type are written to JSON and read. Raises TypeError on a hint that has no
-    form, which is an error of the caller."""
+    """How values of a type are written to JSON and read. Raises TypeError for a type that the table
+    of this module does not cover, which is an error of the caller."""
     if hint in (Any, object):
         return _Form(_same, _same)
     origin, inner = get_origin(hint), get_args(hint)
@@ -207,6 +211,8 @@ _PLAIN: Mapping[type, _Form] = {
 # ---- values with parts
 
 def _optional(inner: Tuple[Any, ...]) -> _Form:
+    """The form of a Union of these types: of one type, or of several dataclasses; with None among
+    them, also of null."""
     kinds = [kind for kind in inner if kind is not _NONE]
     form = _form(kinds[0]) if len(kinds) == 1 else _tagged(kinds)
     if len(kinds) == len(inner):
@@ -248,7 +254,8 @@ def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:
 
 def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda *parts: parts
          ) -> _Form:
-    """An array of parts that have types of their own. `needed`: the number that must be there; -1:
+    """The form of an array whose parts have types of their own, each with a form; `make` takes the
+    parts that were read. `needed`: how many of the parts must be there, from the first on; -1:
     all."""
     needed_parts = len(forms) if needed < 0 else needed
 
@@ -305,7 +312,7 @@ def _packed(mark: As) -> _Form:
 
 
 def _shortened(pgids: List[str]) -> Iterator[str]:
-    """PG ids without the pool where it is that of the PG before."""
+    """The PG ids, without the pool where it is that of the PG before, as in "1.0 1 2 2.0"."""
     before = ''
     for pgid in pgids:
         pool, _, seed = pgid.partition('.')
@@ -314,6 +321,7 @@ def _shortened(pgids: List[str]) -> Iterator[str]:
 
 
 def _lengthened(words: List[str]) -> Iterator[str]:
+    """The PG ids that `_shortened` was given."""
     pool = ''
     for word in words:
         if '.' in word:
@@ -352,7 +360,8 @@ def _dataclass(kind: Any) -> _Form:
 
 
 def _made(make: Callable[[], Any]) -> Any:
-    """What `make` returns. Raises Malformed where it refuses the values."""
+    """What `make` returns. Raises Malformed if it refuses the values (ValueError, LookupError,
+    zlib.error)."""
     try:
         return make()
     except Newer:

@@ -47,9 +47,11 @@ COMMIT_COUNTERS: Tuple[str, ...] = ('bluestore.txc_commit_lat', 'bluestore.commi
 
 
 def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
-    """The function (daemon type, daemon id, counter) -> {counter: [time, value(, count)]}.
+    """The method of the mgr that returns the latest value of a performance counter without labels:
+    (daemon type, daemon id, counter) -> {counter: [time, value(, count)]}.
 
-    Where counters can have labels, the name that older releases use belongs to those that do.
+    In releases whose counters can have labels, the older name, get_latest_counter, is for those
+    that do.
     """
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
 

@@ -349,7 +349,8 @@ HealthChecks = Mapping[str, HealthWarning]
 
 
 def warning(summary: str, detail: Sequence[str], count: Optional[int] = None) -> HealthWarning:
-    """`count`: None for the number of lines."""
+    """A health check of severity "warning". `count`: as Ceph counts it for the check; None: the
+    number of lines of `detail`, of which at most DETAIL_LINES are kept."""
     return {'severity': 'warning', 'summary': summary,
             'count': len(detail) if count is None else count, 'detail': list(detail[:DETAIL_LINES])}
 
@@ -361,7 +362,8 @@ class Tracebacks:
         self._known: Set[_Place] = set()
 
     def is_new(self, error: Exception) -> bool:
-        """True once for each type and place of an error, until too many are known."""
+        """Whether no error of this type, raised in this place, was logged before; it counts as
+        logged from now on. Once MOST_PLACES are known, all are forgotten."""
         place = _place(error)
         if place in self._known:
             return False
@@ -378,20 +380,23 @@ def _place(error: Exception) -> _Place:
 
 
 def too_old(withheld: Sequence[str]) -> str:
-    """Why this mgr does nothing: a newer perfguard wrote these documents."""
+    """Why this mgr does nothing: a newer perfguard wrote these documents, of which there is at
+    least one."""
     return ('a newer perfguard wrote the stored state (%s%s): this version sends nothing' % (
         withheld[0], ' and %d more' % (len(withheld) - 1) if len(withheld) > 1 else ''))
 
 
 def old_check(why: str) -> HealthChecks:
-    """The health check while the stored state was written by a newer version."""
+    """The health check while the stored state was written by a newer version. `why`: of
+    `too_old`."""
     return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
         why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
         '"ceph mgr fail"'])}
 
 
 def idle_check(why: str) -> HealthChecks:
-    """The health check while this mgr must not act."""
+    """The health check while this mgr must not act, because another one has become active. `why`:
+    the text of the journal on that."""
     return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
         why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
         '"ceph mgr fail" activates another mgr'])}
@@ -421,7 +426,7 @@ class FailedTurns:
         self._count = 0
 
     def check(self) -> HealthChecks:
-        """The health check, if enough turns have failed."""
+        """The health check; {} until FAILED_TURNS consecutive turns have failed."""
         if self._count < FAILED_TURNS:
             return {}
         # Without the count: the mons log each change of a summary.

@@ -54,25 +54,26 @@ class EventLog:
         self._saved_id = self._last_id
 
     def note(self, event: Event, now: float) -> None:
-        """Add an event. Events of one kind take at most half of the log if there are others: a
-        campaign may hold and release PGs for days.
+        """Add an event, also to the log of the mgr. Events of one kind take at most half of the
+        event log if there are others: a campaign may hold and release PGs for days.
         """
         self._last_id += 1
         self._events.append({'time': round(now, 3), 'kind': event.kind, 'what': event.what,
                              'why': event.why, 'id': self._last_id})
         while len(self._events) > MOST_EVENTS:
-            del self._events[self._least()]
+            del self._events[self._index_to_drop()]
         log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
 
-    def _least(self) -> int:
-        """Index of the event to drop."""
+    def _index_to_drop(self) -> int:
+        """Index of the event to drop: the oldest one, or the oldest of the kind that takes more
+        than half of the log."""
         kinds = [event['kind'] for event in self._events]
         (commonest, number), = Counter(kinds).most_common(1)
         return kinds.index(commonest) if 2 * number > MOST_EVENTS else 0
 
     def save(self) -> None:
-        """Store the events since the last call: in RECENT_DOCUMENT, or all in EVENTS_DOCUMENT once
-        there are many recent ones."""
+        """Store the events since the last call, if there are any: in RECENT_DOCUMENT, or all in
+        EVENTS_DOCUMENT once more than MOST_RECENT are not in that."""
         if self._saved_id == self._last_id:
             return
         recent = self._recent(self._events)
@@ -87,14 +88,16 @@ class EventLog:
         return [event for event in events if event['id'] > self._archived_id]
 
     def save_soon(self) -> None:
-        """Write the log at the end of this turn: its events must survive a failure of the mgr."""
+        """Make the log due at the end of this turn: its events must survive a failure of the
+        mgr."""
         self._saved_at = -math.inf
 
     def save_now_and_then(self, now: float, may_write: Callable[[], bool]) -> None:
-        """Write the log if it is due. `may_write`: whether this mgr owns the journal, and the mons
-        answer; until then, the log remains due."""
-        is_unsaved = self._saved_id != self._last_id
-        if now - self._saved_at > SAVE_SECONDS and (not is_unsaved or may_write()):
+        """Write the log if it is due, SAVE_SECONDS after the last time. `may_write`: whether this
+        mgr owns the journal, and the mons answer; until then, the log remains due."""
+        has_unsaved = self._saved_id != self._last_id
+        if now - self._saved_at > SAVE_SECONDS and (not has_unsaved or may_write()):
+            # Also if there is nothing to write: events that follow are written together.
             self._saved_at = now
             self.save()
 
@@ -102,15 +105,16 @@ class EventLog:
         return tuple(self._events)
 
 
-class Lines:
-    """The lines of the cluster log. What is repeated often is in the log of events only."""
+class ClusterLogLines:
+    """Limits the lines of the cluster log: what is repeated often is in the event log only."""
 
     def __init__(self) -> None:
         #: When each text was written.
         self._written: Dict[str, List[float]] = {}
 
     def line(self, event: Event, now: float) -> Optional[str]:
-        """The line to write for an event; None if there were enough."""
+        """The line to write to the cluster log for an event; None if MOST_LINES lines with its text
+        were written within LINES_SECONDS. The last of these says so."""
         lately = {subject: [time for time in times if now - time < LINES_SECONDS]
                   for subject, times in self._written.items()}
         self._written = {subject: times for subject, times in lately.items() if times}

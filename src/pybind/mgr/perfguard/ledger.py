@@ -122,8 +122,8 @@ CHANGED_BY_OTHERS = HoldStep(None, theirs=True)
 
 
 def hold(held: Held, value: Optional[str]) -> HoldStep:
-    """One step towards the value that is put, or CHANGED_BY_OTHERS. `value`: what the cluster
-    shows."""
+    """One step towards the value `held.put`: the record once the cluster shows it, a command to
+    send again, or CHANGED_BY_OTHERS. `value`: what the cluster shows."""
     if same_value(value, held.put):
         return HoldStep(Held(held.found, held.put, seen=True))
     # The value that was found is not a change by others until the cluster has shown ours.
@@ -133,7 +133,8 @@ def hold(held: Held, value: Optional[str]) -> HoldStep:
 
 
 def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
-    """One step towards a value `put` that may differ from the one put earlier."""
+    """As `hold`, towards a value `put` that may differ from `held.put`, the one put before: then
+    that still counts as ours, since its command may arrive late."""
     if same_value(put, held.put):
         return hold(held, value)
     changed_by_others = held.seen and not held.returning and not same_value(value, held.put)
@@ -145,8 +146,9 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
 
 
 def give_back(held: Held, value: Optional[str]) -> HoldStep:
-    """One step towards the value that was found; done when the cluster shows another value than
-    ours. `value`: what the cluster shows."""
+    """One step towards `held.found`, the value from before: a command to send again, HoldStep(None)
+    once the cluster shows that value, or CHANGED_BY_OTHERS if it shows one that is neither that
+    nor ours. `value`: what the cluster shows."""
     is_restored = same_value(value, held.found)
     if is_restored and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)

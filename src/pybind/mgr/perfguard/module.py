@@ -17,7 +17,7 @@ from .errors import PerfguardError, Tracebacks
 from .loop.loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
-from .options import OPTIONS, LiveOptions, installed_version
+from .options import OPTIONS, LiveOptions, version_option
 from .status import Published, overview
 from .store import Store
 from .version import VERSION
@@ -30,7 +30,7 @@ STANDBY_LOOK_SECONDS = 5.0
 
 class Module(Commands, MgrModule):
     CLICommand = CLICommand
-    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
+    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, version_option(VERSION))]
     NOTIFY_TYPES = notify_types('osd_map', 'clog')
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,7 +46,9 @@ class Module(Commands, MgrModule):
         self.loop = Loop(self._cluster, Store(self), self._options.read, clock, self._remarks)
 
     def serve(self) -> None:
-        """The thread of the module: one turn after the other until shutdown."""
+        """The thread of the module on the active mgr: load the state, then run one turn after the
+        other until `shutdown`. An error in a part of an iteration is logged, and the next iteration
+        follows."""
         tracebacks = Tracebacks()
         self.loop.load()
         try:
@@ -68,7 +70,7 @@ class Module(Commands, MgrModule):
 
     def _note_removed_options(self) -> None:
         """Note options that were removed from the configuration database."""
-        self._options.compare(self._cluster.config_entries, time.monotonic())
+        self._options.note_removed(self._cluster.config_entries, time.monotonic())
 
     def self_test(self) -> None:
         """For "ceph mgr self-test module perfguard"; raises an error if something is wrong."""
@@ -111,8 +113,8 @@ class Module(Commands, MgrModule):
 
 
 def _attempt(task: Callable[[], object], tracebacks: Tracebacks) -> Optional[Exception]:
-    """Run a part of an iteration; returns its error, or None. A failed turn must not end the loop;
-    the next one starts from the stored state."""
+    """Run a part of an iteration. Returns its error, logged unless it is known, or None: a failed
+    turn must not end the loop; the next one starts from the stored state."""
     try:
         task()
     except Exception as error:
@@ -135,8 +137,9 @@ class SelfTestFailed(PerfguardError):
 
 def run_self_test(commands: Any, published: Published, metrics: Callable[[], bytes],
                   now: float) -> None:
-    """Check that the loop runs, that commands answer, and that the metrics are complete. Raises
-    SelfTestFailed, or any error of the module."""
+    """Check that the loop runs, that commands which only read answer in each format, and that the
+    metrics are complete. `commands`: the module, with the handlers; `now`: seconds since the epoch.
+    Raises SelfTestFailed, or any error of the module."""
     if not published.turned:
         raise SelfTestFailed('the loop has not completed an iteration yet')
     age = now - published.turned
@@ -145,12 +148,14 @@ def run_self_test(commands: Any, published: Published, metrics: Callable[[], byt
                              % (age, published.stale_after))
     for name in READ_HANDLERS:
         for format_ in tables.FORMATS:
-            _answered(name, format_, getattr(commands, name)(format=format_))
+            _check_answer(name, format_, getattr(commands, name)(format=format_))
     if b'ceph_perfguard_info' not in metrics():
         raise SelfTestFailed('the metrics are incomplete')
 
 
-def _answered(name: str, format_: str, answer: Any) -> None:
+def _check_answer(name: str, format_: str, answer: Any) -> None:
+    """Raise SelfTestFailed unless a command succeeded with output of its format. `answer`: its
+    retval, output and error."""
     retval, out, error = answer
     if retval or not out:
         raise SelfTestFailed('%s --format %s: %d %s' % (name, format_, retval, error))
@@ -161,7 +166,7 @@ def _answered(name: str, format_: str, answer: Any) -> None:
 # ---- A standby mgr: it serves an empty page to Prometheus
 
 class StandbyModule(MgrStandbyModule):
-    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
+    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, version_option(VERSION))]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -260,8 +260,9 @@ DEFAULTS = Options()
 SPECS: Dict[str, OptionSpec] = {spec['name']: spec for spec in OPTIONS}
 
 
-def invalid(name: str, value: Any, shown: object) -> str:
-    """Why an option cannot have a value, which is `shown` to operators; '' if it can."""
+def why_invalid(name: str, value: Any, shown: object) -> str:
+    """Why an option cannot have a value; '' if it can. The text quotes `shown`: the value as the
+    operator has written it."""
     spec = SPECS[name]
     allowed = spec.get('enum_allowed')
     if allowed and value not in allowed:
@@ -280,8 +281,9 @@ def read_options(get: Callable[[str], Any]) -> Options:
     return Options(**values)
 
 
-def installed_version(version: str) -> OptionSpec:
-    """The MgrMap has the default of each option for each mgr, standbys included."""
+def version_option(version: str) -> OptionSpec:
+    """The option whose default is the installed version: the MgrMap has the default of each option
+    for each mgr, standbys included. It is not one of OPTIONS and has no effect."""
     return {'name': VERSION_OPTION, 'type': 'str', 'default': version, 'runtime': True,
             'level': DEV, 'desc': 'version of perfguard on the host of the mgr; cannot be set'}
 
@@ -324,29 +326,39 @@ class LiveOptions:
         return read_options(self.get)
 
     def get(self, name: str) -> Any:
+        """The option for all mgrs; the default if it is not set, invalid or removed."""
         value, _ = _checked(self._get, name)
-        return getattr(DEFAULTS, name) if value is None or self._is_gone(name, value) else value
+        is_set = value is not None and not self._is_removed(name, value)
+        return value if is_set else getattr(DEFAULTS, name)
 
     def localized(self, name: str) -> Any:
         """The option of this mgr alone (``mgr/perfguard/<id>/<name>``), or else of all."""
         value, _ = _checked(self._get_localized, name)
-        return self.get(name) if value is None or self._is_gone(self._here(name), value) else value
+        is_set = value is not None and not self._is_removed(self._own_key(name), value)
+        return value if is_set else self.get(name)
 
     def remarks(self) -> List[str]:
         """Texts on invalid values, which do not count."""
-        checked = {name: _checked(self._get, name) for name in SPECS}
-        return ['module option %s; the default %s applies' % (why, getattr(DEFAULTS, name))
-                for name, (value, why) in checked.items() if why and not self._is_gone(name, value)]
+        texts: List[str] = []
+        for name in SPECS:
+            value, why = _checked(self._get, name)
+            if why and not self._is_removed(name, value):
+                texts.append('module option %s; the default %s applies'
+                             % (why, getattr(DEFAULTS, name)))
+        return texts
 
     def notify(self) -> None:
         """Some option of the mgr has changed. Called by any thread."""
         self._notified = True
 
-    def compare(self, entries: Callable[[], Optional[Iterable[ConfigEntry]]], now: float) -> None:
+    def note_removed(self, entries: Callable[[], Optional[Iterable[ConfigEntry]]],
+                     now: float) -> None:
         """Note which options the configuration database does not have, if that is due: a getter
         returns the last value of a removed option, which does not count until another one is set.
 
-        `entries`: reads the database; None: the mons did not answer. `now`: of any steady clock.
+        It is due every COMPARE_SECONDS, or COMPARE_SECONDS_MIN once an option has changed.
+        `entries` reads the database and returns None if the mons do not answer, after which nothing
+        changes. `now`: of any steady clock.
         """
         elapsed = None if self._compared_at is None else now - self._compared_at
         if elapsed is not None and elapsed < (
@@ -355,7 +367,7 @@ class LiveOptions:
         self._compared_at, self._notified = now, False
         # Before the database is read: an option that is set in between must not count as removed.
         in_force = {name: _checked(self._get, name)[0] for name in SPECS}
-        in_force.update({self._here(name): _checked(self._get_localized, name)[0]
+        in_force.update({self._own_key(name): _checked(self._get_localized, name)[0]
                          for name in SPECS})
         config_entries = entries()
         if config_entries is not None:
@@ -368,20 +380,21 @@ class LiveOptions:
         return {entry.name[len(STORED_PREFIX):] for entry in entries
                 if entry.section in sections and entry.name.startswith(STORED_PREFIX)}
 
-    def _here(self, name: str) -> str:
-        """The key of an option of this mgr alone."""
+    def _own_key(self, name: str) -> str:
+        """The key of an option of this mgr alone; that of an option of all mgrs is its name."""
         return '%s/%s' % (self._mgr_id(), name)
 
-    def _is_gone(self, key: str, value: Any) -> bool:
+    def _is_removed(self, key: str, value: Any) -> bool:
+        """Whether `value`, which a getter returns, is only the last one of a removed option."""
         removed = self._removed
         return key in removed and bool(removed[key] == value)
 
 
 def _checked(get: Callable[[str], Any], name: str) -> Tuple[Any, str]:
-    """The value of an option, or None and why it is invalid."""
+    """(the value of an option, or None if it is not set or invalid; why it is invalid, or '')."""
     try:
         value = get(name)
     except ValueError as error:
         return None, '%s is invalid (%s)' % (name, error)
-    why = '' if value is None else invalid(name, value, value)
+    why = '' if value is None else why_invalid(name, value, value)
     return (None, why) if why else (value, '')

@@ -145,7 +145,8 @@ class Requests:
     # ---- promises
 
     def load(self) -> List[str]:
-        """Load the notes of the store; returns texts on what cannot be read."""
+        """Load the notes of promises from the store; returns texts on those that cannot be read,
+        which are dropped."""
         with self._putting:
             return self._load()
 
@@ -208,13 +209,14 @@ class Requests:
         return promised
 
     def promised(self, document: str) -> List[Promised]:
-        """Promises that have not been taken yet, oldest first."""
+        """Promises with a note in this document that the loop has not taken yet, oldest first."""
         return [promised for promised in list(self._promised)
                 if promised.promise.document == document and not promised.done.is_set()]
 
     def confirm(self, promised: Promised) -> None:
-        """For the command's thread: raises Refused if the loop, which checks the cluster again,
-        refuses it after all. A promise that is not taken soon is executed later."""
+        """For the command's thread: wait up to `confirm_seconds` for the loop, which checks the
+        cluster again. Raises Refused if it refuses the promise after all. Returns if it executes
+        it, or has not taken it yet and will execute it later."""
         promised.done.wait(self.confirm_seconds)
         if promised.refused is not None:
             raise promised.refused.anew()
@@ -261,8 +263,8 @@ class Requests:
 
     def ask(self, order: AnsweredOrder, wake: Callable[[], None],
             refused_before: bool = False) -> Json:
-        """Give an order to the loop. The thread of the command waits for the answer. Raises
-        Refused.
+        """For the command's thread: give an order to the loop, and wait for its answer. Raises
+        Refused, also if there is none in time.
 
         `refused_before`: the order was refused a moment ago because the cluster was not fit.
         """
@@ -298,12 +300,13 @@ class Requests:
 
     def job_left_behind(self, order: object, crush_version: int,
                         phase_since: float) -> Optional[AnyJob]:
-        """For the loop: the job of an equal order on the same basis (CRUSH version, phase of the
-        campaign) whose command has given up, which may still run; None: there is none."""
+        """For the loop: the job of the last order whose command has given up, for an equal order on
+        the same basis (CRUSH version, phase of the campaign); it may still run. None: that order is
+        another one, or too old. A job is returned once."""
         given_up = self._unawaited
-        if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
-                or given_up.phase_since != phase_since \
-                or self._clock() - self._unawaited_at > RESULT_LATE_SECONDS:
+        if given_up is None or self._clock() - self._unawaited_at > RESULT_LATE_SECONDS \
+                or (given_up.order, given_up.crush_version, given_up.phase_since) \
+                != (order, crush_version, phase_since):
             return None
         self._unawaited = None
         return given_up.job
@@ -340,7 +343,8 @@ def _not_stored(promise: Promise) -> Refused:
 
 
 def _give_up(pending: PendingOrder) -> None:
-    """Refuse an order that was not answered. Raises Refused if it is being carried out."""
+    """For the command's thread, which has waited too long: refuse the order, unless the loop has
+    answered it at that moment. Raises Refused if the loop is still carrying it out."""
     if not pending.claim.acquire(timeout=LAST_PATIENCE_SECONDS):
         raise Refused(errno.ETIMEDOUT, 'no answer within %d s, but the order is being carried out: '
                       'see "perfguard status"' % REQUEST_PATIENCE_SECONDS)

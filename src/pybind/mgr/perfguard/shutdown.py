@@ -51,8 +51,9 @@ class Shutdown:
         self._stored: Optional[StoredShutdown] = None
 
     def load(self, process_began: float) -> List[str]:
-        """Returns texts on what cannot be read. `process_began`: when the process of this mgr
-        began."""
+        """Load the shutdown from the store; one that was complete before the process of this mgr
+        began has ended. Returns texts on what cannot be read. `process_began`: seconds since the
+        epoch."""
         self._stored, errors = self._store.load(SHUTDOWN, Optional[StoredShutdown], None)
         done = None if self._stored is None else self._stored.done
         if done is not None and done < process_began:
@@ -84,14 +85,15 @@ class Shutdown:
         self._store.remove(SHUTDOWN)
         self._stored = None
 
-    def refuse(self) -> None:
+    def refuse_closing(self) -> None:
         """For an order that would begin something: raises Refused during the shutdown."""
         if self.ordered and not self.done:
             raise Refused(errno.EBUSY, CLOSING)
 
     def reopen(self) -> None:
-        """For an order that begins something, once nothing else can refuse it; as `refuse`."""
-        self.refuse()
+        """For an order that begins something, once nothing else can refuse it: end a shutdown that
+        is complete. Raises Refused during one that is not."""
+        self.refuse_closing()
         if self.ordered:
             self._end()
 
@@ -104,8 +106,8 @@ class Shutdown:
 
 
 def losses(campaign: Campaign, pins: int, probe: Optional[int]) -> List[str]:
-    """What a shutdown ends or gives up, as texts. `pins`: their number; `probe`: id of the active
-    one."""
+    """What a shutdown ends or gives up, as texts. `pins`: number of pins of the campaign; `probe`:
+    id of the active probe, None: there is none."""
     texts: List[str] = []
     if campaign.active:
         texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
@@ -125,20 +127,20 @@ def dry_run_text(risks: Sequence[str]) -> str:
                       'until it is enabled again'])
 
 
-def refuse(risks: List[str]) -> None:
+def refuse_losses(risks: List[str]) -> None:
+    """Raise Refused if a shutdown that is not confirmed would end or give up something."""
     if risks:
         raise Refused(errno.EPERM, '%s; add --yes-i-really-mean-it to confirm' % '; '.join(risks))
 
 
 def next_request(campaign: Campaign) -> Optional[Request]:
-    """The next request on the way to the end of a campaign; None: it is ending, or there is none.
-    An abort during the abort for a rollback cancels that rollback."""
+    """The next request with which a shutdown ends a campaign: abort, then finish --keep; None: it
+    is ending or being aborted, or there is none."""
     if not campaign.open:
         return None
     # Aborted: its pins become ordinary upmaps.
     if campaign.held:
         return Request('finish', keep=True)
-    if campaign.phase is Phase.FINISHING or (
-            campaign.phase is Phase.ABORTING and campaign.rollback.wanted is None):
-        return None
-    return Request('abort')
+    # An abort that precedes a rollback is aborted as well, which cancels the rollback.
+    is_aborting = campaign.phase is Phase.ABORTING and campaign.rollback.wanted is None
+    return None if is_aborting or campaign.phase is Phase.FINISHING else Request('abort')

@@ -72,13 +72,14 @@ class Published:
 
 
 def foreseen(published: Published, request: Request, now: float) -> Published:
-    """The state with a request that waits for the next turn, for commands.
+    """The published state with the effect of a request that waits for the next turn; as it is
+    before the first turn, and if the request would be refused.
 
     Without it, a script that requests pins and then waits for PINNED could see the previous phase.
     """
     rebalanced = published.rebalanced
     if not published.turned:
-        return published  # before the first turn
+        return published
     try:
         check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
               loose=rebalanced.loose)
@@ -99,8 +100,9 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             settings=campaign.orders.settings)))
 
 
-def failing(published: Published, check: HealthChecks) -> Published:
-    """The state with a health check that no turn could publish."""
+def with_health_check(published: Published, check: HealthChecks) -> Published:
+    """The state with health checks that no turn could publish, in `health` and as the first
+    reasons."""
     status = published.status
     first = [Reason(code, '%s (%s)' % (row['summary'], code))
              for code, row in check.items()
@@ -113,9 +115,10 @@ def failing(published: Published, check: HealthChecks) -> Published:
 def status(observation: Observation, campaign: CampaignStatus, checks: HealthChecks,
            watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
            turn_seconds: float, remarks: Sequence[str]) -> Status:
-    """The status that `perfguard status` shows. `probe`: the active one, `turn_seconds`: the CPU
-    time of the last turn of the loop, `remarks`: further reasons."""
-    reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
+    """The status that `perfguard status` shows. `checks`: all that are raised; `probe`: the active
+    one, None: there is none; `turn_seconds`: the CPU time of the turn before this one; `remarks`:
+    texts of further reasons."""
+    reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *cluster_reasons(
         observation.signals.misplaced_ratio, campaign, checks, watched.failure),
         *(Reason(Code.REMARK, text) for text in remarks))
     return Status(campaign.phase, tuple(sorted(checks)), reasons, observation.signals, campaign,
@@ -129,9 +132,10 @@ def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
         probe.id, probe.target, probe.text))]
 
 
-def watch_reasons(misplaced_ratio: float, campaign: CampaignStatus,
-                  checks: HealthChecks, failure: str) -> List[Reason]:
-    """The findings of the watch, and the campaign that moves misplaced objects."""
+def cluster_reasons(misplaced_ratio: float, campaign: CampaignStatus, checks: HealthChecks,
+                    failure: str) -> List[Reason]:
+    """Reasons for the health checks `checks`, for the `failure` of the watch ('': it works), and
+    for misplaced objects, with the campaign that moves them."""
     reasons = [Reason(code, '%s (%s)' % (check['summary'], code))
                for code, check in sorted(checks.items())]
     if failure:
@@ -159,8 +163,9 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
 
 def health_checks(campaign: Campaign, observation: Observation, options: Options,
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
-    """The health checks of the campaign, as MgrModule.set_health_checks takes them. `interrupted`:
-    what could not be read; the possible leftovers of a lost campaign are added."""
+    """The health checks of the campaign, as MgrModule.set_health_checks takes them. `reasons`: of
+    its status, which explain a stall. `interrupted`: what could not be read of the stored state;
+    the possible leftovers of a lost campaign are added."""
     checks: Dict[str, HealthWarning] = {}
     stall = report.stalled(campaign, observation, options)
     if stall is not None:
@@ -236,27 +241,27 @@ def held_detail(campaign: Campaign, observation: Observation) -> List[str]:
     if pools:
         detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
-    rule_text = campaign.change and campaign.change.left_intermediate(observation.osdmap, 'has')
+    rule_text = '' if campaign.change is None else campaign.change.left_intermediate(
+        observation.osdmap, verb='has')
     return [*detail, *([rule_text] if rule_text else []),
-            *_ways_out(campaign, observation.osdmap, bool(rule_text))]
+            *_ways_out(campaign, observation.osdmap, intermediate=bool(rule_text))]
 
 
 def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:
     """Texts on the commands that end an aborted campaign. `intermediate`: a pool has an
     intermediate rule."""
-    back_command = campaign.way_back(osdmap)
-    change = campaign.change
-    changed_no_weights = change is not None and (change.moves_only or change.pool is not None)
-    return [
-        '"ceph perfguard campaign resume" continues to release the PGs',
-        *(['"ceph perfguard %s" %s' % (
+    lines = ['"ceph perfguard campaign resume" continues to release the PGs']
+    back_command, change = campaign.way_back(osdmap), campaign.change
+    if back_command:
+        changed_no_weights = change is not None and (change.moves_only or change.pool is not None)
+        lines.append('"ceph perfguard %s" %s' % (
             back_command, 'moves the PGs back, in batches' if changed_no_weights else
-            'restores the CRUSH weights or map from before the campaign, if they are known')]
-          if back_command else []),
-        '"ceph perfguard campaign finish --keep%s" turns the pins into ordinary upmaps and gives '
-        'back the balancer, which may move them%s' % (
-            (' --yes-i-really-mean-it', '; the pool keeps the intermediate CRUSH rule')
-            if intermediate else ('', ''))]
+            'restores the CRUSH weights or map from before the campaign, if they are known'))
+    sure, rule_text = (' --yes-i-really-mean-it', '; the pool keeps the intermediate CRUSH rule') \
+        if intermediate else ('', '')
+    lines.append('"ceph perfguard campaign finish --keep%s" turns the pins into ordinary upmaps '
+                 'and gives back the balancer, which may move them%s' % (sure, rule_text))
+    return lines
 
 
 # ---- JSON, for commands and the page
@@ -313,7 +318,8 @@ def rebalance_json(published: Published) -> Json:
 
 
 def osds_json(osds: Sequence[OsdRow], preview: ReleasePreview) -> List[Json]:
-    """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
+    """The rows of `perfguard osds`, with the numbers of PGs that the campaign still moves to and
+    from each OSD."""
     loads = {load.osd: (load.pgs_in, load.pgs_out) for load in preview.moves.osds}
     return [{**osd_json(row), **dict(zip(('pgs_in', 'pgs_out'), loads.get(row.osd, (0, 0))))}
             for row in osds]
@@ -329,8 +335,10 @@ MOST_SHOWN_POOLS = 10
 
 
 def overview(published: Published, probed: Probed, drawn: Json, since: float, now: float) -> Json:
-    """The answer to the page's periodic request. `drawn`: the points of its charts; `since`: the
-    time of its last answer; `now`: both in seconds since the epoch, of the mgr's clock."""
+    """The answer to the page's periodic request: `status` and the rest of what the page shows, with
+    lists of limited length. `drawn`: the points of its charts. `since`: when the page got its last
+    answer, so that only newer events follow, 0.0: none yet; `now`: both in seconds since the epoch,
+    by the mgr's clock."""
     return {
         'now': round(now, 3), 'turned': round(published.turned, 3),
         'stale_after': round(published.stale_after, 3), 'status': status_json(published, now),

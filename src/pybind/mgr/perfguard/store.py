@@ -70,7 +70,8 @@ class Store:
         self._listed_notes: List[str] = []
 
     def put(self, name: str, document: Any) -> None:
-        """Write a document; until its head is written, the document before counts."""
+        """Write a document, unless a newer perfguard wrote the present one. Until its head is
+        written, the document before counts."""
         if name in self.written_by_newer:
             return
         body = json.dumps(document, separators=(',', ':'))
@@ -97,12 +98,12 @@ class Store:
         try:
             return self.read(name)
         except Malformed as error:
-            self.refuse(name, str(error))
+            self.set_aside_unreadable(name, str(error))
             return None
 
     def read(self, name: str) -> Optional[Any]:
-        """As `get`, but Malformed if it is not readable: it stays as it is, and the caller reports
-        it."""
+        """A document; None if there is none, or a newer perfguard wrote it. Raises Malformed if it
+        is not readable: it stays as it is, and the caller reports it."""
         raw = self._kv.get_store(f'{name}/head')
         if raw is None:
             return None
@@ -120,10 +121,11 @@ class Store:
             raise Malformed('not readable: %s' % error) from error
 
     def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
-        """A document as a value with this type hint; `empty` if there is none.
+        """(a document as a value with this type hint, why it is malformed).
 
-        One that is malformed is set aside: `empty`, and why. One with fields of a newer version is
-        withheld: `empty`.
+        The value is `empty` if there is no such document, if it is not readable or malformed, and
+        so is set aside, or if a newer perfguard wrote it, and so is left as it is. The list has one
+        text if it is malformed. One that is not readable is reported by the store (`damaged`).
         """
         document = self.get(name)
         try:
@@ -132,19 +134,20 @@ class Store:
             self.withhold(name)
             return empty, []
         except Malformed as error:
-            self.refuse(name)
+            self.set_aside_unreadable(name)
             return empty, [str(error)]
 
-    def record(self, name: str, hint: Any, empty: T) -> T:
-        """As `load`, for one of RECORDS: the store reports one that is malformed."""
+    def load_record(self, name: str, hint: Any, empty: T) -> T:
+        """As `load`, for one of RECORDS, without the list: the store reports one that is malformed
+        (`damaged`)."""
         value, errors = self.load(name, hint, empty)
         self.damaged += [(name, error) for error in errors]
         return value
 
     def withhold(self, name: str) -> None:
-        """Leave a document as it is, as one whose layout has a newer version: it has fields that
-        this version does not know. Written without these fields, it would lack what an mgr of the
-        newer version needs."""
+        """Leave a document as it is from now on, as one whose layout has a newer version: it has
+        fields that this version does not know. Written without these fields, it would lack what an
+        mgr of the newer version needs."""
         self.written_by_newer.add(name)
 
     def recheck_newer(self) -> None:
@@ -153,7 +156,7 @@ class Store:
         self.written_by_newer = {name for name in self.written_by_newer
                                  if not name.startswith((*STATE, PLANS_PREFIX))}
 
-    def newer(self, name: str) -> bool:
+    def is_newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""
         if name in self.written_by_newer:
             return True
@@ -164,13 +167,15 @@ class Store:
 
     @property
     def interrupted(self) -> str:
-        """Why nothing may begin without an operator, who has to see what is lost; '' if it may."""
+        """Why nothing may begin without an operator, who has to see what is lost; '' if it may. The
+        loss of a record (RECORDS) does not matter, except that of the history."""
         # The history says how the last campaign has ended, which matters for the next one.
         state = [loss for loss in self.losses if loss.document not in RECORDS - {'history'}]
         return 'perfguard could not read all of its state: %s' % state[0].text if state else ''
 
     def acknowledge_losses(self) -> None:
-        """An operator begins a campaign although something could not be read."""
+        """Forget all losses, also what was set aside: an operator begins a campaign although
+        something could not be read."""
         self.losses = []
         self.damaged.clear()
         self.unreadable.clear()
@@ -178,15 +183,16 @@ class Store:
             self._kv.set_store(key, None)
 
     def set_aside(self, name: str) -> None:
-        """Set a document aside before another one is written in its place."""
+        """Move a document to damaged/..., also one that a newer version wrote, so that another one
+        can be written in its place."""
         self.written_by_newer.discard(name)
         for key, value in self._kv.get_store_prefix(name + '/').items():
             self._kv.set_store(ASIDE + key, value)
             self._kv.set_store(key, None)
 
-    def refuse(self, name: str, why: str = '') -> None:
-        """Keep a document that cannot be read as damaged/..., and report it; '': the caller reports
-        the reason."""
+    def set_aside_unreadable(self, name: str, why: str = '') -> None:
+        """Keep a document that cannot be read as damaged/..., and mark it as lost. `why`: the
+        reason to report; '': the caller reports it."""
         self.set_aside(name)
         self.unreadable.add(name)
         self._mark_lost(name)
@@ -194,20 +200,20 @@ class Store:
             self.damaged.append((name, why))
 
     def get_entries(self, name: str, hints: Mapping[str, Any]) -> List[Dict[str, Any]]:
-        """The entries of a document: objects with an integer `id`, and with values of the type
-        hints `hints`. If the document contains anything else, it is set aside and reported, and
-        that is left out. []: there is no such document."""
+        """The entries of a document: objects with an integer `id`, and with the keys of `hints`,
+        whose values have these type hints. If it contains anything else, the document is set aside
+        and reported, and only the entries are returned. []: there is no such document."""
         document = self.get(name)
         if document is None:
             return []
         rows = document if isinstance(document, list) else []
         entries = [entry for entry in rows if _is_entry(entry, {'id': int, **hints})]
         if entries != document:
-            self.refuse(name, 'it is no list of entries, or has malformed ones')
+            self.set_aside_unreadable(name, 'it is no list of entries, or has malformed ones')
         return entries
 
     def remove(self, name: str) -> None:
-        """Remove a document."""
+        """Remove a document, unless a newer perfguard wrote it."""
         if name in self.written_by_newer:
             return
         self._unverified.pop(name, None)
@@ -237,7 +243,8 @@ class Store:
         return bool(self._removed) or None in self._noted.copy().values()
 
     def unverified(self) -> Dict[str, Optional[str]]:
-        """Key -> value, of those that have to be read back from the mons; None: it was removed."""
+        """The keys that have to be read back from the mons, with the values that they should have
+        there; None: the key was removed. Of documents with a name in VERIFIED, and of notes."""
         expected = self._noted.copy()
         self._listed_notes = list(expected)
         for keys in self._removed.values():
@@ -247,7 +254,7 @@ class Store:
         return expected
 
     def is_verified(self, name: str) -> bool:
-        """Whether the mons are known to have the last version of the document."""
+        """Whether the mons are known to have the last version of the document, or its removal."""
         return name not in self._unverified and name not in self._removed
 
     def expect_nothing(self) -> None:
@@ -309,7 +316,7 @@ class Store:
         """Documents of a newer perfguard that prevent all actions, because they describe changes of
         the cluster."""
         return sorted({name for prefix in STATE for name in self.names(prefix)
-                       if self.newer(name)})
+                       if self.is_newer(name)})
 
     def lost_earlier(self) -> List[str]:
         """Documents and notes that an earlier mgr could not read."""
@@ -356,10 +363,8 @@ class Loss(NamedTuple):
 
 
 def new_losses(store: Store, lost: Sequence[str]) -> List[Loss]:
-    """What this mgr could not read.
-
-    `lost`: documents that could be read, but had invalid contents.
-    """
+    """What this mgr could not read. `lost`: texts on documents that could be read, but had invalid
+    contents."""
     losses = [Loss('cannot read %s' % text) for text in lost]
     losses += [Loss('%s: %s; set aside as %s%s' % (name, reason, ASIDE, name), name.split('/')[0])
                for name, reason in store.damaged]
@@ -425,7 +430,7 @@ class Journal:
         return self._not_owned or self._not_stored
 
     def load(self, now: float) -> None:
-        """Own the journal: this mgr has become active."""
+        """Own the journal, once this mgr has become active."""
         self._take(self._mons.active_gid(), now)
 
     def _take(self, gid: int, now: float) -> None:
@@ -436,8 +441,8 @@ class Journal:
         self._store.put_key(OWNER, self._token)
 
     def claim(self, now: float) -> bool:
-        """While fenced, at intervals: own the journal again if the MgrMap names this mgr as the
-        active one. Returns whether it does."""
+        """While fenced: own the journal again if the MgrMap names this mgr as the active one, which
+        is checked every CLAIM_SECONDS. Returns whether this mgr owns it again."""
         if self._map_read_at is None:
             # Read only after an interval: an mgr that is no longer active ends when it is notified.
             self._map_read_at = now
@@ -450,21 +455,22 @@ class Journal:
         return True
 
     def owns(self) -> bool:
-        """Whether no other mgr has become active; checked before records are written, as both use
-        the same keys."""
+        """Whether the mons show this mgr as the owner; checked before records are written, as
+        another mgr uses the same keys. If not, `failure` says why."""
         if self.fenced:
             return False
         stored = self._mons.stored([OWNER])
         if stored.get(OWNER) != self._token:
-            return self._not_owner(stored)
+            return self._note_not_owner(stored)
         self._owned, self._not_owned = True, ''
         return True
 
     def is_stored(self) -> bool:
-        """For `owns`, and whether the mons have all that was written since the last time. If they
-        do not, it is written again.
+        """Whether the mons show this mgr as the owner, and have all that was written since the last
+        time. If they lack some of it, it is written again. If not, `failure` says why.
 
-        Costs nothing where nothing was written that matters.
+        The mons are not asked if nothing was written that matters, and they have shown this mgr as
+        the owner before.
         """
         if self.fenced:
             return False
@@ -474,7 +480,7 @@ class Journal:
             return True
         stored = self._mons.stored([OWNER, *expected])
         if stored.get(OWNER) != self._token:
-            return self._not_owner(stored)
+            return self._note_not_owner(stored)
         self._owned, self._not_owned = True, ''
         lost = sorted(key for key, value in expected.items()
                       if key not in stored or stored[key] != value)
@@ -488,20 +494,21 @@ class Journal:
         return True
 
     def read_back(self, now: float) -> bool:
-        """Read back what was removed in the last turn, even if no command follows that requires
-        this, and what the mons did not have. Returns False if it was read, and is not as expected.
+        """At the beginning of a turn: read back what the last one removed, even if no command
+        follows that requires this, and what the mons did not have. Returns False if it was read,
+        and is not as expected.
 
         After a failure, at intervals: each question waits for mons that do not answer.
         """
-        nothing_to_read = not self._store.removing and not self._not_stored
-        if nothing_to_read or self.failure and now - self._read_back_at < CLAIM_SECONDS:
+        must_read = self._store.removing or bool(self._not_stored)
+        if not must_read or self.failure and now - self._read_back_at < CLAIM_SECONDS:
             return True
         self._read_back_at = now
         return self.is_stored()
 
     def may_ask(self, now: float) -> bool:
-        """Whether the mons may be asked before a record is written for which nothing waits: after a
-        failure at intervals only, as in `read_back`."""
+        """Whether the mons may be asked before a record is written for which nothing waits. After a
+        failure, this is so once in CLAIM_SECONDS, counted together with `read_back`."""
         if not self.failure:
             return True
         if now - self._read_back_at < CLAIM_SECONDS:
@@ -509,10 +516,11 @@ class Journal:
         self._read_back_at = now
         return True
 
-    def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
-        """For `owns` and `is_stored`: note why this mgr must not send commands: the mons do not
-        show it as the owner. `values`: what they have. Writes its mark again, unless it had owned
-        the journal and the mons did not answer or show another owner. Returns False."""
+    def _note_not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
+        """For `owns` and `is_stored`, if the mons do not show this mgr as the owner: note why it
+        must not send commands. `values`: what they have. It is fenced if it was the owner and they
+        show another one. Otherwise its mark is written again, unless it was the owner and they did
+        not answer. Returns False."""
         owner = values.get(OWNER)
         if self._owned and owner:
             self.fenced = True

@@ -65,7 +65,7 @@ def ms_text(milliseconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """With two significant digits, or all digits before the decimal point."""
+    """The number with two significant digits, or all digits before the decimal point."""
     return '%.0f' % value if value >= 10 else '%.2g' % value
 
 

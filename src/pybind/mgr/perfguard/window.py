@@ -86,7 +86,8 @@ def opens_in(when: Window, now: float) -> Optional[float]:
 
 
 def seconds_until_done(when: Window, now: float, work: float) -> float:
-    """Wall-clock seconds until `work` seconds have passed with the window open."""
+    """Wall-clock seconds until `work` seconds have passed with the window open; at most those to
+    the last of EDGES_IN_AN_ESTIMATE edges, about two years."""
     if when.always:
         return work
     at = now
@@ -114,8 +115,9 @@ def _next_edge(when: Window, now: float) -> float:
 
 
 def _clock_change(begin: float, end: float) -> float:
-    """When the local clock is changed between two times of about a day, else `end`: it then skips
-    or repeats times at which a window opens or closes."""
+    """The time between `begin` and `end`, about a day, at which the local clock is changed (for
+    summer time), and so skips or repeats times at which a window opens or closes; `end` if it is
+    not."""
     offset = time.localtime(begin).tm_gmtoff
     if time.localtime(end).tm_gmtoff == offset:
         return end

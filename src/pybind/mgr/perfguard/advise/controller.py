@@ -65,12 +65,13 @@ class Advising:
 
     def load(self) -> None:
         # Codes that only a newer version knows stay muted.
-        self._muted = self._store.record(ADVISE_DOCUMENT, StoredAdvice, StoredAdvice()).muted
+        self._muted = self._store.load_record(ADVISE_DOCUMENT, StoredAdvice, StoredAdvice()).muted
         self.advice = Advice(muted=self._muted)
 
     def turn(self, observation: Observation, view: View, campaign_open: bool,
              untrimmed_epochs: Optional[int]) -> None:
-        """Never raises: the advice must not stop the loop."""
+        """Run one turn (`_turn`). An error ends the present reading and becomes a remark: the
+        advice must not stop the loop."""
         try:
             self._turn(observation, view, campaign_open, untrimmed_epochs)
         except Exception as error:
@@ -82,7 +83,8 @@ class Advising:
     def _turn(self, observation: Observation, view: View, campaign_open: bool,
               untrimmed_epochs: Optional[int]) -> None:
         """Begin to read the cluster when that is due, and publish the advice once the OSDs have
-        answered. `campaign_open`: one has stopped the balancer."""
+        answered, or after ADVISE_PATIENCE_SECONDS. `campaign_open`: a campaign has stopped the
+        balancer; `untrimmed_epochs`: OSDMap epochs that the mons keep, None: not known."""
         if self._next_reading_at is None:
             self._next_reading_at = observation.now + FIRST_SECONDS
         interval = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
@@ -105,7 +107,8 @@ class Advising:
     def _publish(self, observation: Observation, campaign_open: bool,
                  untrimmed_epochs: Optional[int], inventory: Inventory,
                  answers: Mapping[Question, str]) -> None:
-        """Apply the rules to the inventory and the OSDs' answers on their options in force."""
+        """Publish what the rules find in the inventory and in the OSDs' answers on their options in
+        force. This ends the reading."""
         in_force: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
             in_force.setdefault(question.osd, {})[question.option] = value
@@ -119,8 +122,8 @@ class Advising:
 
     def carry_out(self, order: AdviseOrder, observation: Observation, view: View,
                   campaign_open: bool, untrimmed_epochs: Optional[int]) -> Json:
-        """Answer an order: the findings, read again for "advise", or after a code was muted or
-        unmuted."""
+        """Answer an order with the advice: examined again for "advise", which may take some turns;
+        after a code was muted or unmuted, the last one with this change. Raises Refused."""
         if order.verb == 'advise':
             if self._inventory is None:
                 self._next_reading_at = observation.now

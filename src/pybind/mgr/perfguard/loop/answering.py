@@ -16,7 +16,7 @@ from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..request_queue import PROMISE_SECONDS, AnsweredOrder, PendingOrder, Promised
 from ..shutdown import (CLOSING, SAFE, ShutdownOrder, dry_run_text, losses, next_request,
-                        refuse)
+                        refuse_losses)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -44,7 +44,8 @@ class Answering:
             self._jobs.mitigating.check(promise)
 
     def _check_request(self, request: Request, published: Published) -> None:
-        """Raise Refused if a request cannot be met, by what the last turn has published."""
+        """Raise Refused if a request to the campaign cannot be met, by what the last turn has
+        published."""
         # None: the pools are not known yet.
         rebalanced, pools = published.rebalanced, published.watched.pool_ids or None
         if request.verb == 'set':
@@ -85,8 +86,8 @@ class Answering:
             self._jobs.mitigating.revert(request.promise)
 
     def execute(self, requests: Sequence[Promised], observation: Observation) -> None:
-        """Apply the requests in their order, if this mgr owns the journal, and wake those who
-        wait for them."""
+        """Apply the requests in their order, if this mgr owns the journal, and wake the commands
+        that wait for them. An unexpected error refuses the request and fails the turn."""
         if requests and not self._jobs.may_write():
             return
         for request in requests:
@@ -105,7 +106,8 @@ class Answering:
                 request.done.set()
 
     def answer(self, observation: Observation, view: View, options: Options) -> List[PendingOrder]:
-        """Answer the orders that do not wait for a job of the tool thread, and return these."""
+        """Answer the orders whose commands still wait, and return those that have an answer or a
+        refusal now; the others wait for their jobs until a later turn."""
         pending = self._requests.take_orders()
         for pending_order in pending:
             with pending_order.claim:
@@ -117,7 +119,7 @@ class Answering:
 
     def _answer(self, pending: PendingOrder, observation: Observation, view: View,
                 options: Options) -> None:
-        """Carry out one order, or keep it for the next turn if its result is still being
+        """Carry out one order, or refuse it; defer it to the next turn if its result is still being
         computed."""
         order = pending.order
         try:
@@ -126,7 +128,7 @@ class Answering:
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
             begins = _begins(order)
             if begins:
-                self._jobs.shutdown.refuse()
+                self._jobs.shutdown.refuse_closing()
             with as_refusal(order.verb):
                 pending.answer = self._carry_out(pending, observation, view, options)
             if pending.answer is None:
@@ -162,8 +164,9 @@ class Answering:
         return self._shut_down(order, observation)
 
     def _shut_down(self, order: ShutdownOrder, observation: Observation) -> Document:
-        """Begin to give everything back, or answer how far that is. Raises Refused if something
-        would be lost and the order does not accept that."""
+        """Begin to give everything back, or answer what is still borrowed. A dry run only lists
+        what would be lost. Raises Refused if something would be, and the order does not accept
+        that."""
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
@@ -175,7 +178,7 @@ class Answering:
                 return {**held_to_json(jobs.ledger(observation.osdmap)), 'safe': False,
                         'dry_run': True, 'effects': risks, 'message': dry_run_text(risks)}
             if not order.sure:
-                refuse(risks)
+                refuse_losses(risks)
             self._note(Event('request', 'shutdown', '; '.join(risks)))
             jobs.shutdown.begin(observation.now)
             self.shut_down_further(observation)
@@ -183,7 +186,8 @@ class Answering:
                 'dry_run': order.dry_run, 'message': jobs.shutdown.remarks[0]}
 
     def shut_down_further(self, observation: Observation) -> None:
-        """The next step of a shutdown, if one is in progress."""
+        """Take the next step of a shutdown that was ordered and is not complete: end the probe, the
+        saved plans and the campaign; note that it is complete once nothing is borrowed."""
         jobs = self._jobs
         if not jobs.closing:
             return

@@ -54,7 +54,7 @@ class Jobs:
         self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.journal_is_stored,
-            self.may_write, self.shutdown.refuse, self.shutdown.reopen,
+            self.may_write, self.shutdown.refuse_closing, self.shutdown.reopen,
             context.requests.job_left_behind))
         # A thread of its own, whose results wake no turn.
         self.drives = Drives(cluster, ToolThread(lambda: None))
@@ -109,20 +109,22 @@ class Jobs:
         self._checked(lambda: self.journal.read_back(now))
 
     def may_write(self) -> bool:
-        """Whether this mgr owns the journal. Checked once per turn, before its first record:
-        another mgr uses the same keys."""
+        """Whether this mgr owns the journal. The mons are asked once per turn, before its first
+        record: another mgr uses the same keys."""
         if self._owns is None:
             self._owns = self._checked(self.journal.owns)
         return self._owns
 
     def may_record(self) -> bool:
-        """As `may_write`, for records and events, for which nothing waits."""
+        """As `may_write`, for records and events, for which nothing waits; after a failure, False
+        without asking the mons until an interval has passed."""
         if self._owns is None and not self.journal.may_ask(self._clock()):
             return False
         return self.may_write()
 
     def _checked(self, check: Callable[[], bool]) -> bool:
-        """The result of a check of the journal; a new failure is reported."""
+        """The result of a check of the journal. A failure becomes the reason that the campaign
+        shows; a new one is also reported by an event."""
         failure_before = self.journal.failure
         is_good = check()
         if not is_good:

@@ -19,7 +19,7 @@ from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json, OsdSet
 from ..errors import FailedTurns, HealthChecks, Refused, idle_check, old_check, too_old
-from ..events import Event, EventLog, Lines
+from ..events import Event, EventLog, ClusterLogLines
 from ..ledger import Owner
 from ..mitigation.controller import with_mitigation
 from ..mitigation.ladder import MITIGATION
@@ -35,8 +35,8 @@ from ..rebalance.requests import DryRun, Request, effects
 from ..rebalance.throttle import FlightCap
 from ..rebalance.types import RELEASING_PHASES, Phase
 from ..request_queue import AnsweredOrder, Promised, Requests
-from ..status import (TOO_EARLY, Published, failing, foreseen, health_checks, progress_message,
-                      status as status_of, status_json)
+from ..status import (TOO_EARLY, Published, foreseen, health_checks, progress_message,
+                      status as status_of, status_json, with_health_check)
 from ..store import Store, earlier_losses, new_losses
 from ..watch.next_steps import with_steps
 from ..watch.report import EVENT_KINDS
@@ -108,7 +108,8 @@ class Loop:
     # ---- for commands: other threads
 
     def request(self, promise: Union[Request, Revert], refused_before: bool = False) -> Promised:
-        """Queue a promise for the next turn; Refused if the last published state forbids it.
+        """Queue a promise for the next turn, once the mons have stored it. Raises Refused if the
+        last published state forbids it.
 
         The loop checks again, as the state may have changed, and logs a refusal; see
         Requests.confirm. `refused_before`: it was refused before because the cluster was not fit.
@@ -121,7 +122,7 @@ class Loop:
         return promised
 
     def dry_run(self, promise: Union[Request, Revert], refused_before: bool = False) -> List[str]:
-        """Texts on what a promise would do; Refused if it cannot be met now."""
+        """Texts on what a promise would do; raises Refused if it cannot be met now."""
         self._ownership.refuse_idle(self.published)
         self._answering.check(promise, self.published)
         if isinstance(promise, Revert):
@@ -132,7 +133,7 @@ class Loop:
                        self.jobs.options(), arriving)
 
     def ask(self, order: AnsweredOrder, refused_before: bool = False) -> Json:
-        """Have the next turn answer an order, or carry it out; waits for it.
+        """Have the loop answer an order, or carry it out; waits for the answer. Raises Refused.
 
         `refused_before`: it was refused before because the cluster was not fit.
         """
@@ -159,7 +160,8 @@ class Loop:
         return self.jobs.advising.advice
 
     def advise(self) -> Json:
-        """`perfguard advise --refresh`: readers may repeat it all the time."""
+        """`perfguard advise --refresh`: the advice as JSON, examined again unless it is younger
+        than ADVICE_FRESH_SECONDS: readers may repeat the command all the time."""
         advice = self.advice()
         if self.clock() - advice.time < ADVICE_FRESH_SECONDS:
             return advice_json(advice)
@@ -177,13 +179,13 @@ class Loop:
     # ---- between two turns
 
     def wait(self) -> None:
-        """Wait until the next turn is due, an operator has given an order, or `wake` is called, but
-        at least for a rest."""
+        """Wait until the next turn is due, or `wake` is called, but at least for a rest in relation
+        to the last turn, which is shorter once an operator has given an order."""
         options = self._options()
         # `waiting`: an earlier turn has deferred an order. A new order sets `_ordered`.
         busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
-        rest_seconds, shortest_rest = self._pause_seconds(), self._pause_seconds(ORDERED_SHARE)
+        rest_seconds, shortest_rest = self._rest_seconds(), self._rest_seconds(ORDERED_SHARE)
         self._stopped.wait(shortest_rest)
         if not self.requests.waiting:
             self._ordered.wait(rest_seconds - shortest_rest)
@@ -195,18 +197,17 @@ class Loop:
         self._new_map.clear()
         self._wake.clear()
 
-    def _pause_seconds(self, share: float = BUSY_SHARE) -> float:
-        """Seconds to leave to other modules: a turn holds the GIL, for long on a large cluster."""
-        return max(REST_SECONDS, self._turn_seconds / share)
+    def _rest_seconds(self, busy_share: float = BUSY_SHARE) -> float:
+        """Seconds to leave to other modules after the last turn, whose CPU time is at most
+        `busy_share` of them: a turn holds the GIL, for long on a large cluster."""
+        return max(REST_SECONDS, self._turn_seconds / busy_share)
 
     def wake(self) -> None:
         self._wake.set()
 
     def wake_for_map(self) -> None:
-        """A new OSDMap: it may show that a PG in flight has peered or arrived.
-
-        With auto_expand it may contain a change of CRUSH that has to be caught at once.
-        """
+        """For a new OSDMap: wake the loop if it may show that a PG in flight has peered or arrived
+        or, with auto_expand and without a campaign, a change of CRUSH to catch at once."""
         campaign = self.published.rebalanced.campaign
         if not campaign.active:
             if self._options().auto_expand:
@@ -227,8 +228,8 @@ class Loop:
         self._ownership.load()
 
     def close(self) -> None:
-        """After the last turn: write pending data, and remove the performance queries of the
-        OSDs."""
+        """After the last turn: refuse orders that wait, end the threads and the active probe, write
+        pending events, and close the cluster."""
         self.requests.close()
         self._tools.close()
         self.jobs.drives.close()
@@ -257,7 +258,7 @@ class Loop:
             self._turn_seconds = time.thread_time() - begin_seconds - self._answer_seconds
 
     def failed(self, error: Exception) -> None:
-        """A turn failed; a health check is raised if the next ones fail as well."""
+        """Note that a turn failed; after a few in a row, a health check is raised."""
         self.failed_turns.note(error)
         check = self.failed_turns.check()
         if check:
@@ -296,7 +297,8 @@ class Loop:
             if self.shutdown.ordered else options
 
     def _rest_of_turn(self, observation: Observation, view: View, options: Options) -> None:
-        """The rest of a turn, after the observation."""
+        """The rest of a turn, after the requests and orders: the next step of a shutdown, the
+        campaign, probes, drives and advice; then publish."""
         self._answering.shut_down_further(observation)
         # OSDs keep their last queries when the module is disabled, which no code of it notices.
         self._cluster.count_clients(not self.shutdown.done)
@@ -311,7 +313,7 @@ class Loop:
                    *self.requests.remarks, *self.clock.remarks(), *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
-            self.jobs, observation, options, self._turn_seconds, stale_after=self._pause_seconds()
+            self.jobs, observation, options, self._turn_seconds, stale_after=self._rest_seconds()
             + LATE_TURNS * max(options.loop_interval, options.campaign_interval),
             remarks=[text for text in remarks if text])
 
@@ -334,8 +336,9 @@ class Observing:
         self._basis: Optional[Tuple[object, ...]] = None
 
     def observe(self, requests: Sequence[Request] = ()) -> Tuple[Observation, View]:
-        """Read the cluster once, for all jobs of a turn. `requests`: the requests that this turn
-        will execute."""
+        """Read the cluster once, for all jobs of a turn; what is costly only if one needs it.
+        `requests`: the requests that this turn will execute. The observation lacks what the watch
+        and the mitigation add (`run_watch`, `run_mitigation`)."""
         rebalance = self._jobs.rebalance
         # Read before the OSDMap, so that the OSDMap contains the last commands of the balancer.
         balancer_busy = rebalance.active and self._cluster.balancer_busy()
@@ -392,7 +395,8 @@ class Observing:
         return self._evacuation
 
     def with_flight_cap(self, options: Options, observation: Observation) -> Options:
-        """The options, with limits that depend on the cluster."""
+        """The options, with the limit of PGs in flight that applies on this cluster if
+        max_pgs_in_flight is 0."""
         return self._flight_cap.resolve(options, observation.osdmap, observation.crush,
                                         observation.crush_version)
 
@@ -433,7 +437,7 @@ class Publishing:
         self._clock = context.clock
         self._requests = context.requests
         self.events = EventLog(self._store)
-        self._lines = Lines()
+        self._lines = ClusterLogLines()
         #: Held while `published` changes.
         self._lock = threading.Lock()
         #: Health checks of the last complete turn.
@@ -453,7 +457,8 @@ class Publishing:
                 self._cluster.cluster_log(line)
 
     def publish_expected(self) -> None:
-        """For the thread of a command: show the effect of its request before the next turn."""
+        """For the thread of a command: publish the last state again, with the effect of its request
+        before the next turn."""
         with self._lock:
             self.published = self._expected(self.published, self._clock())
 
@@ -464,9 +469,9 @@ class Publishing:
         return published
 
     def warn(self, check: HealthChecks) -> None:
-        """Raise a health check outside a turn."""
+        """Raise a health check that no turn can publish, beside those of the last complete turn."""
         with self._lock:
-            self.published = failing(self.published, check)
+            self.published = with_health_check(self.published, check)
         try:
             self._cluster.health_checks(with_steps({**self._checks, **check}))
         except Exception as why:
@@ -476,8 +481,8 @@ class Publishing:
     def publish(self, jobs: Jobs, observation: Observation, options: Options, turn_seconds: float,
                 stale_after: float, remarks: List[str]) -> None:
         """Publish the results of a turn: for commands, and as health checks and progress events.
-        `turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next turn
-        is late."""
+        `turn_seconds`: CPU time of the turn before this one; `stale_after`: seconds after which the
+        next turn is late; `remarks`: texts of further reasons for `status`."""
         rebalanced = jobs.rebalance.report(observation, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
@@ -544,12 +549,12 @@ class Ownership:
         return lost if withheld else lost + self._requests.load()
 
     def may_act(self) -> bool:
-        """Whether this mgr may act. It may not while its journal is fenced, since another mgr has
-        become the active one, or if this version is too old to read the stored campaign. Then
-        orders are refused, and a health check gives the reason."""
+        """At the beginning of a turn: whether this mgr may act. It may not while its journal is
+        fenced, since another mgr has become the active one, or if this version is too old to read
+        the stored state. Then orders are refused, and a health check gives the reason."""
         journal = self._jobs.journal
         self._jobs.read_back(self._clock())
-        if journal.fenced and not self._claimed():
+        if journal.fenced and not self._claim_again():
             self._requests.refuse(journal.failure)
             self._publishing.warn(idle_check(journal.failure))
             return False
@@ -559,9 +564,9 @@ class Ownership:
             return False
         return True
 
-    def _claimed(self) -> bool:
-        """While fenced: whether this mgr is the active one again. It continues from the stored
-        state, since another mgr may have been active meanwhile."""
+    def _claim_again(self) -> bool:
+        """While fenced: own the journal again if this mgr is the active one again, and load the
+        stored state, since another mgr may have been active meanwhile. Returns whether it is."""
         if not self._jobs.journal.claim(self._clock()):
             return False
         # Another mgr may have replaced what this one wrote, so that is not read back any more.

@@ -175,7 +175,7 @@ class Probing:
         An unreadable document is left unchanged: another version wrote it, and an mgr of that
         version may become active again."""
         try:
-            if self._store.newer(name):
+            if self._store.is_newer(name):
                 raise Malformed('written by a newer version of perfguard')
             load()
         except Malformed as error:
@@ -191,7 +191,7 @@ class Probing:
         except Newer:
             raise
         except Malformed as error:
-            self._store.refuse(SETTINGS, str(error))
+            self._store.set_aside_unreadable(SETTINGS, str(error))
 
     def _load_journal(self, now: float) -> None:
         """Take over the run of an earlier mgr, which failed, to clean up after it. A bench has

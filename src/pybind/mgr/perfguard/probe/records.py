@@ -434,7 +434,7 @@ class Archive:
             except Newer:
                 self._store.withhold(name)
             except Malformed as error:
-                self._store.refuse(name, str(error))
+                self._store.set_aside_unreadable(name, str(error))
         self._last_id = max([self._last_id, *(record.id for record in records)])
         return records
 

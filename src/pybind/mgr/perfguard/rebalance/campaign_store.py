@@ -85,7 +85,7 @@ class CampaignStore:
             self._load_no_campaign()
             return NO_CAMPAIGN, []
         except (AttributeError, TypeError, Malformed) as error:
-            self._store.refuse(CAMPAIGN)
+            self._store.set_aside_unreadable(CAMPAIGN)
             self._load_no_campaign()
             return NO_CAMPAIGN, ['the campaign (%s)' % error]
         led_ahead, errors = self._led.load(led_documents)
@@ -96,7 +96,7 @@ class CampaignStore:
             self._store.withhold(UNPINNABLE)
         except Malformed as error:
             # The next turns find these PGs again.
-            self._store.refuse(UNPINNABLE)
+            self._store.set_aside_unreadable(UNPINNABLE)
             self._unpinnable = {}
             errors.append('the unpinnable PGs (%s)' % error)
         pinning: Pinning = campaign.pinning
@@ -551,7 +551,7 @@ class LedStore:
             except Newer:
                 self._store.withhold(name)
             except (Malformed, ValueError):
-                self._store.refuse(name)
+                self._store.set_aside_unreadable(name)
                 lost.append(name)
         missing = {_name(number) for numbers in lists for number in numbers
                    if number not in self._contents}

@@ -111,7 +111,8 @@ class RebalanceController:
         """
         lost = self.campaigns.load()
         self._forget()
-        self._auto_expand.load(self._context.store.record(LAST_CLEAN, Optional[StoredClean], None))
+        self._auto_expand.load(
+            self._context.store.load_record(LAST_CLEAN, Optional[StoredClean], None))
         return lost + self._crush_orders.load() + self.plans.load() + self.replacing.load(
             self._context.clock()) + self.awaiting.load()
 

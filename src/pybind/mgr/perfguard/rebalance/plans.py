@@ -250,7 +250,7 @@ class Plans:
         if not _PLAN_NAME.fullmatch(name):
             raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, '
                           '"_", "." and "-"' % name)
-        if self._store.newer(PLANS_PREFIX + name):
+        if self._store.is_newer(PLANS_PREFIX + name):
             raise Refused(errno.EEXIST, 'plan %s exists: a newer version of perfguard has saved '
                           'it: "plan save" takes another name' % name)
         if name in self._plans:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tuple
 
 from ..errors import Refused
-from ..options import SPECS, Options, invalid
+from ..options import SPECS, Options, why_invalid
 from ..text import decimal_number
 from ..watch.pools import BadLimit, latency_limits_ms
 from ..window import BadWindow, Window, window
@@ -78,7 +78,7 @@ def parsed(name: str, text: str) -> Any:
         raise Refused(errno.EINVAL, '%s must be a %s, not %.60r' % (
             name, {'uint': 'whole number', 'float': 'number'}.get(spec['type'], 'text'),
             text)) from None
-    why = invalid(name, value, text)
+    why = why_invalid(name, value, text)
     if why:
         raise Refused(errno.EINVAL, why)
     return value

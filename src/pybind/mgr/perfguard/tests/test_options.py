@@ -79,7 +79,7 @@ class Running:
 
     def compare(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        self.options.compare(self.entries, self.now)
+        self.options.note_removed(self.entries, self.now)
 
     def set(self, key: str, value: Any, section: str = 'mgr', mask: str = '') -> None:
         self.stored.append(ConfigEntry(section, mask, 'mgr/perfguard/' + key, str(value)))
@@ -136,7 +136,7 @@ def test_an_option_that_is_set_while_the_database_is_read() -> None:
         mgr.in_force['pin_batch'] = 7
         return []
 
-    mgr.options.compare(late, 30.0)
+    mgr.options.note_removed(late, 30.0)
     assert mgr.options.get('pin_batch') == 7
 
 

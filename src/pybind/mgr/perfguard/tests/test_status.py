@@ -14,9 +14,9 @@ from perfguard.rebalance.report import CampaignStatus
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.types import Phase
 from perfguard.status import (EVACUATION, EVACUATION_SECONDS, HELD_PINS, MOST_SHOWN_POOLS,
-                              Published, Status, failing, foreseen, health_checks, held_detail,
-                              osds_json, overview, probe_reasons, rebalance_json, status_json,
-                              watch_reasons)
+                              Published, Status, cluster_reasons, foreseen, health_checks,
+                              held_detail, osds_json, overview, probe_reasons, rebalance_json,
+                              status_json, with_health_check)
 from perfguard.store import PINS_REMAIN_TEXT
 from perfguard.upmap.pins import Unpinnable
 
@@ -35,13 +35,13 @@ SUMMARY: Any = warning('2 PGs are laggy', ['x'])
     (CampaignStatus(id=3, phase=Phase.DONE), ', and no campaign moves them'),
     (CampaignStatus(), ', and no campaign moves them')])
 def test_who_moves_misplaced_objects(campaign: CampaignStatus, text: str) -> None:
-    assert [reason.text for reason in watch_reasons(0.125, campaign, {}, '')] == [
+    assert [reason.text for reason in cluster_reasons(0.125, campaign, {}, '')] == [
         '12.50 % of the objects are misplaced' + text]
-    assert watch_reasons(0.0, campaign, {}, '') == []
+    assert cluster_reasons(0.0, campaign, {}, '') == []
 
 
 def test_the_findings_of_the_watch() -> None:
-    assert watch_reasons(0.0, CampaignStatus(), {'B': SUMMARY, 'A': SUMMARY}, 'odd') == [
+    assert cluster_reasons(0.0, CampaignStatus(), {'B': SUMMARY, 'A': SUMMARY}, 'odd') == [
         Reason('A', '2 PGs are laggy (A)'), Reason('B', '2 PGs are laggy (B)'),
         Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed (see the mgr '
                'log): odd')]
@@ -55,7 +55,7 @@ def test_the_active_probe_is_a_reason() -> None:
 
 def test_a_check_that_no_turn_could_publish_is_shown_first() -> None:
     before = Published(Status(health=('B',), reasons=(Reason(Code.REMARK, 'x'),)))
-    after = failing(before, {'A': SUMMARY, 'B': SUMMARY}).status
+    after = with_health_check(before, {'A': SUMMARY, 'B': SUMMARY}).status
     assert after.health == ('A', 'B') and after.reasons == (
         Reason('A', '2 PGs are laggy (A)'), Reason(Code.REMARK, 'x'))
 

@@ -164,7 +164,7 @@ def test_a_document_with_fields_of_a_newer_version_stays_as_it_is() -> None:
     Store(kv).put('mitigation', {**encode(MitigationState(last_id=7)), 'more': 1})
     before, store = dict(kv.data), Store(kv)
     assert store.load('mitigation', MitigationState, None) == (None, [])
-    assert store.newer('mitigation') and store.withheld() == ['mitigation']
+    assert store.is_newer('mitigation') and store.withheld() == ['mitigation']
     assert store.damaged == [] and not store.unreadable
     store.put('mitigation', {})
     store.remove('mitigation')

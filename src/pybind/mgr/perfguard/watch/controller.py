@@ -204,7 +204,7 @@ class Watching:
     def _loaded(self, name: str, hint: Any, now: float, empty: T) -> T:
         """A document of an earlier mgr, as `hint` types it, without times of the future; `empty` if
         there is none."""
-        loaded: T = no_later_than(hint, self._store.record(name, hint, empty), now)
+        loaded: T = no_later_than(hint, self._store.load_record(name, hint, empty), now)
         return loaded
 
     @property

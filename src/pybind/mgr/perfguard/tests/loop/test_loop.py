@@ -957,7 +957,7 @@ def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(driver.loop.rebalance, 'carry_out', slow)
     driver.order('drain', 'h3', dry_run=True)
-    assert clock[0] == 24.0 and driver.loop._pause_seconds() == loop.REST_SECONDS
+    assert clock[0] == 24.0 and driver.loop._rest_seconds() == loop.REST_SECONDS
 
 
 @pytest.mark.parametrize('ordered, least, most', [

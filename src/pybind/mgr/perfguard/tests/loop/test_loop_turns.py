@@ -102,7 +102,7 @@ def test_the_rest_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, clock = Driver(), [0.0]
     driver.restart()
     turns = driver.loop
-    assert turns._pause_seconds() == loop.REST_SECONDS
+    assert turns._rest_seconds() == loop.REST_SECONDS
     monkeypatch.setattr('perfguard.loop.loop.time.thread_time', lambda: clock[0])
     turn = turns._turn
 
@@ -116,8 +116,8 @@ def test_the_rest_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer_seconds, rest in ((1.0, 30.0), (0.0, 40.0)):
         monkeypatch.setattr(turns, '_turn', slow(answer_seconds))
         turns.turn()
-        assert turns._pause_seconds() == rest
-        assert turns._pause_seconds(loop.ORDERED_SHARE) == rest / 5.0
+        assert turns._rest_seconds() == rest
+        assert turns._rest_seconds(loop.ORDERED_SHARE) == rest / 5.0
 
 
 def test_a_turn_that_may_not_act_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,9 +447,9 @@ def test_an_mgr_that_acts_again_reports_what_it_cannot_read(
         monkeypatch.setattr(store, name, lambda name=name: calls.append(name))
     claims: List[Any] = []
     monkeypatch.setattr(jobs.journal, 'claim', noting(claims, False))
-    assert ownership._claimed() is False and calls == []
+    assert ownership._claim_again() is False and calls == []
     monkeypatch.setattr(jobs.journal, 'claim', noting(claims, True))
-    assert ownership._claimed() is True and calls == ['expect_nothing', 'recheck_newer']
+    assert ownership._claim_again() is True and calls == ['expect_nothing', 'recheck_newer']
     assert claims == [(driver.loop.clock(),)] * 2
     assert [event['what'] for event in driver.loop._publishing.events.all()][-2:] == [
         'cannot read the pins', 'this mgr acts again']
