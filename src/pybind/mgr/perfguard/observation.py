@@ -228,8 +228,9 @@ class Observation:
         return self.crush.host_of(osd) or 'osd.%d' % osd
 
     def osds_of(self, pools: Iterable[int]) -> Dict[int, FrozenSet[int]]:
-        """Pool -> the OSDs that have its data: those of its CRUSH rule, and those that serve its
-        clients. Pins, or another rule that it had, may keep data elsewhere."""
+        """Pool -> the OSDs that have its data: those of its CRUSH rule, and those that have served
+        its clients in the last reading, as pins, or another rule that it had, may keep data
+        elsewhere. Empty for a pool that does not exist."""
         osds_by_pool: Dict[int, FrozenSet[int]] = {}
         # Hundreds of pools have few rules.
         osds_by_rule: Dict[int, FrozenSet[int]] = {}

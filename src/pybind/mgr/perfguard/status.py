@@ -190,8 +190,9 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, observation), count)
-    if campaign.holds.evacuation_held \
-            and observation.now - campaign.holds.evacuation_held >= EVACUATION_SECONDS:
+    # Since when norebalance has kept such PGs; 0.0: it does not.
+    held_since = campaign.holds.evacuation_held
+    if held_since and observation.now - held_since >= EVACUATION_SECONDS:
         kept_pgs = kept_on_osds(campaign, observation)
         checks[EVACUATION] = warning(
             'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept_pgs)),

@@ -62,28 +62,31 @@ NO_BOUND = 'mitigation_backfills is 0'
 
 def room(before: ClientRoom, pace: Pace, clients: Clients, now: float) -> ClientRoom:
     """Since when client latency leaves room for faster recovery, whether it exceeds its limit, and
-    when it was last known. `pace`: the judgement of the throttle on the last reading."""
+    when it was last known. `before`: the result of the last turn; `pace`: the judgement of the
+    throttle on the last reading, `clients`."""
     idle = pace.code == Code.NO_CLIENTS
-    if not before.known:
-        # A mgr that has just become active does not know yet.
-        before = before._replace(known=now)
+    if not before.known_at:
+        # A mgr that has just become active gets some time to judge latency.
+        before = before._replace(known_at=now)
     if not idle and pace.code not in (Code.LATENCY, Code.LATENCY_OK):
         # Latency could not be judged.
-        return before._replace(since=0.0, felt=False, why=pace.why)
+        return before._replace(room_since=0.0, over_limit=False, why=pace.why)
     # `under` counts readings well within the limit.
-    comfortable = idle or pace.code == Code.LATENCY_OK and pace.under > 0
-    return ClientRoom(since=(before.since or now) if comfortable else 0.0,
-                      felt=pace.code == Code.LATENCY, known=max(before.known, clients.time),
-                      why=pace.why)
+    has_room = idle or pace.code == Code.LATENCY_OK and pace.under > 0
+    return ClientRoom(room_since=(before.room_since or now) if has_room else 0.0,
+                      over_limit=pace.code == Code.LATENCY,
+                      known_at=max(before.known_at, clients.time), why=pace.why)
 
 
 def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: AbstractSet[str],
-              level_limit: int, seconds: float, now: float) -> Tuple[RecoveryPace, str]:
+              level_limit: int, wait_seconds: float, now: float) -> Tuple[RecoveryPace, str]:
     """The pace of recovery from now on, and why its level has changed ('': it has not, or only to
-    respect `level_limit`). At level 0, recovery is not accelerated.
+    respect `level_limit`, its maximum). At level 0, recovery is not accelerated.
 
-    The level rises step by step while PGs wait for recovery and client latency leaves room, and
-    falls as soon as clients feel it. `seconds`: for which PGs must have waited.
+    The level rises by one at a time while PGs wait for recovery and client latency leaves room. It
+    falls by one when latency is above its limit, and to 0 where recovery must not be accelerated,
+    such as in trouble. A level that clients have felt is not tried again for FELT_SECONDS.
+    `wait_seconds`: for which PGs must have waited.
     """
     # In mode off, the level is 0 even while the evidence is unknown.
     pace = _at(pace, min(pace.level, level_limit), now)
@@ -93,11 +96,11 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
         time for time in pace.raised if now - time < RAISED_SECONDS))
     why_not = _why_not(signs, clients, flags, now)
     if why_not:
-        # Whatever the level was, none is tried again for a while.
+        # In trouble, whatever the level was, no level from 1 on is tried again for a while.
         is_felt = pace.level and signs.trouble
         return _at(replace(pace, felt_level=1, felt=now) if is_felt else pace, 0, now), why_not
     level_seconds = now - pace.changed
-    if clients.felt:
+    if clients.over_limit:
         if not pace.level or level_seconds < LOWER_SECONDS:
             return pace, ''
         return _at(replace(pace, felt_level=pace.level, felt=now), pace.level - 1, now), clients.why
@@ -105,8 +108,8 @@ def next_pace(pace: RecoveryPace, signs: Evidence, clients: ClientRoom, flags: A
     may_rise = (
         pace.level < level_limit and level_seconds >= RAISE_SECONDS
         and len(pace.raised) < MOST_RAISED
-        and pace.waiting and now - pace.waiting >= seconds
-        and clients.since and now - clients.since >= ROOM_SECONDS
+        and pace.waiting and now - pace.waiting >= wait_seconds
+        and clients.room_since and now - clients.room_since >= ROOM_SECONDS
         and not (was_felt_lately and pace.level + 1 >= pace.felt_level))
     if not may_rise:
         return pace, ''
@@ -132,7 +135,7 @@ def _why_not(signs: Evidence, clients: ClientRoom, flags: AbstractSet[str], now:
         return '; '.join(texts(signs.trouble))
     if flags & NO_RECOVERY:
         return '%s is set' % ', '.join(sorted(flags & NO_RECOVERY))
-    if now - clients.known >= KNOWN_SECONDS:
+    if now - clients.known_at >= KNOWN_SECONDS:
         return 'client latency is not known'
     return ''
 

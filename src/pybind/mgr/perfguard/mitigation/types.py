@@ -111,14 +111,14 @@ class Trouble(NamedTuple):
 
 
 class ClientRoom(NamedTuple):
-    """How clients feel, which decides whether recovery may be faster."""
+    """Whether client latency leaves room for faster recovery."""
     #: Since when latency has been well within its limit, or clients idle; 0.0: it is not.
-    since: float = 0.0
-    #: It is above its limit.
-    felt: bool = False
-    #: When it was last known; 0.0: no turn yet.
-    known: float = 0.0
-    #: The last judgement.
+    room_since: float = 0.0
+    #: Latency is above its limit.
+    over_limit: bool = False
+    #: When latency was last known; 0.0: no turn yet.
+    known_at: float = 0.0
+    #: Text on the last judgement of latency.
     why: str = ''
 
 

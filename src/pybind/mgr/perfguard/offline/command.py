@@ -240,7 +240,8 @@ def _maps(source: Source) -> Maps:
 
 
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    """The commands that pin all remapped PGs to where their data is."""
+    """The output of "pin": the commands that pin all remapped PGs to where their data is. PGs that
+    stay remapped are named on standard error."""
     # The largest dump is read first, so that it is alone in memory.
     pgs = source.pgs(also_clean=False)
     maps = _maps(source)
@@ -270,8 +271,8 @@ def _warn_of_balancer(source: Source) -> None:
 
 
 def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    """The commands that release PGs and what they move: those of the next batch (release), or of
-    all batches (plan)."""
+    """The output of "release" and "plan": the commands that release the PGs of the next batch
+    (release), or of all batches (plan). What they move is named on standard error."""
     only_next = args.command == 'release'
     pgs = source.pgs(also_clean=True)
     maps = _maps(source)
@@ -396,7 +397,8 @@ def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
 
 
 def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    """expand and drain: their movement, and the commands that keep all data in place."""
+    """The output of "expand" and "drain": the commands that set CRUSH weights and pin all data in
+    place. What the release of the pins will move, and risks, are named on standard error."""
     maps = _maps(source)
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')

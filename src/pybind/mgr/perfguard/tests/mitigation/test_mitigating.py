@@ -308,12 +308,12 @@ def test_clients_are_judged_while_degraded_pgs_recover(
     world.turn()
     world.turn()
     assert [call[2:5] for call in calls] == [(frozenset(), 0.0, 1)] * (2 * judged)
-    assert decisions.view.room.felt is judged
+    assert decisions.view.room.over_limit is judged
     if judged:
         assert calls[0][0] == Pace() and calls[1][0].code == 'LATENCY'
         world.counts = {}
         world.turn()
-        assert not decisions.view.room.felt
+        assert not decisions.view.room.over_limit
         world.counts = {'degraded': 1, 'degraded_waiting': waiting}
         world.turn()
         assert calls[-1][0] == Pace()

@@ -353,24 +353,24 @@ def test_a_level_is_a_multiple_of_what_was_found() -> None:
 
 def test_the_judgement_of_the_throttle() -> None:
     clients = Clients(time=100.0)
-    before = ClientRoom(since=50.0, known=60.0)
+    before = ClientRoom(room_since=50.0, known_at=60.0)
     fine = Pace(code=Code.LATENCY_OK, under=1, why='fine')
     assert room(before, fine, clients, 101.0) == ClientRoom(50.0, False, 100.0, 'fine')
-    assert room(ClientRoom(known=60.0), fine, clients, 101.0).since == 101.0
+    assert room(ClientRoom(known_at=60.0), fine, clients, 101.0).room_since == 101.0
     # Close to the limit: neither.
     assert room(before, replace(fine, under=0), clients, 101.0)[:2] == (0.0, False)
     assert room(before, Pace(code=Code.LATENCY, why='slow'), clients, 101.0)[:2] == (0.0, True)
-    assert room(before, Pace(code=Code.NO_CLIENTS), clients, 101.0).since == 50.0
+    assert room(before, Pace(code=Code.NO_CLIENTS), clients, 101.0).room_since == 50.0
     # `under` counts readings without evidence, too.
     assert room(before, Pace(code=Code.FEW_OPS, under=9), clients, 101.0)[:3] == (0.0, False, 60.0)
-    assert room(ClientRoom(), Pace(code=Code.NO_READINGS), Clients(), 101.0).known == 101.0
+    assert room(ClientRoom(), Pace(code=Code.NO_READINGS), Clients(), 101.0).known_at == 101.0
 
 
 NOW = 1e6
 #: Everything is as it must be for exactly long enough to raise the level.
 PACE = RecoveryPace(level=1, changed=NOW - RAISE_SECONDS, waiting=NOW - SECONDS)
-ROOM = ClientRoom(since=NOW - ROOM_SECONDS, known=NOW, why='latency is fine')
-FELT_ROOM = ClientRoom(felt=True, known=NOW, why='latency is high')
+ROOM = ClientRoom(room_since=NOW - ROOM_SECONDS, known_at=NOW, why='latency is fine')
+FELT_ROOM = ClientRoom(over_limit=True, known_at=NOW, why='latency is high')
 RAISED = '4 PGs are degraded and waiting; latency is fine'
 TROUBLE = replace(WAITING, trouble=(Reason(Code.LAGGY, '1 PG is laggy'),))
 RAISES = tuple(NOW - 60.0 * number for number in range(1, MOST_RAISED))
@@ -387,7 +387,7 @@ def after(pace: RecoveryPace, evidence: Evidence = WAITING, clients: ClientRoom 
     (replace(PACE, raised=(NOW - DAY, *RAISES)), ROOM),
     (replace(PACE, felt_level=3, felt=NOW - 1.0), ROOM),
     (replace(PACE, felt_level=2, felt=NOW - FELT_SECONDS), ROOM),
-    (PACE, ROOM._replace(known=NOW - KNOWN_SECONDS + 1.0))])
+    (PACE, ROOM._replace(known_at=NOW - KNOWN_SECONDS + 1.0))])
 def test_a_level_is_raised(pace: RecoveryPace, clients: ClientRoom) -> None:
     raises = tuple(time for time in pace.raised if time != NOW - DAY)
     assert after(pace, clients=clients) == (
@@ -401,7 +401,8 @@ def test_a_level_is_raised(pace: RecoveryPace, clients: ClientRoom) -> None:
     (replace(PACE, raised=(NOW - DAY + 1.0, *RAISES)), ROOM, 3),
     (replace(PACE, felt_level=2, felt=NOW - FELT_SECONDS + 1.0), ROOM, 3),
     (replace(PACE, felt_level=1, felt=NOW - 1.0), ROOM, 3),
-    (PACE, ROOM._replace(since=ROOM.since + 1.0), 3), (PACE, ROOM._replace(since=0.0), 3),
+    (PACE, ROOM._replace(room_since=ROOM.room_since + 1.0), 3),
+    (PACE, ROOM._replace(room_since=0.0), 3),
     # OSDs and clients do not show the effect of the lower level yet.
     (replace(PACE, changed=NOW - LOWER_SECONDS + 1.0), FELT_ROOM, 3)])
 def test_a_level_is_kept(pace: RecoveryPace, clients: ClientRoom, level_limit: int) -> None:
@@ -417,7 +418,7 @@ def test_a_level_is_lowered() -> None:
         replace(pace, level=0, changed=NOW, felt_level=1, felt=NOW), '1 PG is laggy')
     at_rest = replace(pace, level=0)
     assert after(at_rest, TROUBLE) == (at_rest, '1 PG is laggy')
-    assert after(pace, clients=ROOM._replace(known=NOW - KNOWN_SECONDS)) == (
+    assert after(pace, clients=ROOM._replace(known_at=NOW - KNOWN_SECONDS)) == (
         replace(pace, level=0, changed=NOW), 'client latency is not known')
     assert after(pace, level_limit=1) == (replace(pace, level=1, changed=NOW), '')
 
