@@ -240,7 +240,7 @@ def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:
     JSON."""
     make = {frozenset: frozenset, list: list}.get(origin, tuple)
     if origin is tuple and inner[1:] != (Ellipsis,):
-        return _row([_form(kind) for kind in inner])
+        return _row([_form(kind) for kind in inner], len(inner), lambda *parts: parts)
     form = _form(inner[0])
 
     def write(values: Any) -> List[Any]:
@@ -252,18 +252,14 @@ def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:
     return _Form(write, read)
 
 
-def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda *parts: parts
-         ) -> _Form:
+def _row(forms: List[_Form], needed: int, make: Callable[..., Any]) -> _Form:
     """The form of an array whose parts have types of their own, each with a form; `make` takes the
-    parts that were read. `needed`: how many of the parts must be there, from the first on; -1:
-    all."""
-    needed_parts = len(forms) if needed < 0 else needed
-
+    parts that were read, of which at least the first `needed` must be there."""
     def write(values: Any) -> List[Any]:
         return [form.write(value) for form, value in zip(forms, values)]
 
     def read(raw: Any) -> Any:
-        if not needed_parts <= len(_plain((list, tuple), raw)) <= len(forms):
+        if not needed <= len(_plain((list, tuple), raw)) <= len(forms):
             raise Malformed('%d parts instead of %d: %.80r' % (len(raw), len(forms), raw))
         return make(*[form.read(value) for form, value in zip(forms, raw)])
     return _Form(write, read)

@@ -174,29 +174,12 @@ class Requests:
         this mgr does not execute the promise then, even if they store it later."""
         promised = Promised('', promise, refused_before)
         stored: 'Future[None]' = Future()
-
-        def store() -> None:
-            try:
-                promised.key = self._store.note(promise.document, encode(promise), self._clock())
-                is_awaited = stored.set_running_or_notify_cancel()
-                if not is_awaited:
-                    # Its command has given up: `stale` has the note removed.
-                    promised.refused = _not_stored(promise)
-                    promised.done.set()
-                self._promised.append(promised)
-                if is_awaited:
-                    stored.set_result(None)
-            except BaseException as error:
-                with contextlib.suppress(InvalidStateError):  # its command has given up
-                    stored.set_exception(error)
-            finally:
-                self._putting.release()
-
         # A mgr that becomes active again may load the notes at the same time.
         if not self._putting.acquire(timeout=self.store_seconds):
             raise _not_stored(promise)
         try:
-            threading.Thread(target=store, name='perfguard-request', daemon=True).start()
+            threading.Thread(target=self._store_and_queue, args=(promised, stored),
+                             name='perfguard-request', daemon=True).start()
         except RuntimeError:  # the limit of threads
             self._putting.release()
             raise
@@ -207,6 +190,27 @@ class Requests:
                 raise _not_stored(promise) from None
             stored.result()  # it was stored, or failed, at that moment
         return promised
+
+    def _store_and_queue(self, promised: Promised, stored: 'Future[None]') -> None:
+        """In a thread of its own, which a write without a quorum blocks for ever: store the note of
+        a promise, queue the promise, and release `_putting`. `stored`: done after that, or
+        cancelled by a command that has given up."""
+        promise = promised.promise
+        try:
+            promised.key = self._store.note(promise.document, encode(promise), self._clock())
+            is_awaited = stored.set_running_or_notify_cancel()
+            if not is_awaited:
+                # Its command has given up: `stale` has the note removed.
+                promised.refused = _not_stored(promise)
+                promised.done.set()
+            self._promised.append(promised)
+            if is_awaited:
+                stored.set_result(None)
+        except BaseException as error:
+            with contextlib.suppress(InvalidStateError):  # its command has given up
+                stored.set_exception(error)
+        finally:
+            self._putting.release()
 
     def promised(self, document: str) -> List[Promised]:
         """Promises with a note in this document that the loop has not taken yet, oldest first."""

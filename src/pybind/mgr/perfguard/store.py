@@ -457,13 +457,7 @@ class Journal:
     def owns(self) -> bool:
         """Whether the mons show this mgr as the owner; checked before records are written, as
         another mgr uses the same keys. If not, `failure` says why."""
-        if self.fenced:
-            return False
-        stored = self._mons.stored([OWNER])
-        if stored.get(OWNER) != self._token:
-            return self._note_not_owner(stored)
-        self._owned, self._not_owned = True, ''
-        return True
+        return not self.fenced and self._check_owner(self._mons.stored([OWNER]))
 
     def is_stored(self) -> bool:
         """Whether the mons show this mgr as the owner, and have all that was written since the last
@@ -479,9 +473,8 @@ class Journal:
             self._not_stored = ''
             return True
         stored = self._mons.stored([OWNER, *expected])
-        if stored.get(OWNER) != self._token:
-            return self._note_not_owner(stored)
-        self._owned, self._not_owned = True, ''
+        if not self._check_owner(stored):
+            return False
         lost = sorted(key for key, value in expected.items()
                       if key not in stored or stored[key] != value)
         if lost:
@@ -516,12 +509,14 @@ class Journal:
         self._read_back_at = now
         return True
 
-    def _note_not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
-        """For `owns` and `is_stored`, if the mons do not show this mgr as the owner: note why it
-        must not send commands. `values`: what they have. It is fenced if it was the owner and they
-        show another one. Otherwise its mark is written again, unless it was the owner and they did
-        not answer. Returns False."""
+    def _check_owner(self, values: Mapping[str, Optional[str]]) -> bool:
+        """Whether the mons, which have these `values`, show this mgr as the owner. If not, note why
+        it must not send commands. It is fenced if it was the owner and they show another one.
+        Otherwise its mark is written again, unless it was the owner and they did not answer."""
         owner = values.get(OWNER)
+        if owner == self._token:
+            self._owned, self._not_owned = True, ''
+            return True
         if self._owned and owner:
             self.fenced = True
             self._not_owned = ('the journal belongs to another mgr, which has become active '
