@@ -120,7 +120,7 @@ class WatchCommands(Handlers):
         watched = self._ready().watched
         if export:
             return show(self._exported(watched.osds, what, week), format, tables.exported)
-        points = self.loop.history_of(what, condensed=week, last=0)
+        points = self.loop.history_of(what, condensed=week)
         if points is None:
             raise Refused(errno.ENOENT, 'no history of %r: must be cluster, a pool, or osd.<id> of '
                           'an OSD that has reported' % what)
@@ -135,7 +135,7 @@ class WatchCommands(Handlers):
         if not chosen:
             raise Refused(errno.ENOENT, 'no OSDs to export of %r: must be cluster, a host, or '
                           'osd.<id>' % what)
-        histories = [(row, self.loop.history_of('osd.%d' % row.osd, condensed=week, last=0) or [])
+        histories = [(row, self.loop.history_of('osd.%d' % row.osd, condensed=week) or [])
                      for row in chosen]
         points = sum(len(history_points) for _, history_points in histories)
         if points > MOST_EXPORTED:

@@ -167,10 +167,10 @@ class Loop:
             return advice_json(advice)
         return self.ask(AdviseOrder('advise'))
 
-    def history_of(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """Points of "cluster", "osd.N" or a pool, newest last; None: unknown name. `last`: their
-        number; 0: all."""
-        return self.jobs.watching.history(subject, condensed, last)
+    def history_of(self, subject: str, condensed: bool) -> Optional[List[HistoryPoint]]:
+        """The points of "cluster", "osd.N" or a pool, newest last: of an hour, or `condensed` of a
+        week. None: unknown name."""
+        return self.jobs.watching.history(subject, condensed)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """The last hour after `since` of the cluster and of some pools, for the page."""

@@ -360,10 +360,10 @@ class Watching:
             self._store.put(BASELINES + str(pool_id), encode(stored))
             self._stored.add(pool_id)
 
-    def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """For commands: the `last` points (0: all) of "cluster", "osd.N" or a pool by name; None:
-        unknown. `condensed`: of a week, each of 10 minutes; else of an hour, one per reading."""
-        return self._watch.history_of(subject, self.watched.pool_ids, condensed, last)
+    def history(self, subject: str, condensed: bool) -> Optional[List[HistoryPoint]]:
+        """For commands: the points of "cluster", "osd.N" or a pool by name; None: unknown.
+        `condensed`: of a week, each of 10 minutes; else of an hour, one per reading."""
+        return self._watch.history_of(subject, self.watched.pool_ids, condensed)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools; without

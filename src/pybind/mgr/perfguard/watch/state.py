@@ -523,10 +523,10 @@ class WatchState:
                 self._pool_loads.setdefault(row.pool, []).append(row)
         return heavy_clients(self._pool_loads.get(pool, ()))
 
-    def history_of(self, subject: str, pools: Mapping[str, int], condensed: bool,
-                   last: int) -> Optional[List[HistoryPoint]]:
-        """The `last` points (0: all) of "cluster", "osd.N" or a pool by name; None: unknown.
-        `pools`: name -> id; `condensed`: of a week instead of an hour."""
+    def history_of(self, subject: str, pools: Mapping[str, int],
+                   condensed: bool) -> Optional[List[HistoryPoint]]:
+        """The points of "cluster", "osd.N" or a pool by name; None: unknown. `pools`: name -> id;
+        `condensed`: of a week instead of an hour."""
         with self._lock:
             history: Optional[History] = None
             if subject == 'cluster':
@@ -539,7 +539,7 @@ class WatchState:
                 history = self.osds.history(int(subject[4:]))
             if history is None:
                 return None
-            return (history.condensed if condensed else history.detailed).points(last)
+            return (history.condensed if condensed else history.detailed).points()
 
     def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
               limit: int) -> Document:

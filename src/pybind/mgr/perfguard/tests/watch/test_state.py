@@ -272,7 +272,7 @@ def test_which_readings_are_intervals(monkeypatch: pytest.MonkeyPatch, seconds: 
     monkeypatch.setattr(turns.watch.pools, 'update', lambda *args: updates.append(args))
     turns.turn(seconds=seconds)
     assert len(updates) == is_counted
-    points = turns.watch.history_of('cluster', {}, False, 0)
+    points = turns.watch.history_of('cluster', {}, False)
     assert points is not None
     assert [point.seconds for point in points] == [seconds] * is_counted
 
@@ -284,7 +284,7 @@ def test_the_history_of_the_cluster() -> None:
     turns.turn(seconds=10.0, clients=(
         ClientOps(1, 1, Ops(100, 1), Ops(2000, 2)), ClientOps(2, 1, Ops(30000, 3), Ops(400000, 4)),
         ClientOps(1, 2, Ops(7, 5), Ops(8, 6))))
-    points = turns.watch.history_of('cluster', {}, False, 0)
+    points = turns.watch.history_of('cluster', {}, False)
     assert points is not None
     sums = points[0].sums
     assert sums[:4] == (9, 30107, 12, 402008) and len(sums) == 10
@@ -302,7 +302,7 @@ def test_whose_history_is_known(subject: str, is_known: bool) -> None:
     for number in (1, 2):
         turns.turn(clients=(ClientOps(1, 1, Ops(100, 1), Ops()),), counters={
             1: OsdCounters(turns.now, Ops(number, number), Ops(), Ops(), Ops())})
-    points = turns.watch.history_of(subject, {'rbd': 1, 'ec': 7}, False, 0)
+    points = turns.watch.history_of(subject, {'rbd': 1, 'ec': 7}, False)
     assert (points is not None) is is_known
 
 
