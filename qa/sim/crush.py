@@ -10,8 +10,8 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-#: PGs that are placed at a time, for the sake of memory.
-CHUNK = 32768
+#: PGs that are placed at a time: their arrays fit into the cache of a CPU.
+CHUNK = 8192
 #: Times that a position is drawn anew if its host is taken, as choose_total_tries.
 TRIES = 50
 WEIGHT_UNIT = 0x10000

@@ -92,6 +92,8 @@ class SimCluster:
         #: Where the PGs are before and after the expansion, and the weights of that.
         self._ends = (model.raw.copy(),
                       model.tree.place(np.arange(model.pgs), SIZE, future_weights))
+        #: Numbers of the PGs that the expansion moves.
+        self._moving = np.nonzero((self._ends[0] != self._ends[1]).any(axis=1))[0]
         #: The last weights, and OSDs that were out, and where the PGs are then.
         self._placed: Tuple[bytes, np.ndarray] = (b'', model.raw)
         self.future_weights, self.before = future_weights, model.weights.copy()
@@ -213,7 +215,7 @@ class SimCluster:
         places that these take in the end."""
         before, after = self._ends
         if not (np.isclose(weights, self.future_weights) | (weights == 0.0)).all():
-            return self.model.tree.place(np.arange(self.model.pgs), SIZE, weights)
+            return self._partly(weights)
         new = self.future_weights > self.before
         left = new & (weights == 0.0)
         # What moves between old OSDs does so bit by bit.
@@ -225,6 +227,16 @@ class SimCluster:
         twice = (domains[:, 1:] == domains[:, :-1]).any(axis=1)
         mixed[twice] = before[twice]
         return np.asarray(mixed)
+
+    def _partly(self, weights: np.ndarray) -> np.ndarray:
+        """With a part of some weights. The straws of the new OSDs are then longer than in the end,
+        so the PGs that the whole expansion leaves in place stay there."""
+        tree, before = self.model.tree, self.before
+        if ((weights < before) | (weights > self.future_weights)).any():
+            return tree.place(np.arange(self.model.pgs), SIZE, weights)
+        raw = self._ends[0].copy()
+        raw[self._moving] = tree.place(self._moving, SIZE, weights)
+        return raw
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
                 whole: bool = False, setting: Optional[PoolSetting] = None) -> Outlook:

@@ -50,6 +50,19 @@ def test_placement_by_racks() -> None:
     assert (racks[:, 1:] != racks[:, :-1]).all() and racks.max() == 3
 
 
+@pytest.mark.parametrize('share', [0.01, 0.5, 0.9])
+def test_a_part_of_the_weights_places_pgs_as_crush_does(share: float) -> None:
+    """The model does not place the PGs again that the whole expansion leaves in place."""
+    model, after = model_of(replace(SMALL, osds=126, added=18, osds_per_host=6, hosts_per_rack=7,
+                                    pools=(4096,)))
+    weights = np.where(after > model.weights, share * after, after)
+    weights[-9:] *= 0.5  # of the last burst of the tranche before
+    cluster = SimCluster(model, after)
+    places = cluster.raw_under(weights)
+    assert (places == model.tree.place(np.arange(model.pgs), 3, weights)).all()
+    assert (places != model.raw).any()
+
+
 def test_a_released_pg_peers_is_copied_and_arrives() -> None:
     model, _ = model_of(SMALL)
     up = tuple(model.up[5].tolist())
