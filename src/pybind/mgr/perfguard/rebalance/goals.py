@@ -130,10 +130,11 @@ class Tranches(NamedTuple):
     """What came before the present tranche of a change, and what follows it."""
     #: OSDs whose weights change.
     osds: AbstractSet[int]
-    #: The mapping of all PGs with the weights from before the change; None: this is the first
-    #: tranche, or it is not known.
+    #: The mapping of all PGs with the weights from before the change, for a balance; None: this is
+    #: the first tranche, or it is not known.
     before: Optional[Future]
-    #: The mapping of all PGs with all weights; None: this is the last tranche.
+    #: The mapping with all weights, of all PGs for a balance, else of those that move or have an
+    #: upmap; None: this is the last tranche.
     ahead: Optional[Future]
     #: PGs that may have an upmap to where a later tranche places them.
     upmaps: int = 0
@@ -194,6 +195,9 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
         if not (is_settled or balanced or tranches.ahead is not None):
             records.update(_crush_goals(campaign, pins, observation, pool))
             continue
+        if not (is_settled or balanced):
+            # Only these PGs are considered: a pool may have 1,000,000.
+            ups = {pgid: ups[pgid] for pgid in (*pins, *campaign.ahead) if pgid in ups}
         pool_goals = _PoolGoals(campaign, pins, observation, pool, ups, tranches)
         if is_settled:
             pool_goals.stay()  # its PGs are in place once the change is in force
@@ -396,7 +400,7 @@ class _PoolGoals:
     def led_ahead(self) -> int:
         """How many PGs were led by an upmap, with an earlier tranche, to where CRUSH places them
         only at the end of the change."""
-        if self._tranches.ahead is None or self._tranches.before is None:
+        if self._tranches.ahead is None:
             return 0
         return sum(1 for pgid, up in self._ups.items()
                    if pgid in self._led and pgid not in self._pins

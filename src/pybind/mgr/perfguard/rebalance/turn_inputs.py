@@ -444,17 +444,21 @@ class PinGoals:
         change = ground.campaign.change
         if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
+        # Only a balance considers PGs that do not move and have no upmap.
+        whole = ground.campaign.target == 'balanced'
         return goals.Tranches(
             osds=change.weights.keys(),
-            before=self._mapping(observation, change.start) if change.tranche else None,
-            ahead=None if change.is_last else self._mapping(observation, change.weights),
+            before=self._mapping(observation, change.start, whole)
+            if change.tranche and whole else None,
+            ahead=None if change.is_last else self._mapping(observation, change.weights, whole),
             upmaps=pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
-    def _mapping(self, observation: Observation,
-                 weights: Mapping[int, float]) -> Optional[Future]:
-        """The mapping of all PGs with other CRUSH weights; None: Ceph's tools failed."""
+    def _mapping(self, observation: Observation, weights: Mapping[int, float],
+                 whole: bool) -> Optional[Future]:
+        """The mapping with other CRUSH weights: of all PGs (`whole`), or of those that move or have
+        an upmap. None: Ceph's tools failed."""
         outlook = for_same_mons(self._cluster.outlook(
-            observation.osdmap, weights, None, True), observation.crush)  # True: of all PGs
+            observation.osdmap, weights, None, whole), observation.crush)
         return outlook if isinstance(outlook, Future) else None
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
