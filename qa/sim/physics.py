@@ -167,12 +167,12 @@ def _rows(hw: Hardware, numbers: Dict[str, np.ndarray], means: Dict[str, np.ndar
     for kind, number in numbers.items():
         noise = random.standard_normal(number.shape) * hw.sigma / np.sqrt(np.maximum(number, 1))
         sums[kind] = np.maximum(0.2, 1.0 + noise) * means[kind] * number
-    for pool, osd in zip(*np.nonzero(numbers['read'] + numbers['write'])):
-        more = stalled.get((int(pool) + 1, int(osd)), 0.0)
-        parts = []
-        for kind, share in (('read', hw.reads), ('write', 1.0 - hw.reads)):
-            ms = float(sums[kind][pool, osd]) + share * more
-            ops = int(numbers[kind][pool, osd])
-            parts.append(Ops(int(1e6 * ms) if ops else 0, ops))
-        rows.append(ClientOps(int(pool) + 1, int(osd), parts[0], parts[1]))
+    pools, osds = np.nonzero(numbers['read'] + numbers['write'])
+    served = [(numbers[kind][pools, osds].tolist(), sums[kind][pools, osds].tolist(), share)
+              for kind, share in (('read', hw.reads), ('write', 1.0 - hw.reads))]
+    for row, (pool, osd) in enumerate(zip(pools.tolist(), osds.tolist())):
+        more = stalled.get((pool + 1, osd), 0.0)
+        parts = [Ops(int(1e6 * (ms[row] + share * more)) if ops[row] else 0, ops[row])
+                 for ops, ms, share in served]
+        rows.append(ClientOps(pool + 1, osd, parts[0], parts[1]))
     return rows

@@ -32,6 +32,7 @@ STATS_SECONDS = 5.0
 LEASE_SECONDS, SLOW_SECONDS = 16.0, 30.0
 PROPOSE, MIN_WAIT = 'paxos_propose_interval', 'paxos_min_wait'
 OSD_BYTES = 8 << 40
+NO_OPS = Ops()
 
 
 class Kv:
@@ -359,12 +360,14 @@ class SimCluster:
         led = model.led / np.maximum(1, model.led.sum(axis=0))
         rows = reading(model.hardware, usage, led, model.take_stalls(), model.random,
                        self.latencies)
-        for row in rows:
-            self._counters[:, row.osd] += (*row.read, *row.write)
-        sums = self._counters.T.tolist()
+        served = np.array([(*row.read, *row.write) for row in rows], dtype=np.int64)
+        for counter, added in zip(self._counters, served.T):
+            np.add.at(counter, [row.osd for row in rows], added)
         counts, stored = self._osd_counts()
-        counters = {osd: OsdCounters(model.now, Ops(*sums[osd][:2]), Ops(*sums[osd][2:]), Ops(),
-                                     Ops(), pgs=stored[osd]) for osd in osds
+        read, write = (list(map(Ops, *self._counters[first:first + 2].tolist()))
+                       for first in (0, 2))
+        counters = {osd: OsdCounters(model.now, read[osd], write[osd], NO_OPS, NO_OPS,
+                                     NO_OPS, NO_OPS, stored[osd]) for osd in osds
                     if osd not in model.down and osd not in model.hanging}
         silent = {osd: model.now - since for osd, since in model.hanging.items()
                   if model.now - since > 2 * STATS_SECONDS}
