@@ -11,8 +11,8 @@ operations per second stalls for s seconds, r x s operations wait s / 2 on avera
 r x s^2 / 2 seconds to the latency of the OSD's operations.
 """
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import ClientOps, Ops, OsdSet
 from ..codec import Time
@@ -120,12 +120,15 @@ def measure(stalls: Stalls, clients: Clients, osds_or_crush_changed: float) -> S
     excess = rates = plausible = 0.0
     covered = clients.seconds + AFTERMATH_SECONDS
     unsteady_osds = unsteady(stalls, clients)
+    rows_by_pool: Dict[int, List[ClientOps]] = {}
+    for row in clients.rows:
+        if row.read.sane and row.write.sane:
+            rows_by_pool.setdefault(row.pool, []).append(row)
     for pool_id, pool in clients.pools.items():
         change_times = [change.time for change in stalls.changes if change.pool == pool_id
                         and clients.time - covered <= change.time < clients.time]
         changes = sum(1 for time in change_times if time >= begin)
-        rows = [row for row in clients.rows
-                if row.pool == pool_id and row.read.sane and row.write.sane]
+        rows = rows_by_pool.get(pool_id, [])
         ops = sum(row.read.number + row.write.number for row in rows)
         pool_excess = _excess_seconds(rows, unsteady_osds, pool)
         if pool_excess is not None and clients.seconds > 0.0:
@@ -168,9 +171,13 @@ def _excess_seconds(rows: Sequence[ClientOps], unsteady_osds: AbstractSet[int],
     If PGs of all OSDs peer, the baseline replaces the latency of other OSDs.
     """
     total = 0.0
-    for kind, baseline_ms in (('read', pool.read_baseline_ms), ('write', pool.write_baseline_ms)):
-        steady = _sum(getattr(row, kind) for row in rows if row.osd not in unsteady_osds)
-        unsteady_ops = _sum(getattr(row, kind) for row in rows if row.osd in unsteady_osds)
+    steady_rows = [row for row in rows if row.osd not in unsteady_osds]
+    unsteady_rows = [row for row in rows if row.osd in unsteady_osds]
+    for steady, unsteady_ops, baseline_ms in (
+            (_sum([row.read for row in steady_rows]), _sum([row.read for row in unsteady_rows]),
+             pool.read_baseline_ms),
+            (_sum([row.write for row in steady_rows]), _sum([row.write for row in unsteady_rows]),
+             pool.write_baseline_ms)):
         if not unsteady_ops.number:
             continue
         if steady.number >= LEAST_OPS:
@@ -186,12 +193,8 @@ def _excess_seconds(rows: Sequence[ClientOps], unsteady_osds: AbstractSet[int],
     return total
 
 
-def _sum(parts: Iterable[Ops]) -> Ops:
-    sum_ns = number = 0
-    for part in parts:
-        sum_ns += part.sum_ns
-        number += part.number
-    return Ops(sum_ns, number)
+def _sum(parts: Sequence[Ops]) -> Ops:
+    return Ops(sum([part.sum_ns for part in parts]), sum([part.number for part in parts]))
 
 
 def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:
