@@ -170,17 +170,19 @@ class Inventory:
     installed: str = ''
 
 
-def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
+def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_release: str,
+         crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
          defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory. `config`: the configuration database, None: the mons did not answer;
-    `ask`: sends a mon command and returns its output, '' without an answer; `defaults`: those of
-    the mgr, whose options are those of the OSDs' release."""
-    dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
+    """Read the inventory. `pool_rows`, `require_osd_release`: of the dump of `osdmap`; `config`: the
+    configuration database, None: the mons did not answer; `ask`: sends a mon command and returns
+    its output, '' without an answer; `defaults`: those of the mgr, whose options are those of the
+    OSDs' release."""
+    mgr_map = mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
-              for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
+              for rule in {dumped['crush_rule'] for dumped in pool_rows}}
     domains = {(rule, size): scarcest_domains(rule, size, crush) for rule, size in {
         (pool.crush_rule, pool.size) for pool in osdmap.pools.values()}}
     spaces = pool_spaces(mgr)
@@ -189,10 +191,9 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         osds=osds,
         pools=tuple(_pool(dumped, osdmap.pools.get(dumped['pool']), domains,
                           places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
-                          shared.get(dumped['pool'], 0)) for dumped in dump['pools']),
+                          shared.get(dumped['pool'], 0)) for dumped in pool_rows),
         config=config, defaults=defaults, balancer=balancer_options(mgr),
-        min_compat_client=str(dump.get('require_min_compat_client', '')),
-        require_osd_release=str(dump.get('require_osd_release', '')),
+        min_compat_client=osdmap.min_compat_client, require_osd_release=require_osd_release,
         nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
         if primaries else {},

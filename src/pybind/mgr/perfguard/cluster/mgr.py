@@ -72,7 +72,12 @@ class MapView:
     def __init__(self, handle: Any, known_items: Optional[KnownItems] = None) -> None:
         """`known_items`: the upmap items of earlier OSDMaps."""
         self._handle = handle
-        self.osdmap: OsdMap = osdmap_from_dump(handle.dump(), known_items)
+        dump = handle.dump()
+        self.osdmap: OsdMap = osdmap_from_dump(dump, known_items)
+        #: What the inventory needs besides. Since Reef, a dump takes seconds with 100,000 PGs: it
+        #: has the read balance of each pool, for which CRUSH places all PGs.
+        self.pool_rows: Sequence[Json] = dump.get('pools', [])
+        self.require_osd_release = str(dump.get('require_osd_release', ''))
         self.crush_version: int = handle.get_crush_version()
 
     def crush(self) -> CrushRules:
@@ -325,8 +330,9 @@ class MgrCluster:
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""
-        return inventory.read(self._mgr, view.osdmap, self.crush(view.crush_version),
-                              self.config_entries(),
+        assert isinstance(view, MapView)
+        return inventory.read(self._mgr, view.osdmap, view.pool_rows, view.require_osd_release,
+                              self.crush(view.crush_version), self.config_entries(),
                               ceph_options(self._mgr, inventory.DEFAULTS_READ), self._output)
 
     def _output(self, command: Command) -> str:

@@ -552,15 +552,18 @@ def test_what_other_classes_answer(api: Api, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfguard.cluster import inventory
+    from perfguard.cluster.mgr import MapView
     cluster = cluster_of(api)
     monkeypatch.setattr(cluster, 'crush', lambda version: 'crush %d' % version)
     monkeypatch.setattr(inventory, 'read', lambda *given: given)
     api.options = {'osd_memory_target': 4, 'unread': 5}
     api.replies = {'config dump': (0, '[]', ''), 'a': (0, 'out', ''), 'b': (-1, 'out', 'x')}
-    view: Any = SimpleNamespace(crush_version=4, osdmap='osdmap')
-    mgr, osdmap, crush, entries, options, output = cluster.inventory(view)
-    assert (mgr, osdmap, crush, entries, options) == (
-        api, 'osdmap', 'crush 4', (), {'osd_memory_target': '4'})
+    dump = {'pools': [{'pool': 1}], 'require_osd_release': 'reef'}
+    monkeypatch.setattr('perfguard.cluster.mgr.osdmap_from_dump', lambda *_: 'osdmap')
+    view = MapView(SimpleNamespace(dump=lambda: dump, get_crush_version=lambda: 4))
+    mgr, osdmap, pools, release, crush, entries, options, output = cluster.inventory(view)
+    assert (mgr, osdmap, pools, release, crush, entries, options) == (
+        api, 'osdmap', [{'pool': 1}], 'reef', 'crush 4', (), {'osd_memory_target': '4'})
     assert (output({'prefix': 'a'}), output({'prefix': 'b'})) == ('out', '')
 
 
