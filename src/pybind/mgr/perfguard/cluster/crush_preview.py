@@ -16,8 +16,8 @@ import tempfile
 import time
 from itertools import zip_longest
 from pathlib import Path
-from typing import (AbstractSet, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+from typing import (AbstractSet, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional,
+                    Sequence, Tuple, TypeVar, Union)
 
 from .crush import CrushRules
 from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_out, with_osds_up,
@@ -87,8 +87,7 @@ def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
     they keep their data. NoFuture, with the reason, if the tools fail."""
     def work(tools: '_Tools') -> Future:
         present = _source_with_absent_up(osdmap, source)(osdmap.epoch)
-        now = _map_pgs(tools, 'now', present, osdmap.pg_count)
-        later = _map_pgs(tools, 'later', with_osds_out(present, lost), osdmap.pg_count)
+        now, later = _map_both(tools, present, with_osds_out(present, lost), osdmap.pg_count)
         changed = dict(_changed(osdmap, now, later))
         return Future(changed, _rules(tools, tools.path('crush')),
                       others=dict(_other_pgs(changed, later, pools=None)))
@@ -155,6 +154,23 @@ def _map_pgs(tools: '_Tools', name: str, encoded: bytes, pgs: int) -> Path:
     number."""
     tools.path(name).write_bytes(encoded)
     return _map_pgs_of_file(tools, name, '--export-crush', pgs)
+
+
+def _map_both(tools: '_Tools', now: bytes, later: bytes, pgs: int) -> Tuple[Path, Path]:
+    """As `_map_pgs`, of two OSDMaps with the same CRUSH map."""
+    with _map_pgs_meanwhile(tools, now, pgs) as mapped:
+        later_path = _map_pgs(tools, 'later', later, pgs)
+        return mapped(), later_path
+
+
+def _map_pgs_meanwhile(tools: '_Tools', encoded: bytes,
+                       pgs: int) -> ContextManager[Callable[[], Path]]:
+    """Map all PGs of the present OSDMap while other tools run: with 100,000 PGs this takes a core
+    for four seconds. The value waits for the file with a line for each PG; `pgs`: their maximum
+    number."""
+    tools.path('now').write_bytes(encoded)
+    return tools.meanwhile(OSDMAPTOOL, str(tools.path('now')), '--test-map-pgs-dump-all',
+                           limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
 
 
 def _map_pgs_of_file(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
@@ -259,27 +275,39 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              rule: Optional[PoolRule]) -> Outlook:
     """`outlook` for a CRUSH map, a rule of a pool or weights: the first of these that is given
     counts."""
-    crush_path, pgs = tools.path('crush'), osdmap.pg_count
-    now = later = _map_pgs(tools, 'osdmap', source(osdmap.epoch), pgs)
-    if crush_map is not None:
-        crush_path.write_bytes(crush_map)
-        later = _map_pgs_of_file(tools, 'osdmap', '--import-crush', pgs)
-    elif rule is not None:
-        # The pool cannot get another rule in the encoded map, so the two rules exchange their ids.
-        crush_path.write_bytes(rules_exchanged(
-            crush_path.read_bytes(), osdmap.pools[rule.pool].crush_rule, rule.rule))
-        later = _map_pgs_of_file(tools, 'osdmap', '--import-crush', pgs)
-    elif weights:
-        for argument in _adjustments(weights):
-            tools.run(OSDMAPTOOL, str(tools.path('osdmap')), '--adjust-crush-weight', argument,
-                      '--save')
-        later = _map_pgs_of_file(tools, 'osdmap', '--export-crush', pgs)
+    crush_path, pgs, encoded = tools.path('crush'), osdmap.pg_count, source(osdmap.epoch)
+    if crush_map is None and rule is None and not weights:
+        now = later = _map_pgs(tools, 'now', encoded, pgs)
+    else:
+        with _map_pgs_meanwhile(tools, encoded, pgs) as mapped:
+            tools.path('later').write_bytes(encoded)
+            later = _map_pgs_changed(tools, osdmap, weights, crush_map, rule)
+            now = mapped()
     # The exchange also moves PGs of other pools with one of the two rules, which will not move.
     changed = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
                if rule is None or pool_of(pgid) == rule.pool}
     pools = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
     return Future(changed, _rules(tools, crush_path), crush_map,
                   dict(_other_pgs(changed, later, pools)) if whole else {})
+
+
+def _map_pgs_changed(tools: '_Tools', osdmap: OsdMap, weights: Mapping[int, float],
+                     crush_map: Optional[bytes], rule: Optional[PoolRule]) -> Path:
+    """Map all PGs of the OSDMap in the file "later", with the change of `_outlook`, whose CRUSH map
+    is then in the file "crush"; returns what `_map_pgs` does."""
+    path, crush_path = tools.path('later'), tools.path('crush')
+    if crush_map is not None:
+        crush_path.write_bytes(crush_map)
+    elif rule is not None:
+        # The pool cannot get another rule in the encoded map, so the two rules exchange their ids.
+        tools.run(OSDMAPTOOL, str(path), '--export-crush', str(crush_path))
+        crush_path.write_bytes(rules_exchanged(
+            crush_path.read_bytes(), osdmap.pools[rule.pool].crush_rule, rule.rule))
+    else:
+        for argument in _adjustments(weights):
+            tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
+        return _map_pgs_of_file(tools, 'later', '--export-crush', osdmap.pg_count)
+    return _map_pgs_of_file(tools, 'later', '--import-crush', osdmap.pg_count)
 
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -294,8 +322,8 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     encoded, pgs = source(osdmap.epoch), osdmap.pg_count + numbers.pg_num
     # PGs that splits have yet to make are placed with their parents by the present pgp_num.
     present_numbers = numbers._replace(pgp_num=pg_nums(encoded, numbers.pool).pgp_num)
-    now = _map_pgs(tools, 'now', with_pg_nums(encoded, present_numbers), pgs)
-    later = _map_pgs(tools, 'later', with_pg_nums(encoded, numbers), pgs)
+    now, later = _map_both(tools, with_pg_nums(encoded, present_numbers),
+                           with_pg_nums(encoded, numbers), pgs)
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     present = dict(_pgs_of(numbers.pool, now))
     later_pgs = {pgid: pg._replace(acting=present[pgid].acting)
@@ -475,6 +503,8 @@ class _Tools:
         self._stopping = stopping
         self._deadline = time.monotonic() + TOOL_SECONDS
         self._runs = 0
+        #: Those that run.
+        self._running: List[_Run] = []
 
     def path(self, name: str) -> Path:
         return self._directory / name
@@ -482,49 +512,77 @@ class _Tools:
     def run(self, *argv: str, limit: int = DUMP_BYTES, name: str = '') -> Path:
         """Run a tool of Ceph. Returns the file with the output, which has at most `limit` bytes.
         `name`: the tool, if it is not the first argument."""
+        with self.meanwhile(*argv, limit=limit, name=name) as result:
+            return result()
+
+    @contextlib.contextmanager
+    def meanwhile(self, *argv: str, limit: int = DUMP_BYTES,
+                  name: str = '') -> Iterator[Callable[[], Path]]:
+        """As `run`, but only the value waits for the end of the tool. A tool that still runs at the
+        end of the context is killed."""
         self._runs += 1
-        name = name or argv[0]
-        out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
+        run = _Run(name or argv[0], self.path('out%d' % self._runs),
+                   self.path('errors%d' % self._runs), limit, argv)
+        self._running.append(run)
+        try:
+            yield lambda: self._result(run)
+        finally:
+            self._running.remove(run)
+            run.kill()
+
+    def _result(self, run: '_Run') -> Path:
+        """Wait for a tool. Returns the file with its output. Raises ToolFailed if it fails, if it
+        or another one takes too long or prints too much, or if the module stops; then `meanwhile`
+        kills it."""
+        status: Optional[int] = None
+        while status is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = run.process.wait(TOOL_LOOK_SECONDS)
+            for running in self._running:
+                running.check_size()
+            if status is None and self._stopping():
+                raise ToolFailed('perfguard is being stopped')
+            if status is None and time.monotonic() > self._deadline:
+                raise ToolFailed('Ceph\'s tools took more than %d s' % TOOL_SECONDS)
+        run.check_status(status)
+        return run.out
+
+
+class _Run:
+    """A tool that was started."""
+
+    def __init__(self, name: str, out: Path, errors: Path, limit: int, argv: Sequence[str]) -> None:
+        self._name, self.out, self._errors, self._limit = name, out, errors, limit
         with out.open('wb') as stdout, errors.open('wb') as stderr:
             try:
-                process = subprocess.Popen(
+                self.process = subprocess.Popen(
                     ('/bin/sh', '-c', _LIMITED, 'sh', *argv), stdin=subprocess.DEVNULL,
                     stdout=stdout, stderr=stderr, env={**os.environ, 'CEPH_ARGS': ' '.join((
                         os.environ.get('CEPH_ARGS', ''), '--crash_dir='))})
             except FileNotFoundError:
                 raise ToolFailed('/bin/sh is not installed') from None
-        try:
-            status = self._wait(process, name, (out, errors), limit)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                process.wait()
+
+    def check_size(self) -> None:
+        """Raise ToolFailed if it has printed too much."""
+        if sum(path.stat().st_size for path in (self.out, self._errors)) > self._limit:
+            raise ToolFailed('%s printed more than %d bytes' % (self._name, self._limit))
+
+    def check_status(self, status: int) -> None:
+        """Raise ToolFailed if it has failed."""
         if status < 0:
             raise ToolFailed('%s ended with signal %d (memory limit: %d MiB)' % (
-                name, -status, TOOL_BYTES >> 20))
-        if status in _NOT_RUN and not os.access(name, os.X_OK):
-            raise ToolFailed('%s is not installed' % name)
+                self._name, -status, TOOL_BYTES >> 20))
+        if status in _NOT_RUN and not os.access(self._name, os.X_OK):
+            raise ToolFailed('%s is not installed' % self._name)
         if status != 0:
             raise ToolFailed('%s failed: %s' % (
-                name, _last_words(errors) or _last_words(out) or status))
-        return out
+                self._name, _last_words(self._errors) or _last_words(self.out) or status))
 
-    def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
-              limit: int) -> int:
-        """Wait for a tool. Returns its exit status, or minus the number of a signal. Raises
-        ToolFailed if it takes too long or prints too much, or if the module stops; then `run` kills
-        it."""
-        status: Optional[int] = None
-        while status is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = process.wait(TOOL_LOOK_SECONDS)
-            if sum(path.stat().st_size for path in files) > limit:
-                raise ToolFailed('%s printed more than %d bytes' % (name, limit))
-            if status is None and self._stopping():
-                raise ToolFailed('perfguard is being stopped')
-            if status is None and time.monotonic() > self._deadline:
-                raise ToolFailed('Ceph\'s tools took more than %d s' % TOOL_SECONDS)
-        return status
+    def kill(self) -> None:
+        """Kill it if it still runs."""
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.wait()
 
 
 def _last_words(path: Path) -> str:

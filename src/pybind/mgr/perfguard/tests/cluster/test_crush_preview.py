@@ -229,7 +229,7 @@ def test_a_tool_out_of_bounds_is_killed(tools: Tools, monkeypatch: pytest.Monkey
     reason = ruin(tools, monkeypatch)
     found = tools.outlook()
     assert isinstance(found, NoFuture) and reason in found.reason
-    assert [(process.killed, process.reaped) for process in tools.processes] == [(True, True)]
+    assert [(process.killed, process.reaped) for process in tools.processes] == 2 * [(True, True)]
 
 
 def test_mons_that_do_not_give_the_map(tools: Tools) -> None:
