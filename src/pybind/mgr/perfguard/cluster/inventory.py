@@ -173,10 +173,10 @@ class Inventory:
 def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_release: str,
          crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
          defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory. `pool_rows`, `require_osd_release`: of the dump of `osdmap`; `config`: the
-    configuration database, None: the mons did not answer; `ask`: sends a mon command and returns
-    its output, '' without an answer; `defaults`: those of the mgr, whose options are those of the
-    OSDs' release."""
+    """Read the inventory. `pool_rows`, `require_osd_release`: of the dump of `osdmap`; `config`:
+    the configuration database, None: the mons did not answer; `ask`: sends a mon command and
+    returns its output, '' without an answer; `defaults`: those of the mgr, whose options are those
+    of the OSDs' release."""
     mgr_map = mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))

@@ -6,7 +6,7 @@ from typing import (Callable, Collection, Container, Dict, FrozenSet, List, Mapp
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
+from ..cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                              seed_of)
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
@@ -112,6 +112,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
     restored if it keeps the PG in place.
     """
     out = osdmap.out
+    merging_pools = {pool.id for pool in osdmap.pools.values()
+                     if min(pool.pg_num_pending, pool.pg_num_target) < pool.pg_num}
     pins: Dict[str, PinRecord] = {}
     removed: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, Unpinnable] = {}
@@ -126,7 +128,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
                                         out)
         after_release = without_targets(entry_before, drained)
-        entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out)
+        entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out,
+                       merges=pool.id in merging_pools)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
@@ -146,23 +149,23 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: UpmapEntry,
-           osdmap: OsdMap, crush: CrushRules,
-           out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
+           osdmap: OsdMap, crush: CrushRules, out: FrozenSet[int],
+           merges: bool) -> Union[UpmapEntry, Unpinnable]:
     """The entry that keeps the PG where it is once the change is in force; `before` if that does.
 
     `before`: the part of its earlier entry that the mons keep with the change; `present`: its entry
-    in the OSDMap.
+    in the OSDMap; `merges`: PGs of the pool merge.
     """
     if keeps(pg, before, present, out):
         return before
-    reason = merge_reason(pool, pgid) or next_merge_reason(pool, pgid)
+    reason = (merge_reason(pool, pgid) or next_merge_reason(pool, pgid)) if merges else None
     if reason is not None:
         return Unpinnable(reason)
     # CRUSH finds too few OSDs, and those have the data: the PG stays there without a pin.
     if has_no_target(pool, apply_entry(pg.raw, before, out), pg.acting):
         return INCOMPLETE
     # From the raw set, not from the set that `before` leads to: its pairs need not be undone.
-    result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
+    result = plan_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, exact=True,
                       existing=before.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
 

@@ -242,6 +242,9 @@ def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before:
 
 def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
     """Why the sets cannot be made equal regardless of the OSDs; None: they may be."""
+    if len(set(up)) == len(up) == len(set(acting)) == len(acting) == pool.size \
+            and NO_OSD not in acting:
+        return None  # nearly always
     if NO_OSD in acting:
         return 'the acting set has a hole at position %d' % acting.index(NO_OSD)
     for name, osds in (('up', up), ('acting', acting)):
@@ -279,7 +282,7 @@ def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bo
     existing = existing or entry.items
     # Existing pairs may lead to another order of the same OSDs. They stay if the primary is right.
     fewest = () if by_position else _fewest_changes(raw, acting, existing)
-    if set(fewest).intersection(existing):
+    if fewest and set(fewest).intersection(existing):
         reached = apply_entry(raw, UpmapEntry(fewest), out)
         if set(reached) == set(acting) and reached[0] == acting[0]:
             return _pin(UpmapEntry(fewest), entry)
