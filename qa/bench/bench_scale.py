@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from qa.cluster import Cluster
 from qa.cluster.connection import parse
+from qa.cluster.errors import ClusterError
 
 from . import large_map
 from .bench_watch import turns
@@ -54,9 +55,9 @@ def cpu_seconds(cluster: Cluster, daemon: str) -> float:
 class MapEpochs:
     """Changes the OSDMap every second: an upmap is removed and set again."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, item: Dict[str, Any]) -> None:
+        """`item`: an upmap of the OSDMap. A dump of so large a map may take the mons seconds."""
         self._cluster = cluster
-        item = cluster.osd_dump()['pg_upmap_items'][0]
         self._pgid, pair = item['pgid'], item['mappings'][0]
         self._pair = [pair['from'], pair['to']]
         self._ended = threading.Event()
@@ -116,29 +117,42 @@ def preview(cluster: Cluster, osds: Sequence[int]) -> Dict[str, Any]:
     return {'seconds': round(time.monotonic() - begin, 1), 'plan': plan}
 
 
-def measure(cluster: Cluster, shape: Shape, seconds: float) -> None:
+def answers(cluster: Cluster) -> bool:
+    """Whether perfguard has completed a turn."""
+    retval, out, _ = cluster.command('mgr', {'prefix': 'perfguard status', 'format': 'json'},
+                                     timeout=120.0)
+    return retval == 0 and 'turn_cpu_ms' in json.loads(out)
+
+
+def measure(cluster: Cluster, shape: Shape, seconds: float, upmap: Dict[str, Any]) -> None:
     print('%-34s %6s %8s %8s %8s %8s %8s' % (
         '`pg stat` in ms', 'calls', 'median', 'p99', 'longest', 'cores', 'MiB'))
     time.sleep(SETTLE_SECONDS)
     commands(cluster, 'module off', seconds)
-    with MapEpochs(cluster):
+    with MapEpochs(cluster, upmap):
         commands(cluster, 'module off, an epoch a second', seconds)
     cluster.mon('mgr module enable', module='perfguard')
-    cluster.wait(lambda: cluster.mgr('perfguard status')[0] == 0, 300, 'perfguard to answer')
+    cluster.wait(lambda: answers(cluster), 600, 'perfguard to answer')
     time.sleep(SETTLE_SECONDS)
     commands(cluster, 'module on', seconds)
     show_turns('module on', turns(cluster, seconds))
-    with MapEpochs(cluster):
+    with MapEpochs(cluster, upmap):
         commands(cluster, 'module on, an epoch a second', seconds)
         show_turns('module on, an epoch a second', turns(cluster, seconds))
     found: List[Dict[str, Any]] = []
     new = range(shape.osds - shape.new, shape.osds)
-    thread = threading.Thread(target=lambda: found.append(preview(cluster, new)), daemon=True)
+
+    def ask() -> None:
+        try:
+            found.append(preview(cluster, new))
+        except ClusterError as error:
+            print('expand --dry-run: %s' % error, flush=True)
+
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     commands(cluster, 'module on, preview of expand', 600.0, lambda: not thread.is_alive())
     thread.join()
     if not found:
-        print('the preview was refused or did not end in 600 s')
         return
     print('expand --dry-run: %.1f s; %s' % (found[0]['seconds'], json.dumps(
         {key: value for key, value in found[0]['plan'].items()
@@ -157,12 +171,13 @@ def main() -> None:
     shape = Shape(args.osds, args.pgs, args.upmaps, args.new)
     begin = time.monotonic()
     with large_map.boot(args.release, shape, {}) as cluster:
-        dump = cluster.osd_dump()
+        dump = parse(cluster.command('mon', {'prefix': 'osd dump', 'format': 'json'},
+                                     timeout=300.0), 'osd dump')
         print('%s: %d OSDs up, %d PGs, %d upmaps; made in %.0f s' % (
             args.release, sum(osd['up'] for osd in dump['osds']),
             sum(pool['pg_num'] for pool in dump['pools']), len(dump['pg_upmap_items']),
             time.monotonic() - begin), flush=True)
-        measure(cluster, shape, args.seconds)
+        measure(cluster, shape, args.seconds, dump['pg_upmap_items'][0])
 
 
 if __name__ == '__main__':
