@@ -404,9 +404,9 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     can stay, with the reason why it is not all of them (Pin.unpinned_reason). Unpinnable, with the
     same reason, if none can.
 
-    `entry`: the upmap that the PG has; `crush` None: the rule is not checked; `out`: out_osds(osds), for
-    callers with many PGs; `leaving`: OSDs that shards must leave besides those that are out,
-    destroyed or removed, or have no weight.
+    `entry`: the upmap that the PG has; `crush` None: the rule is not checked; `out`:
+    out_osds(osds), for callers with many PGs; `leaving`: OSDs that shards must leave besides those
+    that are out, destroyed or removed, or have no weight.
     """
     out_of_use = out_osds(osds) if out is None else out
     whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
