@@ -15,8 +15,8 @@ from .probe.report import ActiveProbe, Probed
 from .rebalance import report
 from .rebalance.campaign import Campaign
 from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, recovering_count,
-                                staying_count, unpinnable_excess, unpinned_count)
-from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, to_check
+                                immovable_count, unpinnable_excess, unpinned_count)
+from .rebalance.report import CampaignStatus, Rebalanced, ReleasePreview, possible_leftovers
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Phase
 from .store import PINS_REMAIN_TEXT
@@ -173,7 +173,8 @@ def health_checks(campaign: Campaign, observation: Observation, options: Options
     if interrupted:
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
-            [*interrupted, *(to_check(observation) if PINS_REMAIN_TEXT in interrupted else ())])
+            [*interrupted, *(possible_leftovers(observation)
+                             if PINS_REMAIN_TEXT in interrupted else ())])
     # PGs that only wait for their recovery are pinned after it. Those in flight move on purpose, in
     # small steps, because the mons cancel upmaps under their rule.
     lasting = lastingly_unpinnable(campaign) if campaign.active else {}
@@ -219,7 +220,8 @@ _ENDING_COMMANDS = {Phase.PREPARED: 'pin', Phase.PINNED: 'start', Phase.ABORTED:
 
 
 def _in_place(campaign: Campaign) -> str:
-    return ' (staying in place: %d)' % staying_count(campaign) if staying_count(campaign) else ''
+    number = immovable_count(campaign)
+    return ' (staying in place: %d)' % number if number else ''
 
 
 def held_detail(campaign: Campaign, observation: Observation) -> List[str]:

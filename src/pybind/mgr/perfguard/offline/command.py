@@ -25,7 +25,7 @@ from ..rebalance.epochs import why_too_many_pins
 from ..rebalance.moves import Caps, Move, Movement, movement_of
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
-from ..rebalance.preview import Preview, weighed
+from ..rebalance.preview import Preview, weights_preview
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import unfit
 from ..rebalance.risks import Risk, accepted, of_health, refuse
@@ -454,7 +454,7 @@ def _preview(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRul
         progress.say('computing where CRUSH places PGs')
         return _outlook(maps.osdmap, source, change.weights)
 
-    preview = weighed(order, facts, observation, outlook, entries)
+    preview = weights_preview(order, facts, observation, outlook, entries)
     if preview.no_outlook:
         raise BadInput('cannot compute the mapping after the change: ' + preview.no_outlook)
     # `plan` and `release` move PGs to where CRUSH places them.

@@ -23,7 +23,7 @@ from .crush_orders import CrushOrders
 from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text, set_option
 from .orders import (AWAIT, UNREPORTED, Order, OrderFacts, change_of, named_osds, reasons_not_new,
-                     warnings, weight_of)
+                     weight_of, weight_warnings)
 from .plans import PlanOrder
 from .queued import QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
@@ -602,7 +602,7 @@ class Awaiting:
                 raise Refused(errno.EPERM, lost_state + ' ("campaign prepare" acknowledges this)')
             if pending.job is None:  # the effects are not being computed yet
                 facts = self._crush_orders.facts(observation)
-                unusual = warnings(order, change_of(order, facts), facts)
+                unusual = weight_warnings(order, change_of(order, facts), facts)
                 if unusual:
                     raise Refused(errno.EPERM, '%s: run "ceph perfguard %s" with the weight you '
                                   'want' % ('; '.join(unusual), order.text))

@@ -155,7 +155,7 @@ class Campaigns:
     @property
     def pins_held_back(self) -> int:
         """The number of PGs that are pinned and not in flight."""
-        return report.held_back(self.current, self.pins)
+        return report.pinned_count(self.current, self.pins)
 
     def last_end(self) -> Optional[Tuple[int, str]]:
         """The id and the phase of the last campaign; None: unknown."""

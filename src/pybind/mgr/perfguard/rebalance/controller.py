@@ -31,7 +31,7 @@ from .epochs import why_too_many_pins
 from .executor import Outcome, execute
 from .holds import gives_back, needs_stored_options, without_refused
 from .orders import AWAIT, Order
-from .phases import judge, of_last_step
+from .phases import judge, moved_by_last_tranche
 from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue
 from .queued import QueuedOrder, WaitingOrder
@@ -276,7 +276,7 @@ class RebalanceController:
         campaign, options = self.campaign, self.overridden(self._context.options())
         if not campaign.active:
             return 0
-        return len(of_last_step(Draft.of(
+        return len(moved_by_last_tranche(Draft.of(
             campaign, self.pins, self.release_moves.moves, observation, options)))
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
@@ -357,7 +357,7 @@ class RebalanceController:
     def _start_next_plan(self, observation: Observation) -> None:
         """Begin the campaign of the plan that was approved first. Withdraw all plans unless the
         last campaign is known to be DONE."""
-        why = self.plans.not_done()
+        why = self.plans.why_queue_waits()
         if why:
             # Only the plans: awaited OSDs must stay empty, and devices are still replaced.
             self.plans.withdraw_all(why)
@@ -532,7 +532,7 @@ class RebalanceController:
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
                                  options, observation.wall),
-            preview=ReleasePreview(moves, self.release_moves.pinnable, {
+            preview=ReleasePreview(moves, self.release_moves.pinnable_count, {
                 **self.release_moves.refused, **self.campaign.pinning.unpinnable}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
@@ -547,7 +547,7 @@ class RebalanceController:
         """What the campaign waits for, or does, according to the last turn."""
         if not self.open:
             return (*self.awaiting.reasons,
-                    *report.idle_reasons(self.campaign, self.release_moves.moving))
+                    *report.idle_reasons(self.campaign, self.release_moves.moving_count))
         return (*self._reasons, *self.awaiting.reasons,
                 *ignored_targets(observation.osdmap, self.overridden(self._context.options())),
                 *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)

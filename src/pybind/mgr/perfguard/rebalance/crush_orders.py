@@ -29,10 +29,11 @@ from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
                      map_back, reasons_not_new, weights_back)
-from .pg_num import (at_the_end, check_pg_num, pg_num_details, pg_num_ordered, pgs_made, step_to)
+from .pg_num import (check_pg_num, final_numbers, pg_num_details, pg_num_ordered, pgs_by_split,
+                     step_to)
 from .pool_change import first_moves, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
-from .preview import Preview, preview_of, weighed
+from .preview import Preview, preview_of, weights_preview
 from .types import Bounds, PinRecord
 from .whole_map import MapChange
 
@@ -178,7 +179,7 @@ class CrushOrders:
             future = for_same_mons(grown.future, observation.crush)
             observed_then = supposed.observed(observation, grown)
             facts_then, expand = supposed.facts(facts, observed_then), supposed.order(order)
-            preview = weighed(
+            preview = weights_preview(
                 expand, facts_then, observed_then, lambda change: future,
                 self._cluster.config_entries() if observation.crush.weight_sets else None)
             preview = preview.with_balance_and_effects(expand, facts_then, observed_then, options)
@@ -191,7 +192,7 @@ class CrushOrders:
                          facts: OrderFacts) -> Preview:
         """The preview of other CRUSH weights. `bounds`: of the balance, which depends on all PGs;
         None: the end state is that of CRUSH. Raises Refused."""
-        return weighed(
+        return weights_preview(
             order, facts, observation, lambda change: self._outlook(
                 observation, change.weights, whole=bounds is not None),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
@@ -268,7 +269,7 @@ class CrushOrders:
             raise Refused(errno.EINVAL, 'pg_num is missing: the pg_autoscaler recommends %d for '
                           'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'
                           % (pg_num, pool.name, quote(pool.name), pg_num))
-        setting = at_the_end(pool, pg_num)
+        setting = final_numbers(pool, pg_num)
         # False: only of PGs that move or have an upmap.
         outlook = _computed(self._outlook(observation, whole=False, setting=setting),
                             'preview pg_num')
@@ -277,7 +278,7 @@ class CrushOrders:
         step = step_to(osdmap, pool, pg_num, pool.pg_num)
         assert step is not None  # pg_num_ordered refuses the present pg_num
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
-                       pgs_made=pgs_made(pool, pg_num, outlook))
+                       pgs_by_split=pgs_by_split(pool, pg_num, outlook))
 
     def _preview_balance(self, order: Order, observation: Observation,
                          facts: OrderFacts) -> Preview:

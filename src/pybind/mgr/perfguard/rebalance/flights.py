@@ -13,7 +13,7 @@ from .draft import Draft
 from .moves import move_between
 from .pinning import is_mixture
 from .progress import LONGEST_COUNTED_SECONDS, advance
-from .stalls import IntervalChange, note
+from .stalls import IntervalChange, note_changes
 from .types import Flight, Phase, PinRecord, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
@@ -56,7 +56,7 @@ def follow_flights(draft: Draft) -> Draft:
         else:
             flights[pgid] = flight
     return _note_progress(draft, begin.campaign, flights).set(
-        stalls=note(begin.campaign.stalls, changes, draft.now, draft.observed.stats_period))
+        stalls=note_changes(begin.campaign.stalls, changes, draft.now, draft.observed.stats_period))
 
 
 def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:

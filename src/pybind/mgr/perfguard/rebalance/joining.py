@@ -113,8 +113,8 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 
 def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
-    """Report the OSDs of `before` that the change leaves out since others have set their weight,
-    remove them, or have created them again."""
+    """Report the OSDs of `before` (None: no earlier change) that the change leaves out since others
+    have set their weight, remove them, or have created them again."""
     weights = draft.observed.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
@@ -134,18 +134,19 @@ def _why_left_out(osd: int, observation: Observation) -> str:
     return 'it was changed outside perfguard'
 
 
-class _Staying(NamedTuple):
-    """OSDs on which PGs would lose their pins with weight 0, and why; None: it is not known."""
+class _NotEmpty(NamedTuple):
+    """Drained OSDs on which PGs remain, so that they must keep the tiny weight."""
+    #: None: it is not known which ones.
     osds: Optional[FrozenSet[int]]
     why: str
 
 
-def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_Staying]:
-    """The OSDs on which PGs remain, and why; None: no PG does. Weight 0 would move these PGs at
-    once, since the mons drop pins to such OSDs. PGs that lack an OSD do not count: `_await_room`
-    waits for them."""
+def _not_empty(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_NotEmpty]:
+    """The OSDs of a closing change (to weight 0) on which PGs remain, and why; None: no PG does.
+    Weight 0 would move these PGs at once, since the mons drop pins to such OSDs. PGs that lack an
+    OSD do not count: `_await_osds_or_divide` waits for them."""
     if isinstance(outlook, NoFuture):
-        return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
+        return _NotEmpty(None, 'cannot preview weight 0: ' + outlook.reason)
     planned = _planned(draft, change, outlook)
     awaited = undersized(planned, outlook)
     # INCOMPLETE: CRUSH finds only OSDs that have the data, so the PG stays there without a pin.
@@ -159,20 +160,20 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
     if not would_move:
         return None
     osds = {osd for pgid in would_move for osd in outlook.pgs[pgid].acting} & change.weights.keys()
-    return _Staying(frozenset(osds), 'with weight 0, %s could not be pinned: %s' % (
+    return _NotEmpty(frozenset(osds), 'with weight 0, %s could not be pinned: %s' % (
         pgs(len(would_move)),
         listed(['PG %s (%s)' % row for row in sorted(would_move.items())], NAMED_FEW_PGS)))
 
 
-def _close_emptied_only(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
+def _close_emptied_only(draft: Draft, change: WeightChange, not_empty: _NotEmpty) -> Draft:
     """Give weight 0 only to the OSDs without PGs; the others keep the tiny weight. All keep it if
     it is not known which are empty, if no OSD or every one is, or if the change was sent
     already."""
     emptied = {osd: weight for osd, weight in change.weights.items()
-               if staying.osds is not None and osd not in staying.osds}
-    if staying.osds is None or change.pending or len(emptied) in (0, len(change.weights)):
-        return _keep_tiny_weight(draft, change, staying.why)
-    return _note_tiny(draft, staying.osds, staying.why).set(
+               if not_empty.osds is not None and osd not in not_empty.osds}
+    if not_empty.osds is None or change.pending or len(emptied) in (0, len(change.weights)):
+        return _keep_tiny_weight(draft, change, not_empty.why)
+    return _report_tiny_weight(draft, not_empty.osds, not_empty.why).set(
         change=replace(change, weights=emptied, burst=0, gathers=False))
 
 
@@ -191,12 +192,14 @@ def _keep_tiny_weight(draft: Draft, change: WeightChange, why: str) -> Draft:
     """End the change to weight 0: OSDs that do not have it yet keep the tiny weight."""
     if change.pending:
         draft = _take_back_burst(draft, change)
-    return _note_tiny(draft, change.weights.keys() - set(change.done), why).set(change=replace(
-        change, weights={osd: change.weights[osd] for osd in change.done}, burst=0, times=0,
-        gathers=False, stage=ChangeStage.LANDED), phase_since=draft.now)
+    closed = replace(change, weights={osd: change.weights[osd] for osd in change.done}, burst=0,
+                     times=0, gathers=False, stage=ChangeStage.LANDED)
+    return _report_tiny_weight(draft, change.weights.keys() - set(change.done), why).set(
+        change=closed, phase_since=draft.now)
 
 
-def _note_tiny(draft: Draft, osds: AbstractSet[int], why: str) -> Draft:
+def _report_tiny_weight(draft: Draft, osds: AbstractSet[int], why: str) -> Draft:
+    """Report that these OSDs do not get weight 0."""
     return draft.event(
         'join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
 
@@ -251,8 +254,8 @@ def _leave_pgs_in_place(draft: Draft, change: Change) -> Optional[Draft]:
     """Keep the tiny weight of drained OSDs on which PGs remain."""
     if not isinstance(change, WeightChange) or not change.closing or draft.observed.outlook is None:
         return None
-    staying = _staying(draft, change, draft.observed.outlook)
-    return None if staying is None else _close_emptied_only(draft, change, staying)
+    not_empty = _not_empty(draft, change, draft.observed.outlook)
+    return None if not_empty is None else _close_emptied_only(draft, change, not_empty)
 
 
 def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
@@ -277,7 +280,8 @@ def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
 
 def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) -> Draft:
     """Pin the PGs that move before the change is made, with their new places as goals."""
-    # The others stay where they are by their upmaps, until the pool is changed.
+    # PGs with an earlier pin that move no further stay where they are by their upmaps, which are
+    # removed after the change.
     settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
         # The goals are dropped once this basis has changed (`drop_stale_goals`).
@@ -289,10 +293,10 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
         'the current rule allows their new places')
 
 
-def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait for OSDs that PGs lack, or for the preview of a smaller part of the change if the whole
-    requires too many pins; None: there is nothing to wait for. Not examined again once the burst
-    is known (`gathers`)."""
+def _await_osds_or_divide(draft: Draft, change: Change) -> Optional[Draft]:
+    """Wait for OSDs that PGs lack; else, if the change requires too many pins at once, wait for the
+    preview of a smaller part of it. None: there is nothing to wait for. Not examined again once the
+    burst is known (`gathers`)."""
     outlook = draft.observed.outlook
     # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
@@ -303,12 +307,12 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     why_wait = _why_await_osds(draft, len(newly_undersized))
     if why_wait is not None:
         return draft.report(why_wait)
-    return _make_smaller(draft, change, planned, outlook) \
+    return _divided(draft, change, planned, outlook) \
         if isinstance(change, WeightChange) else None
 
 
-def _make_smaller(draft: Draft, change: WeightChange, planned: Planned,
-                  future: Future) -> Optional[Draft]:
+def _divided(draft: Draft, change: WeightChange, planned: Planned,
+             future: Future) -> Optional[Draft]:
     """The draft with a smaller change if it requires too many pins at once, which is previewed
     before it is sent; None: it does not."""
     tranche, why = _in_tranches(draft, change, planned, future)
@@ -338,7 +342,7 @@ def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
 #: the waiting without a change.
 _WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
     _await_parts, _await_settings, _await_outlook, _leave_pgs_in_place, _refuse_blind,
-    _await_first_moves, _await_room, _await_interval)
+    _await_first_moves, _await_osds_or_divide, _await_interval)
 
 
 def _forget_recovered(draft: Draft) -> Draft:
@@ -372,7 +376,8 @@ def _why_await_osds(draft: Draft, newly_undersized: int) -> Optional[Reason]:
 def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
                  future: Future) -> Tuple[WeightChange, str]:
     """The change with a smaller tranche if the present one requires too many pins, or moves too
-    many PGs without a pin, and why; otherwise the same change, and ''."""
+    many PGs without a pin, and why. The same change, and '', if it does not, or cannot be
+    divided any further."""
     other_pins = len(draft.pins.keys() - planned.pins.keys())
     max_pins = pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
     # A rollback makes pins unnecessary: it is divided only for PGs that cannot be pinned.
@@ -387,6 +392,7 @@ def _in_tranches(draft: Draft, change: WeightChange, planned: Planned,
         mean_bytes(moving, future, draft.observed))
     limits.append((len(moving), max_moving, '%s that the change moves cannot be pinned (limit %d, '
                    'as for PGs in flight)' % (pgs(len(moving)), max_moving)))
+    # The limit that is exceeded by the largest factor.
     number, bound, why = max(limits, key=lambda row: row[0] / max(1, row[1]))
     # OSDs of earlier bursts may have the weights of this tranche already.
     in_bursts = bool(change.done or change.burst)
@@ -413,7 +419,8 @@ def following_tranche(draft: Draft) -> Optional[WeightChange]:
 
 
 def _send(draft: Draft, change: Change) -> Draft:
-    """Send the change of CRUSH together with the pins that it requires."""
+    """Send the change of CRUSH together with the pins that it requires; without pins if the outlook
+    is not available (NoFuture, which the operator has accepted) or not needed (None)."""
     outlook, drained = draft.observed.outlook, change.drained
     planned = Planned()
     if isinstance(outlook, Future):
@@ -422,7 +429,7 @@ def _send(draft: Draft, change: Change) -> Draft:
         harm = change.harmful(draft.observed, planned.unpinnable)
         if harm:
             return draft.enter(Phase.ABORTING, harm)
-        if not _restores(draft, change):
+        if not _restores_upmaps(draft, change):
             # As pins, upmaps that it makes unnecessary are removed once it is read back.
             draft = draft.note_pins({
                 pgid: pin for pgid, pin in change.upmaps_to_remove(
@@ -440,7 +447,7 @@ def _send(draft: Draft, change: Change) -> Draft:
     elif outlook is not None:
         draft = _send_pins(draft, planned, outlook)
         if isinstance(change, WeightChange):
-            change = replace(change, unpinned=_accepted_moves(draft, planned, outlook))
+            change = replace(change, unpinned=_accepted_unpinned(draft, planned, outlook))
             draft = draft.set(orders=replace(draft.campaign.orders, accepted_unpinnable=max(
                 change.unpinned, draft.campaign.orders.accepted_unpinnable)))
     fingerprint, tunables = change.expected(draft.observed)
@@ -453,24 +460,25 @@ def _send(draft: Draft, change: Change) -> Draft:
             '%d of them with pg_upmap' % planned.vectors)
 
 
-def _accepted_moves(draft: Draft, planned: Planned, future: Future) -> int:
-    """How many PGs without pins the change is accepted to move: it is divided so that they are few
-    at once."""
+def _accepted_unpinned(draft: Draft, planned: Planned, future: Future) -> int:
+    """The number of PGs that this tranche moves without a pin, if that counts as accepted: the
+    change comes in tranches, and these PGs are no more than may be in flight. Else 0."""
     moving = len(moved_by_weights(planned, future, draft.observed.osdmap))
     is_few = moving <= caps(draft.options).pgs \
         and is_divisible(draft.campaign, draft.observed.crush)
     return moving if is_few else 0
 
 
-def _restores(draft: Draft, change: Change) -> bool:
-    """Whether the pins lead back to the upmaps from before the campaign."""
+def _restores_upmaps(draft: Draft, change: Change) -> bool:
+    """Whether the change is that of a rollback, whose pins lead back to the upmaps from before the
+    campaign. Its closing change, to weight 0, has no such pins."""
     return draft.campaign.rollback.begun and not change.closing
 
 
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     """The pins and upmaps that the change requires."""
     osdmap, drained = draft.observed.osdmap, change.drains(draft.observed.crush, outlook)
-    if _restores(draft, change):
+    if _restores_upmaps(draft, change):
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
     if change.removes_upmaps:
         # Empty bases: these PGs get no upmap if they stay in place without one.
@@ -544,8 +552,8 @@ def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Fut
 
 def _sufficient_part(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
                      base: UpmapEntry) -> Optional[UpmapEntry]:
-    """The part of the earlier entry `base` that the mons keep, if the PG stays in place with it;
-    None: it needs its pin."""
+    """The part of the earlier entry `base` that the mons keep, if the PG stays in place (on `up`)
+    with it; None: it needs its pin."""
     present, pin = draft.observed.osdmap.entry(pgid), draft.pins[pgid]
     raw = raw_from_up(up, present, draft.out)
     if raw is None:
@@ -598,7 +606,7 @@ def _land(draft: Draft, change: Change) -> Draft:
     return audit(_enter_next_stage(_note_crush_as_own(draft, change), change))
 
 
-def remove_needless(draft: Draft) -> Draft:
+def remove_needless_pairs(draft: Draft) -> Draft:
     """Remove the pairs that led PGs, with an earlier tranche, to where CRUSH alone places them by
     now. The mons drop only pairs whose source it no longer chooses.
 
@@ -663,9 +671,9 @@ def _enter_next_stage(draft: Draft, change: Change) -> Draft:
             text, pgs_are(draft.pin_count), len(draft.observed.osdmap.pg_temp)), _READ_BACK)
 
 
-def drop_refused(draft: Draft) -> Draft:
-    """At the end of an abort: keep the part of the change that is in force. If none is, a rollback
-    returns to the change that it was to undo; any other change is dropped."""
+def keep_part_in_force(draft: Draft) -> Draft:
+    """At the end of an abort: keep only the part of the change that is in force. If none is, a
+    rollback returns to the change that it was to undo; any other change is dropped."""
     campaign, change = draft.campaign, draft.campaign.change
     if change is None or change.stage is ChangeStage.LANDED:
         return draft
@@ -788,7 +796,8 @@ def bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -
 
 
 def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool:
-    """Whether the part of an entry that the mons keep hides the raw set of a PG."""
+    """Whether, once the change is in force, the part of an entry that the mons keep hides the raw
+    set of a PG: its up set and that part do not show where CRUSH places it."""
     pg = future.pgs[pgid]
     remaining = _kept_by_mons(draft, pgid, sent, pg.raw, future.crush)
     return raw_from_up(pg.acting, remaining, draft.out) != pg.raw

@@ -297,14 +297,14 @@ def comparable_osds(clients: Clients, moving: AbstractSet[int]) -> FrozenSet[int
         row for row in clients.rows if row.pool in pools)))
 
 
-def explains_pool(slow: AbstractSet[int], osds: int) -> bool:
-    """Whether OSDs that are slow on their own may explain a slow pool; `osds`: number of all OSDs.
+def explains_pool(slow: AbstractSet[int], osd_count: int) -> bool:
+    """Whether OSDs that are slow on their own may explain a slow pool; `osd_count`: of all OSDs.
     A few of very many take part in few operations: then other moves are the cause."""
-    return len(slow) > EXPLAINING_SHARE * osds
+    return len(slow) > EXPLAINING_SHARE * osd_count
 
 
-def explains_alarm(states: Mapping[int, SlowReads], now: float, osds: int) -> bool:
+def explains_alarm(states: Mapping[int, SlowReads], now: float, osd_count: int) -> bool:
     """Whether OSDs that are or were slow on their own may explain the alarm of a pool, which may
-    outlast them. `osds`: number of all OSDs."""
+    outlast them. `osd_count`: of all OSDs."""
     slow = [state for state in states.values() if state.is_slow(now) or state.has_been(now)]
-    return len(slow) > EXPLAINING_SHARE * osds
+    return len(slow) > EXPLAINING_SHARE * osd_count

@@ -208,7 +208,8 @@ def _limited(pools: Sequence[_PoolMoves], upmaps_max: Optional[int]) -> LeastMov
 
 def _final_sets(pgs: Mapping[str, FuturePg], result: Balance,
                 followers: AbstractSet[str]) -> Dict[str, OsdSet]:
-    """The sets of all PGs at the end."""
+    """The sets of all PGs at the end: of `followers` where CRUSH places them, of the others by
+    `result`, or where they are now."""
     return {pgid: pg.raw if pgid in followers else result.finals.get(pgid, pg.acting)
             for pgid, pg in pgs.items()}
 
@@ -223,11 +224,14 @@ def _costs(pool: Pool, pgs: Mapping[str, FuturePg], ends: Mapping[str, OsdSet],
 
 
 def _trades(costs: List[int], upmaps: int, moved: int) -> Tuple[Trade, ...]:
-    """What some fewer upmaps cost. `costs`: further shards that move without the upmap of a PG, the
-    fewest first; `upmaps`, `moved`: number of upmaps and of moved shards without a limit."""
-    return tuple(Trade(upmaps - number, moved + sum(costs[:number]))
-                 for share in _TRADES for number in [len(costs) - math.floor(share * len(costs))]
-                 if costs)
+    """What fewer upmaps cost, for each share of _TRADES that is kept; () if no PG can give up its
+    upmap. `costs`: further shards that move without the upmap of a PG, the fewest first; `upmaps`,
+    `moved`: number of upmaps and of moved shards without a limit."""
+    trades = []
+    for share in _TRADES if costs else ():
+        given_up = len(costs) - math.floor(share * len(costs))
+        trades.append(Trade(upmaps - given_up, moved + sum(costs[:given_up])))
+    return tuple(trades)
 
 
 def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observation,

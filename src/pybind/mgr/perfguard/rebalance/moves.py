@@ -58,7 +58,8 @@ class Move(NamedTuple):
 
 def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[OsdSet],
                  pool_bytes: int) -> Move:
-    """The move of a PG that is served by `old_osds` to `new_osds` (None: not known).
+    """The move of a PG that is served by `old_osds` to `new_osds` (None: not known; then the move
+    has no sources and targets, and `targets_known` is False).
 
     `pool_bytes`: what the pool stores, to estimate the size of the PG.
     """
@@ -217,8 +218,8 @@ class MoveSums:
 
 
 class MoveIndex(Mapping[str, Move]):
-    """Moves by PG, and their sums, kept up to date: there may be 100,000, and turns are a second
-    apart."""
+    """Moves by PG, with their sums, which each `put` and `drop` updates: there may be 100,000
+    moves, and turns are a second apart."""
 
     def __init__(self, moves: Mapping[str, Move] = {}) -> None:
         self._moves: Dict[str, Move] = {}
@@ -348,7 +349,8 @@ def domains_of(crush: CrushRules,
 
 
 class Load:
-    """Counts of moving PGs by role of each OSD, by host, shared device and failure domain."""
+    """Counts of PGs in flight: of each OSD by role (source, primary, target), host, shared device
+    and failure domain. They are compared with `Caps`."""
 
     def __init__(self, host_of: Callable[[int], Optional[str]],
                  domain_of: Callable[[str, int], Optional[str]] = _no_domain,
@@ -434,17 +436,17 @@ class Load:
         for role, osds, counts, cap in (('source', _osds_read(move), self.source, caps.source),
                                         ('target', move.targets, self.target, caps.target),
                                         ('primary', (move.primary,), self.primary, caps.primary)):
-            obstacles += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
+            obstacles += [_capped('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
                           for osd in osds if counts.get(osd, 0) >= cap]
         obstacles += [Obstacle(Code.PG_LIMIT, 'mon_max_pg_per_osd', 'osd.%d' % osd,
                                self.target.get(osd, 0), caps.receives[osd]) for osd in move.targets
                       if self.target.get(osd, 0) >= caps.receives.get(osd, 1 << 30)]
-        obstacles += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
+        obstacles += [_capped('max_backfills_host', 'host ' + host, self.host[host], caps.host)
                       for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
-        obstacles += [_full('max_backfills_device', 'device ' + device, self.device[device],
-                            caps.device) for device in sorted(self._devices(move))
+        obstacles += [_capped('max_backfills_device', 'device ' + device, self.device[device],
+                              caps.device) for device in sorted(self._devices(move))
                       if self.device.get(device, 0) >= caps.device]
-        obstacles += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)
+        obstacles += [_capped('max_backfills_domain', domain, self.domain[domain], caps.domain)
                       for domain in sorted(self._domains(move.pgid, move))
                       if self.domain.get(domain, 0) >= caps.domain]
         return obstacles
@@ -488,7 +490,8 @@ class Load:
         return {domain for domain in domains if domain is not None}
 
 
-def _full(option: str, where: str, used: int, limit: int) -> Obstacle:
+def _capped(option: str, where: str, used: int, limit: int) -> Obstacle:
+    """A max_backfills_* option as the obstacle of a move."""
     return Obstacle(Code.CAP_BACKFILLS, option, where, used, limit)
 
 
@@ -542,7 +545,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
         return (load.of_path(move), load.of_hosts(move), not move.relieves, -most_moves,
                 move.moves_primary, move.pgid)
 
-    oldest = _oldest(candidates, load, caps, now)
+    oldest = _waiting_longest(candidates, load, caps, now)
     # The load only grows, so moves that do not fit now are removed from the order.
     ordered = sorted((move for move in candidates
                       if move is not oldest and load.fits(move, caps)), key=order)
@@ -561,7 +564,8 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     return chosen
 
 
-def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> Optional[Move]:
+def _waiting_longest(candidates: Sequence[Move], load: Load, caps: Caps,
+                     now: float) -> Optional[Move]:
     """The move that has waited longest, if for more than MOVE_PATIENCE_SECONDS; of those that have
     waited equally long, the one that needs the most OSDs. Its targets must have room for it. None:
     there is none."""

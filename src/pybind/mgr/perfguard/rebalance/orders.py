@@ -170,7 +170,7 @@ def check_names(order: Order, facts: OrderFacts) -> None:
 def change_of(order: Order, facts: OrderFacts) -> WeightChange:
     """The change of an order. Raises Refused."""
     if order.verb == 'expand':
-        return _exchange(order, facts) if order.drain else _expand(order, facts)
+        return _expand_and_drain(order, facts) if order.drain else _expand(order, facts)
     if order.verb == 'drain':
         return _drain(_not_drained(order.names, facts), facts)
     assert order.verb == 'undrain'
@@ -182,7 +182,7 @@ def _expand(order: Order, facts: OrderFacts) -> WeightChange:
     weights = facts.crush.weights()
     weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
-        not_new = left_out(order, facts)
+        not_new = osds_left_out(order, facts)
         if UNREPORTED in not_new.values():
             raise _no_new_osds(order, not_new)
         osds = named_osds(order.names, facts, hosts=False) | {
@@ -219,7 +219,7 @@ def reasons_not_new(facts: OrderFacts) -> Dict[int, str]:
         facts.crush.weights().items()) if weight == 0 and serves(osd, facts.osdmap)}
 
 
-def left_out(order: Order, facts: OrderFacts) -> Dict[int, str]:
+def osds_left_out(order: Order, facts: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that an expansion does not take, with the reason.
 
     The name of a host or rack does not include emptied disks in it, which may be failing.
@@ -269,7 +269,7 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
                    'takes those that boot later; %s)' % instead)
 
 
-def _exchange(order: Order, facts: OrderFacts) -> WeightChange:
+def _expand_and_drain(order: Order, facts: OrderFacts) -> WeightChange:
     """The change of an order that fills new OSDs and drains old ones ("--drain"): in one change,
     each shard of an old OSD moves once, to where it stays. Raises Refused."""
     growing = _expand(order, facts)
@@ -338,10 +338,10 @@ def check_map(new: CrushRules, facts: OrderFacts) -> None:
         if new.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map lacks rule %d, which pool %s uses'
                           % (pool.crush_rule, pool.name))
-    weights = new.weights()
+    weights, holding = new.weights(), _osds_with_weight(facts)
     for what, osds in (
-            ('lacks', [osd for osd in _holding(facts) if osd not in weights]),
-            ('gives weight 0 to', [osd for osd in _holding(facts) if weights.get(osd) == 0])):
+            ('lacks', [osd for osd in holding if osd not in weights]),
+            ('gives weight 0 to', [osd for osd in holding if weights.get(osd) == 0])):
         if osds:
             raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: "drain" first, '
                           'or give weight %s to keep the data in place for now'
@@ -382,7 +382,8 @@ def map_back(before: CrushRules, facts: OrderFacts, serving: AbstractSet[int],
     return MapChange.to(before, observation)
 
 
-def _holding(facts: OrderFacts) -> List[int]:
+def _osds_with_weight(facts: OrderFacts) -> List[int]:
+    """Existing OSDs to which CRUSH now gives a weight: they may hold data."""
     return sorted(osd for osd, weight in facts.crush.weights().items()
                   if weight > 0 and osd in facts.osdmap.osds)
 
@@ -401,6 +402,7 @@ def weight_of(text: str) -> float:
 
 
 def _weight_by_size(osd: int, facts: OrderFacts) -> float:
+    """The size of the OSD in TiB. Raises Refused if it is not known."""
     space = facts.space.get(osd)
     if space is None or space.total_bytes <= 0:
         raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
@@ -408,7 +410,7 @@ def _weight_by_size(osd: int, facts: OrderFacts) -> float:
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
-def warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str, ...]:
+def weight_warnings(order: Order, change: WeightChange, facts: OrderFacts) -> Tuple[str, ...]:
     """Warnings if new OSDs would get more or less data per TiB than old ones of their device class:
     most CRUSH rules place the PGs of a pool on OSDs of one class."""
     if order.verb != 'expand' or order.weight is not None:
@@ -541,7 +543,7 @@ def _must_leave_domains(osds: Set[int], emptied: Set[int], facts: OrderFacts) ->
 
 
 def _osds_left(pool: Pool, emptied: Set[int], facts: OrderFacts) -> Set[int]:
-    """The OSDs that can take data of the pool."""
+    """The OSDs that can take data of the pool, without those that are `emptied`."""
     return {osd for osd in facts.osdmap.osds
             if osd not in emptied and facts.crush.weight_of(pool.crush_rule, osd) > 0
             and serves(osd, facts.osdmap)}
@@ -570,7 +572,7 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
     for takers in sorted({*all_takers, frozenset().union(*all_takers)}, key=len):
         parts_here = [part for part in parts if takers.issuperset(part.takers)]
         holders: Set[int] = set().union(*(part.holders for part in parts_here))
-        moving = _moving(parts_here, space)
+        moving = _moving_bytes(parts_here, space)
         room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
                    for osd in takers if osd in space)
         if moving > room:
@@ -586,9 +588,9 @@ def _must_leave_room(osds: Set[int], emptied: Set[int], facts: OrderFacts) -> No
                               _LESS))
 
 
-def _moving(parts: Iterable[_Part], space: Mapping[int, Space]) -> int:
-    """Bytes of these parts. Parts of unknown size, each of which may be all data of its OSDs, are
-    no more than that together."""
+def _moving_bytes(parts: Iterable[_Part], space: Mapping[int, Space]) -> int:
+    """Bytes of these parts together. If the bytes of the pools are not known, each part counts as
+    all data of its OSDs (`share` 1): then the sum is limited to these data."""
     by_holders: Dict[FrozenSet[int], float] = {}
     for part in parts:
         by_holders[part.holders] = by_holders.get(part.holders, 0.0) + part.share

@@ -82,6 +82,7 @@ class PgNumChange(PoolChange):
             pool.name, _text(self.step), _text(numbers_of(pool)))
 
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
+        """Why the change is impossible: others have set pg_num or pgp_num; '' if they have not."""
         other_targets = self.pending and self._set_by_others(pool)
         other_change = self._is_next and not at_rest(pool)
         if not other_targets and not other_change:
@@ -201,19 +202,21 @@ class PgNumChange(PoolChange):
 # ---- Its steps
 
 def _commands(pool: Pool, numbers: PoolPgs) -> List[Action]:
-    """ceph-mgr steps pg_num towards its target; pgp_num takes its new value at once. In this order:
-    a pgp_num that equals pg_num follows it, and one that is not yet at its target is stepped
-    towards it by ceph-mgr."""
+    """The actions that set these numbers: ceph-mgr steps pg_num towards its target; pgp_num takes
+    its new value at once. In this order: a pgp_num that equals pg_num follows it, and one that is
+    not yet at its target is stepped towards it by ceph-mgr."""
     return [SetPool(pool.name, name, str(number)) for name, number in (
         ('pg_num', numbers.pg_num), ('pgp_num', numbers.pgp_num),
         ('pgp_num_actual', numbers.pgp_num))]
 
 
 def numbers_of(pool: Pool) -> PoolPgs:
+    """The pg_num and pgp_num that are in force."""
     return PoolPgs(pool.id, pool.pg_num, pool.pgp_num or pool.pg_num)
 
 
 def targets_of(pool: Pool) -> PoolPgs:
+    """The pg_num and pgp_num towards which ceph-mgr steps."""
     return PoolPgs(pool.id, pool.pg_num_target,
                    pool.pgp_num_target or pool.pgp_num or pool.pg_num_target)
 
@@ -240,7 +243,8 @@ def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
 
 
 def _has_upmaps(osdmap: OsdMap, pool: Pool, pg_num: int) -> bool:
-    """Whether PGs that are merged have upmaps: ceph-mgr would remove these, and so move them."""
+    """Whether PGs that a merge to `pg_num` concerns have upmaps: ceph-mgr would remove these, and
+    so move the PGs."""
     seeds = merging_seeds(pool.pg_num, pg_num)
     return any(pool_of(pgid) == pool.id and seed_of(pgid) in seeds
                for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors))
@@ -314,7 +318,7 @@ def _refuse_pool(pool: Pool) -> None:
                           pool.name, _text(numbers_of(pool)), _text(targets_of(pool))))
 
 
-def of_autoscaler(pool: Pool) -> List[Risk]:
+def autoscaler_risk(pool: Pool) -> List[Risk]:
     """The risk that the autoscaler undoes the change."""
     if pool.autoscale_mode != 'on':
         return []
@@ -345,12 +349,13 @@ def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> Non
                           pgs(pg_num), pool.name, pgs(shards // max(1, osds)), limit))
 
 
-def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
-    """The numbers for which all PGs exist and are in their final places."""
+def final_numbers(pool: Pool, pg_num: int) -> PoolPgs:
+    """The numbers with which a preview maps the pool: all PGs from before and after the change
+    exist, and are where the final pgp_num places them."""
     return PoolPgs(pool.id, max(pool.pg_num, pg_num), pg_num)
 
 
-def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
+def pgs_by_split(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
     """OSD -> PGs that it gets by splits before any PG moves, or (below 0) loses by merges at the
     end."""
     pgs_by_osd: Dict[int, int] = {}
@@ -370,4 +375,4 @@ def pg_num_details(pool: Pool, pg_num: int) -> Details:
         'pool': pool.name, 'from': pool.pg_num, 'to': pg_num,
         'splits': max(0, pg_num - pool.pg_num), 'merges': max(0, pool.pg_num - pg_num),
         'moves_first': True}, moves_first=True, follows_change=True,
-        risks=tuple(of_autoscaler(pool)))
+        risks=tuple(autoscaler_risk(pool)))

@@ -26,19 +26,20 @@ from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_GOALS_SECONDS, moves_for_balance, pgs_in_transition, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import (closing_change, drop_refused, following_tranche, is_divisible, join,
-                      report_left_out, remove_needless, settle_change, tiny_osds)
+from .joining import (closing_change, keep_part_in_force, following_tranche, is_divisible, join,
+                      report_left_out, remove_needless_pairs, settle_change, tiny_osds)
 from .moves import Move
 from .orders import DRAINED_WEIGHT
 from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose_pgs, outlast_out,
-                      pin_remapped, pinned_after_recovery, recovering_count, staying_count,
+                      pin_remapped, pinned_after_recovery, recovering_count, immovable_count,
                       unpinnable_excess)
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
                         drop_stale_goals, failing_osds, follow_accepted, keep, keep_stayers,
                         loose_moves, others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
-from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped)
+from .throttle import (caps, limit, maps_to_trim, out_of_hours, pace_after_stop, set_copying,
+                       set_pace)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
 from .weights import WeightChange
 
@@ -96,6 +97,7 @@ def _step(draft: Draft) -> Draft:
 
 
 def _note_blocked(draft: Draft) -> Draft:
+    """Note since when norebalance may keep other PGs from recovery (Holds.blocked)."""
     holds = draft.campaign.holds
     return draft.set(holds=replace(holds, blocked=blocked_since(
         holds.blocked, draft.observed.signals.counts, draft.now,
@@ -110,7 +112,7 @@ def _count_turn(draft: Draft) -> Draft:
         else campaign.progress.last_epoch
     total = _size_of_campaign(draft) if campaign.active \
         else campaign.progress.released + campaign.kept_now
-    progress = campaign.progress.turn(draft.now, epoch, total, _limits(draft))
+    progress = campaign.progress.turn(draft.now, epoch, total, _limits_with_this_turn(draft))
     # `excused`: when announced maintenance last was the reason; such a campaign is not stalled.
     return draft.set(progress=replace(progress, excused=draft.now)) \
         if _is_excused(draft) else draft.set(progress=progress)
@@ -121,12 +123,12 @@ def _account(before: Campaign, draft: Draft) -> Draft:
     `before`: the campaign from before the turn."""
     campaign, observation = draft.campaign, draft.observed
     clients = observation.clients
-    # `troubled`: when something besides movement last may have slowed operations, such as an OSD
-    # whose report was late (`silent`).
     if not before.active:
         # With seconds, each turn would change the ended campaign, and write its history.
         return draft.set(bill=campaign.bill.borrowing(before.holds, campaign.holds, 0.0))
     seconds = max(0.0, draft.now - (before.progress.turned or before.origin.started))
+    # `troubled`: when something besides movement last may have slowed operations, such as an OSD
+    # whose report was late (`silent`).
     bill = campaign.bill.after(BillTurn(
         now=draft.now, started=before.origin.started, seconds=seconds, phase=before.phase,
         clients=clients, osds=flight_osds(campaign) | flight_osds(before),
@@ -154,8 +156,8 @@ def _is_excused(draft: Draft) -> bool:
         < ANNOUNCED_SECONDS and any(reason.code in BY_DOWN_OSDS for reason in draft.reasons)
 
 
-def _limits(draft: Draft) -> Limits:
-    """The seconds by what has limited the progress, with those since the last turn."""
+def _limits_with_this_turn(draft: Draft) -> Limits:
+    """Progress.limits (seconds by what has limited the progress) with those since the last turn."""
     campaign, progress = draft.campaign, draft.campaign.progress
     if not campaign.active:
         return progress.limits
@@ -217,8 +219,9 @@ def _gives_way(draft: Draft) -> bool:
 
 
 def _loose_count(draft: Draft) -> int:
-    """PGs that would all move at once if norebalance was cleared now, as a change of CRUSH has
-    remapped them and they have no pin; 0: few enough. PGs that lack a copy move in any case."""
+    """The number of PGs that would move at once if norebalance was cleared now, as a change of
+    CRUSH has remapped them and they have no pin; 0 also if they are few enough. PGs that lack a
+    copy move in any case, and do not count."""
     number = 0
     for pgid in loose_pgs(draft.campaign, draft.observed):
         pool, place = draft.pool(pgid), draft.observed.placement(pgid)
@@ -243,6 +246,7 @@ def _report_lifted_flag(draft: Draft) -> Draft:
 
 
 def _why_give_way(draft: Draft) -> str:
+    """Text on the PGs that norebalance keeps from recovery."""
     counts = draft.observed.signals.counts
     if counts.degraded_waiting:
         return '%s degraded and cannot backfill: PGs without objects hold the reservations, and ' \
@@ -281,7 +285,7 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
     campaign, evacuation = draft.campaign, draft.observed.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
-    pins_all_back = _keeps_maps(draft) if campaign.orders.paused \
+    pins_all_back = _pause_keeps_maps(draft) if campaign.orders.paused \
         else bool(evacuation) and campaign.pace.halted
     if not pins_all_back:
         return draft.observed.pin_back & campaign.flights.in_flight.keys()
@@ -289,7 +293,7 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
             if flight.pin is not None and pgid not in evacuation}
 
 
-def _keeps_maps(draft: Draft) -> bool:
+def _pause_keeps_maps(draft: Draft) -> bool:
     """Whether the mons cannot trim OSDMaps because a long pause keeps PGs in flight unclean."""
     is_long = draft.now - draft.campaign.orders.paused_at >= LONG_PAUSE_SECONDS
     return is_long and bool(draft.campaign.flights.in_flight) and not others_degraded(draft) \
@@ -542,7 +546,7 @@ def _complete(draft: Draft) -> Draft:
         return draft
     if draft.campaign.moving_first:
         return draft.enter(Phase.PINNING, 'all PGs are where the change places them')
-    cleaned = remove_needless(draft)
+    cleaned = remove_needless_pairs(draft)
     if cleaned is not draft:
         return cleaned.because(Code.UNCLEAN, 'removing upmaps that the change of CRUSH has made '
                                'unnecessary')
@@ -651,7 +655,7 @@ def _held_back(draft: Draft, obstacles: _Obstacles) -> Optional[Draft]:
     if obstacles.stops:
         if draft.campaign.phase is Phase.RELEASING:
             # Releases resume with half of the limit.
-            draft = draft.set(pace=stopped(draft.campaign.pace))
+            draft = draft.set(pace=pace_after_stop(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
             progress=replace(draft.campaign.progress, stopped=draft.now)).report(*obstacles.stops)
     if _none_may_begin(draft, obstacles):
@@ -696,9 +700,9 @@ class _Unclean(NamedTuple):
 def _unclean(draft: Draft) -> _Unclean:
     """Whether the campaign waits for PGs to become clean, or has waited long enough."""
     counts, campaign = draft.observed.signals.counts, draft.campaign
-    # PGs that have nowhere to move (`staying_count`) or leave OSDs to be emptied remain remapped.
+    # PGs that have nowhere to move (`immovable_count`) or leave OSDs to be emptied remain remapped.
     unclean = counts.in_transition + max(
-        0, counts.remapped - staying_count(campaign) - len(draft.observed.evacuation))
+        0, counts.remapped - immovable_count(campaign) - len(draft.observed.evacuation))
     idle = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
     if unclean:
         waited = min(idle, draft.now - campaign.phase_since)
@@ -760,7 +764,7 @@ def _aborting(draft: Draft) -> Draft:
             and waited <= draft.options.readback_timeout:
         return _await_abort(draft, Reason(
             Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in flight'))
-    draft = draft.then(pin_back, pin_remapped, _accept_last_step)
+    draft = draft.then(pin_back, pin_remapped, _accept_last_tranche)
     reason = _awaited_by_abort(draft)
     if reason is not None:
         return _await_abort(draft, reason)
@@ -773,8 +777,8 @@ def _aborting(draft: Draft) -> Draft:
     draft = _keep_settings(draft, unpinned)
     if not draft.settings_in_force:
         return draft.report(_GIVING_BACK)
-    # The decision depends on what is in force of the change; `drop_refused` drops the rest.
-    draft = drop_refused(draft)
+    # The decision depends on what is in force of the change; `keep_part_in_force` drops the rest.
+    draft = keep_part_in_force(draft)
     held = _awaits_decision(draft, unpinned)
     if not held and _must_tidy(draft):
         return draft.report(_TIDYING)
@@ -845,7 +849,7 @@ def _unpinned(draft: Draft) -> List[str]:
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
     """
-    arriving = frozenset(of_last_step(draft))
+    arriving = frozenset(moved_by_last_tranche(draft))
     return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
             if pgid in draft.observed.osdmap.pg_temp and pgid not in draft.observed.evacuation
             and pgid not in arriving and why != INCOMPLETE and _may_move(draft, pgid)
@@ -858,15 +862,15 @@ def _is_merged(draft: Draft, pgid: str) -> bool:
     return pool is not None and bool(merge_reason(pool, pgid) or next_merge_reason(pool, pgid))
 
 
-def of_last_step(draft: Draft) -> List[str]:
-    """PGs that the last of the small steps of a change has remapped, under rules for which the mons
-    cancel every upmap. They cannot be pinned back, and norebalance would keep the cluster unclean
-    until the operator decides. They are as few as may be in flight, or might be when the step was
-    made, and arrive."""
+def moved_by_last_tranche(draft: Draft) -> List[str]:
+    """PGs that the last tranche of a change has remapped, under rules for which the mons cancel
+    every upmap. An abort lets them arrive: they cannot be pinned back, and norebalance would keep
+    the cluster unclean until the operator decides. [] if they are more than may be in flight now,
+    and more than might be when the tranche was sent."""
     observation, change = draft.observed, draft.campaign.change
     if not isinstance(change, WeightChange) or not is_divisible(
             draft.campaign, observation.crush):
-        return []  # the change does not come in tranches
+        return []  # there are no tranches
     pgids = [pgid for pgid in observation.osdmap.pg_temp
              for pool in [draft.pool(pgid)] if pool is not None
              and not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)
@@ -874,18 +878,18 @@ def of_last_step(draft: Draft) -> List[str]:
     return pgids if len(pgids) <= max(caps(draft.options).pgs, change.unpinned) else []
 
 
-def _accept_last_step(draft: Draft) -> Draft:
-    """Accept that the PGs of the last step move without a pin, now and if the campaign is resumed
-    before they have arrived. An earlier acceptance has ended once PGs were taken into flight
-    (adopt_unpinnable)."""
+def _accept_last_tranche(draft: Draft) -> Draft:
+    """Accept that the PGs of the last tranche move without a pin, now and if the campaign is
+    resumed before they have arrived. An earlier acceptance has ended once PGs were taken into
+    flight (adopt_unpinnable)."""
     orders = draft.campaign.orders
     return draft.set(orders=replace(orders, accepted_unpinnable=max(
-        orders.accepted_unpinnable, len(of_last_step(draft)))))
+        orders.accepted_unpinnable, len(moved_by_last_tranche(draft)))))
 
 
-def _last_step_text(draft: Draft) -> str:
-    """Text on the PGs of the last step that still move after an abort; '' if there are none."""
-    pgids = of_last_step(draft)
+def _last_tranche_text(draft: Draft) -> str:
+    """Text on the PGs of the last tranche that still move after an abort; '' if there are none."""
+    pgids = moved_by_last_tranche(draft)
     return '; %s that cannot be pinned still %s to where CRUSH places %s' % (
         pgs(len(pgids)), *(('moves', 'it') if len(pgids) == 1 else ('move', 'them'))) \
         if pgids else ''
@@ -938,7 +942,7 @@ def _aborted(draft: Draft) -> Draft:
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
-            _parts_text(campaign) + _last_step_text(draft),
+            _parts_text(campaign) + _last_tranche_text(draft),
             _resume_does(draft), ', "%s"' % command_back if command_back else ''))
 
 

@@ -91,10 +91,10 @@ def _confirm(draft: Draft) -> Draft:
 
 
 def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
-    """Whether the mons do not keep a pin because it has no effect: a vector that equals the set of
-    CRUSH, or an entry that leads to an OSD that is out. Once that is in, the PG is planned
+    """Whether the mons do not keep a pin because it has no effect: the PG is where CRUSH places it
+    without the pin, or the entry leads to an OSD that is out. Once that is in, the PG is planned
     again."""
-    return _in_place(draft, pgid) or not draft.out.isdisjoint(pin.entry.targets)
+    return _is_not_remapped(draft, pgid) or not draft.out.isdisjoint(pin.entry.targets)
 
 
 def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft:
@@ -142,7 +142,8 @@ def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
             and set(present.items) <= {pair for entry in ours for pair in entry.items})
 
 
-def _in_place(draft: Draft, pgid: str) -> bool:
+def _is_not_remapped(draft: Draft, pgid: str) -> bool:
+    """Whether a PG is on its up set, by the OSDMap."""
     place = draft.observed.placement(pgid)
     return place is not None and place.up == place.acting \
         and pgid not in draft.observed.osdmap.pg_temp
@@ -253,7 +254,7 @@ def _as_vector(draft: Draft, pgid: str) -> Optional[PinRecord]:
             or draft.observed.osdmap.entry(pgid) != pin.entry:
         return None
     place = draft.observed.placement(pgid)
-    if place is None or not _in_place(draft, pgid) or not pool.is_complete(place.up) \
+    if place is None or not _is_not_remapped(draft, pgid) or not pool.is_complete(place.up) \
             or broken_rule(pool, place.up, draft.observed.crush, draft.out):
         return None
     raw = raw_from_up(place.up, pin.entry, draft.out)
@@ -413,7 +414,8 @@ def _pinning_room(draft: Draft) -> int:
 
 
 def _pin(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
-    """Carry out the decisions, and note which pins were sent and which of them are trials."""
+    """Carry out decisions on remapped PGs, and note which pins were sent and which of them are
+    trials."""
     draft = _carried_out(draft, decisions)
     pinned = [decision.pgid for decision in decisions if decision.pin]
     if not pinned:
@@ -470,7 +472,7 @@ def pinned_once_recovered(campaign: Campaign, pgid: str) -> bool:
 
 
 def recovering_count(campaign: Campaign) -> int:
-    """How many PGs wait for recovery."""
+    """How many remapped PGs are pinned only after their recovery."""
     return sum(1 for pgid in campaign.pinning.unpinnable if pinned_once_recovered(campaign, pgid))
 
 
@@ -515,18 +517,18 @@ def _only_recovers(draft: Draft, pgid: str) -> bool:
     if pool is None or place is None:
         return False
     return has_no_target(pool, place.up, place.acting) or not pool.is_complete(place.acting) and (
-        not draft.lost or _is_in_place(pool, place))
+        not draft.lost or _none_is_misplaced(pool, place))
 
 
-def staying_count(campaign: Campaign) -> int:
-    """How many PGs are remapped and have nowhere to move."""
+def immovable_count(campaign: Campaign) -> int:
+    """How many PGs are remapped, but have nowhere to move (INCOMPLETE)."""
     return len(campaign.pinning.incomplete)
 
 
 def unpinned_count(campaign: Campaign) -> int:
     """How many PGs without a pin move as soon as norebalance is cleared, or once they have
     recovered."""
-    return len(campaign.pinning.unpinnable) - staying_count(campaign)
+    return len(campaign.pinning.unpinnable) - immovable_count(campaign)
 
 
 def lastingly_unpinned(campaign: Campaign) -> int:
@@ -575,7 +577,7 @@ def unpinned_warning(campaign: Campaign, pins: int, observation: Observation,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-def _why_not(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[Unpinnable]:
+def _why_not_pinned(draft: Draft, pgid: str, pool: Pool, place: Placement) -> Optional[Unpinnable]:
     """Why a remapped PG must not be pinned, even if the mons would keep the pin; None if it may
     be."""
     merging = merge_reason(pool, pgid) or next_merge_reason(pool, pgid)
@@ -598,7 +600,7 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
     place = draft.observed.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
         return PinDecision(pgid)
-    why_not = _why_not(draft, pgid, pool, place)
+    why_not = _why_not_pinned(draft, pgid, pool, place)
     if why_not is not None:
         return PinDecision(pgid, why_not)
     present = draft.observed.osdmap.entry(pgid)
@@ -627,7 +629,7 @@ def pin_decision(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PinDec
         before, result.entry, raw, was=None if old is None else old.was))
 
 
-def _is_in_place(pool: Pool, place: Placement) -> bool:
+def _none_is_misplaced(pool: Pool, place: Placement) -> bool:
     """Whether no copy or shard of the PG is misplaced."""
     if not pool.erasure:
         return set(place.acting) - {NO_OSD} <= set(place.up)
@@ -642,7 +644,8 @@ def _raw(draft: Draft, pool: Pool, place: Placement, present: UpmapEntry) -> Opt
 
 
 def _with_late(present: UpmapEntry, sent: UpmapEntry, entry: UpmapEntry) -> UpmapEntry:
-    """The present entry with what would stay beside `entry` if the mons set `sent` before."""
+    """The present entry with the part of `sent` (an earlier pin that the mons may still set) that
+    `entry` does not replace: it must be removed too."""
     return UpmapEntry(present.items or (() if entry.items else sent.items),
                       present.vector or (None if entry.vector else sent.vector))
 

@@ -109,7 +109,7 @@ def ground_of(observation: Observation) -> PlanGround:
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
-    """What has changed since a plan was saved, as texts."""
+    """What has changed since a plan was saved, as texts; []: nothing that matters to it."""
     texts = []
     # The version also counts changes that were undone.
     if before.crush_version != now.crush_version and (
@@ -204,6 +204,7 @@ class SavedPlan:
                     'pgs', 'bytes', 'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')}}
 
     def details(self, now: PlanGround, waits: str = '') -> Document:
+        """The answer of `plan show`: `row`, with the preview."""
         return {**self.row(now, waits), 'preview': self.preview}
 
 
@@ -234,9 +235,9 @@ class Plans:
         return sorted((plan for plan in self._plans.values() if plan.approved),
                       key=lambda plan: (plan.approved, plan.name))
 
-    def last_place(self, now: float) -> float:
-        """When a plan is approved now: later than all others, even those of the same turn, or of an
-        mgr whose clock was ahead."""
+    def next_approval_time(self, now: float) -> float:
+        """The time to note for a plan that is approved now: later than that of all others, even of
+        those of the same turn, or of an mgr whose clock was ahead."""
         return max([now, *(plan.approved + 1e-3 for plan in self.queue())])
 
     def get(self, name: str) -> SavedPlan:
@@ -292,7 +293,8 @@ class CampaignStarter(Protocol):
         journals the data of the change."""
 
 
-#: The order of the first campaign of a plan's order, and a function that journals the rest.
+#: Splits the order of a plan: the order of its first campaign (of a replacement, the drain), and a
+#: function that journals the rest.
 Unfold = Callable[[Order, Observation], Tuple[Order, Callable[[], None]]]
 
 
@@ -382,9 +384,8 @@ class PlanQueue:
             if waiting.order.previews:
                 return queued
             self._starter.reopen()  # refused during a shutdown
-            self.saved.put(replace(plan,
-                                   approved=plan.approved or self.saved.last_place(observation.now),
-                                   refused=''))
+            approved_at = plan.approved or self.saved.next_approval_time(observation.now)
+            self.saved.put(replace(plan, approved=approved_at, refused=''))
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**queued, 'dry_run': False}
@@ -422,12 +423,14 @@ class PlanQueue:
             self._withdraw(self.saved.get(name), str(refused))
 
     def _begin_next(self, waiting: QueuedOrder, observation: Observation) -> Optional[Document]:
+        """Begin the campaign of the first plan in the queue; None: it is being computed, and the
+        next turn continues with `waiting`."""
         answer = self._approve(waiting, observation)
         if answer is None:
             self._computing = waiting
         return answer
 
-    def not_done(self) -> str:
+    def why_queue_waits(self) -> str:
         """Why no plan in the queue may follow the last campaign; '' if it may."""
         if self._store.interrupted:
             return self._store.interrupted

@@ -30,8 +30,8 @@ from .join_plan import (NO_BASES, entries_needed, becomes_incomplete, mean_bytes
                         plan_join, undersized)
 from .joining import MAX_BURST_PINS
 from .moves import Move, Movement, OsdLoad, movement_of, route_osds
-from .orders import (Order, OrderFacts, change_of, check_weight_sets, left_out, must_fit_by_weight,
-                     warnings)
+from .orders import (Order, OrderFacts, change_of, check_weight_sets, must_fit_by_weight,
+                     osds_left_out, weight_warnings)
 from .pinning import are_many
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
@@ -275,8 +275,8 @@ class Preview:
     details: Details = Details()
     #: Of a CRUSH map: the moves of the PGs that it does not allow to stay, before it is set.
     first: Tuple[Move, ...] = ()
-    #: PGs that a new pg_num makes on each OSD (pgs_made); {} for other changes.
-    pgs_made: Mapping[int, int] = field(default_factory=dict)
+    #: PGs that a new pg_num makes on each OSD (pgs_by_split); {} for other changes.
+    pgs_by_split: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
     effects: Optional[Effects] = None
     #: Of a change of CRUSH weights; None: unknown.
@@ -308,7 +308,7 @@ class Preview:
     def with_effects(self, facts: OrderFacts, observation: Observation,
                      options: Options) -> 'Preview':
         """The preview with the effects on OSDs and on the capacity."""
-        on_osds = effects(self.moves, facts, observation, options, self.pgs_made)
+        on_osds = effects(self.moves, facts, observation, options, self.pgs_by_split)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
             capacity = capacity_change(observation.osdmap,
@@ -328,7 +328,8 @@ class Preview:
 
     @property
     def most_pins(self) -> int:
-        """Pins at a time, or upmaps that remain."""
+        """What counts against max_pins: the pins of the change, or the upmaps that remain after it
+        if these are more."""
         return max(len(self.planned.pins), self.details.upmaps)
 
     @property
@@ -381,12 +382,12 @@ class Preview:
             all_risks = [*self._pins_risk(order, observation, options),
                          *self._unpinnable_risk(options, not_at_once)]
             if self.crush_map is not None:
-                all_risks += self._storm_risk(order)
+                all_risks += self._one_epoch_risk(order)
             if self.effects is not None:
                 all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
             return all_risks
         all_risks = [*self._incomplete_risk(), *self._unpinnable_risk(options, in_tranches),
-                     *self._storm_risk(order), *self._pins_risk(order, observation, options)]
+                     *self._one_epoch_risk(order), *self._pins_risk(order, observation, options)]
         if self.no_outlook:
             all_risks.append(Risk(Code.NO_PREVIEW,
                                   'cannot preview the CRUSH change: %s (try again; '
@@ -417,8 +418,9 @@ class Preview:
         crowded = self.effects is not None and self.effects.crowded
         return (Code.PG_LIMIT,) if crowded else ()
 
-    def _storm_risk(self, order: Order) -> List[Risk]:
-        """The risk of a change that cannot be divided, with too many pins for one epoch."""
+    def _one_epoch_risk(self, order: Order) -> List[Risk]:
+        """The risk of a change that cannot be divided, and requires more pins than the mons take in
+        one epoch."""
         # Only weights can change in several epochs. `key`: a change of something else.
         can_be_divided = self.crush_map is None and not self.details.key
         if can_be_divided or self.bursts <= 1:
@@ -466,8 +468,8 @@ class Preview:
                 'tranches': max(1, tranches)}
 
     def _moving_unpinned(self, observation: Observation) -> List[str]:
-        """PGs that cannot be pinned, since the mons keep no upmaps under their rule: each tranche
-        moves a few of them."""
+        """PGs that cannot be pinned, since the mons keep no upmaps under their rule, of a change
+        that can come in tranches: each tranche moves a few of them. [] for other changes."""
         if self.outlook is None or not self.change.is_divisible(observation.crush):
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
@@ -536,9 +538,9 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
                                     if becomes_incomplete(pgid, outlook, observation.osdmap)))
 
 
-def weighed(order: Order, facts: OrderFacts, observation: Observation,
-            outlook: Callable[[WeightChange], Outlook],
-            entries: Optional[Sequence[ConfigEntry]]) -> Preview:
+def weights_preview(order: Order, facts: OrderFacts, observation: Observation,
+                    outlook: Callable[[WeightChange], Outlook],
+                    entries: Optional[Sequence[ConfigEntry]]) -> Preview:
     """The preview of an order that gives OSDs other CRUSH weights, without the effects on OSDs.
     Raises Refused.
 
@@ -547,11 +549,11 @@ def weighed(order: Order, facts: OrderFacts, observation: Observation,
     """
     change = change_of(order, facts)
     weight_set_warnings = check_weight_sets(facts.crush, entries)
-    not_new = left_out(order, facts) if order.verb == 'expand' else {}
+    not_new = osds_left_out(order, facts) if order.verb == 'expand' else {}
     preview = preview_of(change, outlook(change), observation)
     if change.drained and preview.no_outlook:
         # Without a preview, the effect of CRUSH is estimated from the weights.
         must_fit_by_weight(set(change.drained), facts.expanded({
             osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))
     return replace(preview, left_out=tuple(not_new.items()),
-                   warnings=warnings(order, change, facts) + weight_set_warnings)
+                   warnings=weight_warnings(order, change, facts) + weight_set_warnings)

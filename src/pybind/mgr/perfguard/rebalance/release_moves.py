@@ -39,13 +39,14 @@ class ReleaseMoves:
         self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.movement: Movement = movement_of(())
-        #: Remapped PGs that are neither pinned nor released by the campaign, and have a place to
-        #: move to, without those of an evacuation and those that recover.
-        self.moving = 0
-        #: PGs that a campaign would pin: these without `refused`, and PGs of which a copy or shard
-        #: is lacking and another one can be kept where it is.
-        self.pinnable = 0
-        #: PG of `moving` -> why no campaign would pin it: the mons cancel upmaps under its rule.
+        #: Number of remapped PGs that are neither pinned nor released by the campaign, and have a
+        #: place to move to, without those of an evacuation and those that recover.
+        self.moving_count = 0
+        #: Number of PGs that a campaign would pin: these without `refused`, and PGs of which a copy
+        #: or shard is lacking and another one can be kept where it is.
+        self.pinnable_count = 0
+        #: PG counted in `moving_count` -> why no campaign would pin it: the mons cancel upmaps
+        #: under its rule.
         self.refused: Mapping[str, Unpinnable] = {}
         #: What the moves depend on: OSD -> reweight below 1; pool -> _placing.
         self._weights: Optional[Mapping[int, float]] = None
@@ -141,8 +142,8 @@ class ReleaseMoves:
             self.moves.drop(pgid)
             self._to_compute[pgid] = None
 
-    def rework(self) -> None:
-        """Have the movement computed again, as the pins lead elsewhere."""
+    def outdate_movement(self) -> None:
+        """Have `update_movement` compute the movement again, as the pins lead elsewhere."""
         self._epoch, self._due = -1, 0.0
 
     def update_movement(self, campaign: Campaign, pins: Mapping[str, PinRecord],
@@ -162,11 +163,11 @@ class ReleaseMoves:
         moving = [pgid for pgid in remapped if pgid not in observation.evacuation
                   and _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
                   and (pgid not in unpinned_moves or unpinned_moves[pgid].targets)]
-        self.moving = len(moving)
+        self.moving_count = len(moving)
         without_upmaps = {pool.id for pool in osdmap.pools.values()
                           if not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)}
         self.refused = {pgid: DROPPED_BY_MON for pgid in moving if pool_of(pgid) in without_upmaps}
-        self.pinnable = len(moving) - len(self.refused) + sum(
+        self.pinnable_count = len(moving) - len(self.refused) + sum(
             1 for pgid, move in unpinned_moves.items() if pgid not in observation.evacuation
             and not _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
             and _is_pinned_in_part(pgid, move, observation))

@@ -28,8 +28,8 @@ from .latency import explains_alarm, slow_read_stops
 from .moves import (MAX_SCANNED, Caps, Load, Move, choose, domains_of, load_of, move_between,
                     route_osds, serving_until_moved, window)
 from .pinning import lacks_an_osd, may_be_degraded, pinned_once_recovered
-from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
-                     spend)
+from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds,
+                     note_changes, spend)
 from .throttle import limit, out_of_hours
 from .types import Flight, Holds, PinRecord, SetEntry
 
@@ -40,11 +40,11 @@ BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the 
 def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
     observation = draft.observed
-    stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
+    stops = stop_conditions(observation.signals, observation.osd_counts, recovering_own_pgs(draft))
     # Slow operations are left to stop_conditions, which knows their OSDs.
     covered = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += _with_osds(draft, [reason for reason in observation.stops if reason.code not in covered
-                                and not is_muted(reason, observation.signals)])
+    stops += _as_stops(draft, [reason for reason in observation.stops if reason.code not in covered
+                               and not is_muted(reason, observation.signals)])
     if observation.same_drive:
         stops.append(Stop(Reason(
             Code.SAME_DRIVE, 'no PG is released to OSDs on the drives that are being replaced: %s; '
@@ -66,7 +66,7 @@ def follow_accepted(draft: Draft) -> Draft:
     observation = draft.observed
     present = [stop.reason for stop in stop_conditions(
         replace(observation.signals, muted=frozenset()), observation.osd_counts,
-        recovering(draft))]
+        recovering_own_pgs(draft))]
     covered = {reason.code for reason in present}
     present += [reason for reason in (*observation.stops, *observation.accepted)
                 if reason.code not in covered]
@@ -132,16 +132,17 @@ def burdened_osds(draft: Draft, failing: FrozenSet[int]) -> FrozenSet[int]:
                                  else flight.targets))
 
 
-def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
-    """Reasons of the mitigation and of RebalanceController, as stop conditions of the OSDs
-    concerned. A pool may be slow for days because its clients do larger operations than before:
-    that must not stop releases elsewhere."""
+def _as_stops(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
+    """Reasons to stop (of the mitigation and of RebalanceController) as stop conditions of the OSDs
+    concerned, or of all releases if these are not known, or are all OSDs. A pool may be slow for
+    days because its clients do larger operations than before: that must not stop releases
+    elsewhere."""
     observation, stops = draft.observed, []
     osds_of_pool = observation.osds_of({pool for reason in reasons for pool in reason.pools})
     osds_with_weight = {osd for osd, weight in observation.crush.weights().items()
                         if weight > 0.0} if osds_of_pool else ()
     for reason in reasons:
-        osds = _slow_osds(draft, reason)
+        osds = _osds_that_explain(draft, reason)
         if osds is None and reason.pools:
             pool_osds = frozenset(osd for pool in reason.pools for osd in osds_of_pool[pool])
             is_everywhere = not pool_osds or pool_osds.issuperset(osds_with_weight)
@@ -151,7 +152,7 @@ def _with_osds(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
     return stops
 
 
-def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
+def _osds_that_explain(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
     """If slow OSDs may explain the alarm of a pool, and the throttle finds the latency of clients
     within its limits: those of them that receive no releases, so that the alarm stops releases to
     these alone. That may be none: an OSD that was slow while nothing moved there stops no release.
@@ -169,7 +170,8 @@ def others_degraded(draft: Draft) -> bool:
     """Whether PGs are degraded that the campaign has not released, muted or not."""
     observation = draft.observed
     return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
-        replace(observation.signals, muted=frozenset()), observation.osd_counts, recovering(draft)))
+        replace(observation.signals, muted=frozenset()), observation.osd_counts,
+        recovering_own_pgs(draft)))
 
 
 def _foreign_settings(draft: Draft) -> List[Reason]:
@@ -182,6 +184,7 @@ def _foreign_settings(draft: Draft) -> List[Reason]:
 
 
 def foreign_flags(holds: Holds, flags: AbstractSet[str]) -> List[Reason]:
+    """Reasons for flags of others with which no data moves."""
     return [Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard, and no data can move; run '
                    '"ceph osd unset %s" to continue' % (flag, flag))
             for flag in foreign_movement_flags(holds, flags)]
@@ -195,7 +198,7 @@ def balancer_of_others(draft: Draft) -> bool:
         settings.balancer_active != 'false' or settings.balancer_busy)
 
 
-def recovering(draft: Draft) -> List[OwnPg]:
+def recovering_own_pgs(draft: Draft) -> List[OwnPg]:
     """PGs that may be degraded because they were released.
 
     The new OSD of a small PG is brought up to date from the PG's log: the PG is never remapped, and
@@ -342,7 +345,7 @@ def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft
 
 
 def present_load(draft: Draft, limits: Caps) -> Load:
-    """PGs in flight, and PGs that OSDs are deleting."""
+    """The load that counts against the caps: PGs in flight, and PGs that OSDs are deleting."""
     load = load_of(draft.campaign.flights.in_flight, draft.observed.crush.host_of,
                    domains_of(draft.observed.crush, draft.observed.osdmap.pools),
                    draft.observed.devices)
@@ -422,13 +425,14 @@ def _stall_ratio_reached(options: Options) -> Reason:
 
 
 class _Remaining(NamedTuple):
-    """Moves that remain, and why others do not."""
+    """Moves that a filter leaves, and why it drops others."""
     moves: List[Move]
     reasons: Tuple[Reason, ...] = ()
 
 
 def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
-    """The draft with the reasons for the speed of releases."""
+    """The draft with the reasons that `status` shows for the speed of releases, whether or not any
+    follow in this turn. `limit_reason`: the throttle's."""
     campaign = draft.campaign
     draft = draft.report(limit_reason, *[
         Reason(stop.reason.code, stop.reason.text + '; releases that do not affect these continue')
@@ -453,7 +457,8 @@ def _with_conditions(draft: Draft, limit_reason: Reason) -> Draft:
 
 
 def _candidates(draft: Draft) -> _Remaining:
-    """Moves that no condition prevents, out of some that change from turn to turn."""
+    """Moves of pinned PGs that no condition prevents, and reasons why others are left out. At most
+    MAX_SCANNED pins are examined in a turn, and others in the next one."""
     full = full_osds(draft)
     nearly_full = {osd.id for osd in draft.observed.osdmap.osds.values() if osd.fullness}
     moves = [move if nearly_full.isdisjoint(move.sources) else move._replace(relieves=True)
@@ -521,10 +526,11 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     # Without its pg_temp, the primary has to request it: one more interval change.
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in moves for _ in range(1 if _takes_pg_temp(draft, move) else 2)]
+    stalls = note_changes(stalls, changes, draft.now, draft.observed.stats_period)
     return draft.send(*actions).set(
         flights=replace(draft.campaign.flights, in_flight=flights),
-        progress=replace(draft.campaign.progress, progressed=draft.now), stalls=replace(
-            note(stalls, changes, draft.now, draft.observed.stats_period), released=draft.now))
+        progress=replace(draft.campaign.progress, progressed=draft.now),
+        stalls=replace(stalls, released=draft.now))
 
 
 def _is_batch(draft: Draft, number: int, pg_limit: int, limited_by_stalls: bool) -> bool:
@@ -650,6 +656,7 @@ def _peering(move: Move) -> OsdSet:
 
 
 def _flight(draft: Draft, move: Move, entry: UpmapEntry) -> Flight:
+    """The record of a PG that is released now. `entry`: its upmap while it moves."""
     return Flight(since=draft.now, entry=entry, sources=move.sources, targets=move.targets,
                   primary=move.primary, bytes=move.bytes, readers=move.readers)
 

@@ -139,7 +139,7 @@ def facts_of(observation: Observation, order_facts: OrderFacts, campaign: Campai
     """The facts of this turn; `records`: OSD -> the record of its replacement."""
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    goals = list(_goals(observation, temp)) if created_again(observation.osdmap.osds, records) \
+    goals = list(_moving_to(observation, temp)) if created_again(observation.osdmap.osds, records) \
         else []
     return ReplaceFacts(
         order_facts, leaving=frozenset(osd for acting in temp.values() for osd in acting),
@@ -151,9 +151,9 @@ def facts_of(observation: Observation, order_facts: OrderFacts, campaign: Campai
         stopped=stopped, campaign=campaign, weights=order_facts.crush.weights(), drives=drives)
 
 
-def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[bool, OsdSet]]:
-    """(whether it lacks no copy, the OSDs to which it moves) of each remapped PG, except those that
-    remain remapped because they have nowhere to move."""
+def _moving_to(observation: Observation, pgids: Iterable[str]) -> Iterator[Tuple[bool, OsdSet]]:
+    """For each of these remapped PGs: whether it lacks no copy, and the OSDs to which it moves.
+    Without PGs that remain remapped because they have nowhere to move."""
     for pgid in pgids:
         pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
         if pool is not None and place is not None \
@@ -194,27 +194,30 @@ def on_same_drive(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
 
 
 def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
-    """Whether only an operator's order fills the OSD, because it is on its old drive."""
+    """Whether the OSD has no weight, and perfguard does not fill it without an operator's order,
+    because it was created again on its old drive."""
     return facts.weight(osd) <= DRAINED_WEIGHT and on_same_drive(osd, record, facts)
 
 
-def is_ordered(osd: int, facts: ReplaceFacts) -> bool:
-    """Whether the campaign fills the OSD by order."""
-    change = facts.campaign.change
-    return change is not None and change.weights.get(osd, 0.0) > DRAINED_WEIGHT
+def is_filled_by(campaign: Campaign, osd: int) -> bool:
+    """Whether the campaign's own change gives the OSD a weight, so that it is filled."""
+    return campaign.change is not None \
+        and campaign.change.weights.get(osd, 0.0) > DRAINED_WEIGHT
 
 
 def is_emptied_by(campaign: Campaign, osd: int) -> bool:
-    """Whether a campaign empties the OSD, and a rollback may still fill it again."""
+    """Whether the change of a campaign that has not ended (`Campaign.open`) concerns an OSD that is
+    EMPTY: it has emptied the OSD, and a rollback may still fill it again."""
     return campaign.open and campaign.change is not None \
         and osd in campaign.change.weights
 
 
 def is_accepted(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
-    """Whether an operator has ordered since that the OSD is filled, whatever its drive."""
+    """Whether an operator has ordered, since the replacement began, that the OSD is filled whatever
+    its drive: by a change that fills it, or by accepting SAME_DRIVE."""
     campaign = facts.campaign
     return campaign.origin.started >= record.since \
-        and (is_ordered(osd, facts) or Code.SAME_DRIVE in campaign.orders.acknowledged)
+        and (is_filled_by(campaign, osd) or Code.SAME_DRIVE in campaign.orders.acknowledged)
 
 
 def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
@@ -251,7 +254,7 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
         return ''
     # An automatic campaign has caught PGs that Ceph had remapped to it.
     is_caught = campaign.origin.trigger == 'auto' and osd in facts.entering
-    if not is_caught and not is_ordered(osd, facts):
+    if not is_caught and not is_filled_by(campaign, osd):
         return ''
     return 'campaign %d, which fills it, is aborted%s' % (campaign.id, '' if facts.weight(
         osd) > DRAINED_WEIGHT else ' ("undrain osd.%d" fills it)' % osd)
@@ -307,7 +310,7 @@ def _leaves_without_campaign(osd: int, facts: ReplaceFacts) -> str:
 
 
 def _way_back(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
-    """How an operator has the old drive used again."""
+    """Text on how an operator has the old drive used again, or keeps PGs off it."""
     if is_kept_empty(osd, record, facts):
         return '"ceph perfguard undrain osd.%d" fills it again' % osd
     return '"ceph osd out %d" keeps PGs off it; %s' % (
@@ -332,7 +335,7 @@ def new_weight(record: Replacement, space: Optional[Space]) -> float:
     return record.weight if abs(ratio - 1.0) < SAME_SIZE else round(record.weight * ratio, 4)
 
 
-def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
+def osds_to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
     """The OSDs that an order names and that are not replaced yet. Raises Refused."""
     order_facts = facts.order_facts
     osds = sorted(named_osds(order.names, order_facts, hosts=True) - set(replaced_osds))
@@ -351,7 +354,7 @@ def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) 
     return osds
 
 
-def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
+def osds_to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
     """The OSDs that a campaign has to empty."""
     return [osd for osd in osds
             if serves(osd, facts.order_facts.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
@@ -426,7 +429,7 @@ class Replacing:
         return iter(sorted(self._records))
 
     def _put(self, records: Dict[int, Replacement]) -> None:
-        """Make these the records, also in the store."""
+        """Replace all records by these, also in the store."""
         self._crush_orders.forget_added(records)
         self._store.put_or_remove(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
         self._records = records
@@ -494,8 +497,8 @@ class Replacing:
         if order.remove and not observation.orchestrating.present:
             raise Refused(errno.EOPNOTSUPP, '--remove requires cephadm: remove the OSD yourself '
                           'once "osds --drained" says EMPTY')
-        osds = to_replace(order, self._records, facts)
-        drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
+        osds = osds_to_replace(order, self._records, facts)
+        drain = tuple('osd.%d' % osd for osd in osds_to_drain(osds, facts))
         drives = self._crush_orders.drive_ids(osds)
         return {osd: record_of(osd, facts, observation.now, drives[osd], order.remove)
                 for osd in osds}, Order('drain', drain, accept=order.accept,

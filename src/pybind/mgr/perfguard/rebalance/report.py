@@ -140,7 +140,7 @@ def status(campaign: Campaign, pins: Mapping[str, PinRecord],
         settings=dict(campaign.orders.settings), target=campaign.target, total=progress.total,
         trigger=campaign.origin.trigger if campaign.id else None,
         moving=_moving(campaign), done_ratio=progress_share(campaign),
-        pinned=held_back(campaign, pins), in_flight=len(flights),
+        pinned=pinned_count(campaign, pins), in_flight=len(flights),
         released=progress.released, kept=campaign.kept_now,
         unpinnable=campaign.pinning.unpinnable, bytes_total=progress.bytes_done + bytes_left,
         bytes_done=progress.bytes_done, eta=eta(campaign, bytes_left, waiting.osds, options, wall),
@@ -187,7 +187,7 @@ def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
     return [unpinnable[pgid].as_json(pgid) for pgid in sorted(unpinnable)]
 
 
-def held_back(campaign: Campaign, pins: Mapping[str, PinRecord]) -> int:
+def pinned_count(campaign: Campaign, pins: Mapping[str, PinRecord]) -> int:
     """The number of PGs that are pinned and not in flight. Those in flight still have a record of
     their pins."""
     return len(pins) - sum(1 for pgid in campaign.flights.in_flight if pgid in pins)
@@ -262,7 +262,8 @@ def by_the_clock(work: float, options: Options, wall: float) -> float:
 
 
 def progress_share(campaign: Campaign) -> float:
-    """0 to 1: PGs that have arrived, of those that have to move."""
+    """The share (0 to 1) of the campaign's PGs that have arrived, of those that have to move. If
+    the change comes in tranches, those to come count as well."""
     if not campaign.progress.total:
         return 0.0
     tranche, tranches = tranche_of(campaign)
@@ -460,9 +461,9 @@ def _restore(action: Action) -> str:
     return '; '.join(shell(command) for command in commands_of(action))
 
 
-def to_check(observation: Observation) -> List[str]:
-    """If the journal is lost: possible leftovers of a campaign, as far as the cluster shows
-    them."""
+def possible_leftovers(observation: Observation) -> List[str]:
+    """Texts on settings that a campaign may have left, as far as the cluster shows them: for an
+    operator, if the journal is lost."""
     osdmap = observation.osdmap
     lines = []
     if NOREBALANCE in osdmap.flags:

@@ -89,8 +89,10 @@ class Stalls:
     released: Time = 0.0
 
 
-def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
-    """Add changes, and remove those that no later reading will cover."""
+def note_changes(stalls: Stalls, changes: Iterable[IntervalChange], now: float,
+                 period: float) -> Stalls:
+    """Add interval changes, and remove those that no later reading of client latency will cover.
+    `period`: seconds between two readings."""
     keep = now - 2 * period - AFTERMATH_SECONDS
     remaining = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
     return replace(stalls, changes=remaining)
@@ -227,7 +229,12 @@ def batch_pgs(commit_seconds: float) -> int:
 
 def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool,
            commit_seconds: float = 0.0) -> Stalls:
-    """Add the budget of the time since the last turn. Pools without clients have no entry."""
+    """Add the releases that the time since the last turn allows to the budget of each pool. Pools
+    without clients have no entry: their releases are not limited.
+
+    `share`: stall_ratio; `fast`: the mons have the shorter proposal interval; `commit_seconds`: how
+    long they take to answer a batch.
+    """
     elapsed_seconds = now - stalls.credited
     saved_seconds = SAVED_BATCHES * batch_seconds(commit_seconds)
     if elapsed_seconds > LONGEST_TURN_SECONDS:  # the loop rested
@@ -248,7 +255,8 @@ def affords(stalls: Stalls, pool_id: int) -> bool:
 
 
 def spend(stalls: Stalls, pool_id: int, primed: bool = True) -> Stalls:
-    """Charge one release in the pool, with or without its pg_temp."""
+    """Charge one release to the budget of the pool. `primed`: with its pg_temp; without, it takes
+    one more interval change."""
     if pool_id not in stalls.credits:
         return stalls
     price = 1.0 if primed else 1.0 + 1.0 / CHANGES_PER_RELEASE

@@ -97,7 +97,7 @@ def limit(pace: Pace, options: Options) -> Limit:
     """The caps in force. Bytes are not reduced with the PGs: otherwise the limit of PGs would not
     be used fully, and could not grow."""
     all_caps = caps(options)
-    pgs = max(1, int(min(pace.pgs or first(options), all_caps.pgs)))
+    pgs = max(1, int(min(pace.pgs or first_limit(options), all_caps.pgs)))
     text = 'at most %d of %s may be in flight' % (pgs, plural(all_caps.pgs, 'PG'))
     return Limit(replace(all_caps, pgs=pgs),
                  Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
@@ -112,12 +112,12 @@ def caps(options: Options) -> Caps:
                 device=options.max_backfills_device, domain=options.max_backfills_domain)
 
 
-def first(options: Options) -> float:
+def first_limit(options: Options) -> float:
     """The limit of PGs in flight with which a campaign begins."""
     return max(1.0, FIRST_SHARE * caps(options).pgs)
 
 
-def stopped(pace: Pace) -> Pace:
+def pace_after_stop(pace: Pace) -> Pace:
     """The pace after a stop condition: half of the limit before it."""
     return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0, raised=False)
 
@@ -133,7 +133,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     `nothing_moves`: norebalance is in force, or keeps nothing in place; `path`: where data moves.
     """
     cap = float(caps(options).pgs)
-    pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
+    pace = replace(pace, pgs=min(pace.pgs or first_limit(options), cap))
     if clients.time == pace.decided:
         return pace if pace.why else _because(pace, _no_evidence(clients))
     is_raised = 0.0 < pace.cap < cap and pace.pgs >= FIRST_SHARE * pace.cap
@@ -149,7 +149,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
     if not latencies:
         return _because(pace, _no_evidence(clients)) if is_recently_judged \
-            else _guess(pace, clients, in_flight, options)
+            else _without_evidence(pace, clients, in_flight, options)
     pace = _lower_new_baselines(replace(pace, judged=clients.time, raised=False), latencies)
     return _steer(pace, _with_levels(latencies, pace, options), readings, in_flight,
                   is_peering=bool(unsteady), nothing_moves=nothing_moves, options=options)
@@ -274,18 +274,18 @@ def _increased(pgs: float, cap: float) -> float:
     return pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs))
 
 
-def _guess(pace: Pace, clients: Clients, in_flight: int, options: Options) -> Pace:
+def _without_evidence(pace: Pace, clients: Clients, in_flight: int, options: Options) -> Pace:
     """The pace without evidence: after BLIND_READINGS, a halt ends, or a low limit rises. Not
     earlier, because clients that send nothing may wait for what moves; but a limit that is low
     because the cap was, and not because of latency, follows the cap."""
     # `under` counts these readings, too.
     under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
-    if pace.raised and not halted and pgs < first(options):
+    if pace.raised and not halted and pgs < first_limit(options):
         if in_flight >= int(pgs):
-            pgs = min(first(options), _increased(pgs, float(caps(options).pgs)))
+            pgs = min(first_limit(options), _increased(pgs, float(caps(options).pgs)))
         under = 0
     elif under >= BLIND_READINGS:
-        pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
+        pgs = pgs if halted else max(pgs, min(first_limit(options), pgs / DECREASE))
         under, halted = 0, False
     return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted),
                     _no_evidence(clients))

@@ -348,7 +348,7 @@ class PinGoals:
         # Goals depend on raw sets. `note_some` removes from `parts` what it has stored.
         self.goals_fit = self.goals_fit and not new.parts
         still_apply = self._pins.note_some(new.parts, observation.osdmap, new.known)
-        self._release_moves.rework()
+        self._release_moves.outdate_movement()
         if still_apply and new.parts:
             return False
         self._new_raws = None
@@ -408,7 +408,7 @@ class PinGoals:
             return NewGoals(mark.being_stored())
         # Removes from `parts` what it has stored in this turn.
         still_apply = self._pins.note_some(storing.parts, observation.osdmap, storing.ground.pins)
-        self._release_moves.rework()
+        self._release_moves.outdate_movement()
         if not still_apply:
             self._storing = None
         if storing.parts:

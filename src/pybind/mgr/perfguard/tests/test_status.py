@@ -159,7 +159,7 @@ def test_pgs_that_cannot_be_pinned(active: bool, in_flight: Any, accepted: int, 
     monkeypatch.setattr(module, 'lastingly_unpinnable', lambda campaign: {
         '1.2': Unpinnable('b'), '1.1': Unpinnable('a')})
     monkeypatch.setattr(module, 'unpinnable_excess', lambda campaign, total, options: excess)
-    monkeypatch.setattr(module, 'staying_count', lambda campaign: 0)
+    monkeypatch.setattr(module, 'immovable_count', lambda campaign: 0)
     monkeypatch.setattr(module.report, 'stalled', lambda *given: None)
     campaign: Any = SimpleNamespace(
         active=active, held=False, flights=SimpleNamespace(in_flight=dict.fromkeys(in_flight)),
@@ -169,7 +169,7 @@ def test_pgs_that_cannot_be_pinned(active: bool, in_flight: Any, accepted: int, 
     assert set(checks) == ({'PERFGUARD_UNPINNABLE'} if text else set())
     if text:
         assert checks['PERFGUARD_UNPINNABLE'] == warning(text, ['PG 1.1: a', 'PG 1.2: b'])
-        monkeypatch.setattr(module, 'staying_count', lambda campaign: 4)
+        monkeypatch.setattr(module, 'immovable_count', lambda campaign: 4)
         assert '2 PGs cannot be pinned (staying in place: 4)' in checks_of(
             campaign, Driver())['PERFGUARD_UNPINNABLE']['summary']
 

@@ -18,8 +18,8 @@ from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.goals import basis
 from perfguard.rebalance.join_plan import PlannedFuture
 from perfguard.rebalance.joining import (
-    CHANGE_SEND_TIMES, bridging_entry, closing_change, drop_refused, entry_for_both_maps,
-    change_is_overdue, following_tranche, hides_raw, is_divisible, join, remove_needless,
+    CHANGE_SEND_TIMES, bridging_entry, closing_change, keep_part_in_force, entry_for_both_maps,
+    change_is_overdue, following_tranche, hides_raw, is_divisible, join, remove_needless_pairs,
     settle_change,
     tiny_osds, wants_outlook)
 from perfguard.rebalance.pg_num import PgNumChange
@@ -797,7 +797,7 @@ def test_pins_that_were_removed_with_a_rollback_return() -> None:
     (CLOSING, {'crush': crush({**WEIGHTS, 3: 0.0, 5: TINY_WEIGHT}, hosts=8)}, replace(
         CLOSING, weights={3: 0.0}, done=(3,), gathers=False, stage=ChangeStage.LANDED))])
 def test_what_an_abort_leaves_of_a_change(change: Any, fields: Dict[str, Any], after: Any) -> None:
-    draft = drop_refused(turn(change, phase=Phase.ABORTING, **fields))
+    draft = keep_part_in_force(turn(change, phase=Phase.ABORTING, **fields))
     assert change_in(draft) == after
     assert whys(draft) == (['the campaign was aborted'] if change is CLOSING else [])
     assert events_of(draft) == ([('join', STAY % 'osd.5')] if change is CLOSING else [])
@@ -874,7 +874,7 @@ def needless(change: Any = THIRD, pins: Mapping[str, PinRecord] = {}, **fields: 
     0 and 1."""
     fields = {'crush': AFTER, 'phase': Phase.RELEASING, 'entries': {'1.0': UpmapEntry(
         ((3, 0), (1, 6)))}, 'up': {'1.0': (3, 0, 6)}, 'acting': {'1.0': (3, 0, 6)}, **fields}
-    return remove_needless(turn(change, pins, **fields))
+    return remove_needless_pairs(turn(change, pins, **fields))
 
 
 def test_pairs_without_effect_are_removed() -> None:

@@ -384,7 +384,7 @@ def test_the_preview_of_pg_num() -> None:
         assert preview.change == PgNumChange(step=PoolPgs(1, 16, 8), pg_num=16, found_pg_num=8)
         assert {pgid: pin.goal for pgid, pin in preview.planned.pins.items()} == {
             '1.8': UpmapEntry(((0, 3),))}
-        assert preview.pgs_made == dict.fromkeys(HERE, 1)
+        assert preview.pgs_by_split == dict.fromkeys(HERE, 1)
         assert preview.details.shown['splits'] == 8 and preview.outlook is None
 
 

@@ -9,8 +9,9 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import MOST_ERROR_CHARACTERS, Refused
-from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
-                                        must_fit_by_weight, reasons_not_new, warnings)
+from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map,
+                                        must_fit_by_weight, osds_left_out, reasons_not_new,
+                                        weight_warnings)
 from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.rebalance.weights import WeightChange
 
@@ -65,7 +66,7 @@ def warned(there: OrderFacts, **kwargs: Any) -> Tuple[str, ...]:
     order = Order('expand', **kwargs)
     change = change_of(order, there)
     assert change is not None
-    return warnings(order, change, there)
+    return weight_warnings(order, change, there)
 
 
 def test_expand_warns_where_weights_are_not_sizes() -> None:
@@ -176,11 +177,11 @@ def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
                                                           changes.get('pgs', 0))})
     both = Order('expand', hosts=('default',), weight='1')
     assert change_of(both, there) == WeightChange(weights={8: 1.0})
-    assert why in left_out(both, there)[9]
+    assert why in osds_left_out(both, there)[9]
     assert 'osd.9 ' + why in refusal(Order('expand', hosts=('h1',)), there)
     named = Order('expand', ('osd.9',), hosts=('default',), weight='1')
     assert change_of(named, there) == WeightChange(weights={8: 1.0, 9: 1.0})
-    assert not left_out(named, there)
+    assert not osds_left_out(named, there)
 
 
 def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
@@ -509,4 +510,4 @@ def test_weights_of_new_osds_are_compared_with_those_of_the_same_class_alone() -
     there = replace(facts(weights), crush=crush(weights, classes={
         **dict.fromkeys(range(10), 'hdd'), 0: 'ssd', 4: 'ssd'}))
     change = change_of(exchange('h0'), there)
-    assert change is not None and not warnings(exchange('h0'), change, there)
+    assert change is not None and not weight_warnings(exchange('h0'), change, there)

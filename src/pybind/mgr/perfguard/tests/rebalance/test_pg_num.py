@@ -15,8 +15,8 @@ from perfguard.observation import Observation, Settings
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.pg_num import (
     MOST_AHEAD, MOST_MERGED, NOPGCHANGE, PgNumChange, _after_first_command, _refuse_outside,
-    _refuse_too_many, at_rest, at_the_end, check_pg_num, next_step, numbers_of, of_autoscaler,
-    pg_num_details, pg_num_ordered, pgs_made, step_to, targets_of)
+    _refuse_too_many, at_rest, final_numbers, check_pg_num, next_step, numbers_of, autoscaler_risk,
+    pg_num_details, pg_num_ordered, pgs_by_split, step_to, targets_of)
 from perfguard.rebalance.types import SetPool
 
 POOL = Pool(1, 'rep', False, 2, 1, 0, 16, 16, 16)
@@ -350,7 +350,7 @@ def test_the_mean_of_pgs_on_an_osd(to: int, limit: int, osds: Tuple[Osd, ...],
 @pytest.mark.parametrize('mode, codes', [('on', ['AUTOSCALER']), ('warn', []), ('off', [])])
 def test_the_risk_of_an_autoscaler(mode: str, codes: List[str]) -> None:
     pool = replace(POOL, autoscale_mode=mode)
-    assert [risk.code for risk in of_autoscaler(pool)] == codes
+    assert [risk.code for risk in autoscaler_risk(pool)] == codes
     assert [risk.code for risk in pg_num_details(pool, 32).risks] == codes
 
 
@@ -364,7 +364,7 @@ def test_the_details_of_a_preview(to: int, splits: int, merges: int,
     assert details.shown == {'pool': 'rep', 'from': 16, 'to': to, 'splits': splits,
                              'merges': merges, 'moves_first': True}
     assert details.key == 'pg_num' and details.moves_first is details.follows_change is True
-    assert at_the_end(POOL, to) == (1, *numbers)
+    assert final_numbers(POOL, to) == (1, *numbers)
 
 
 @pytest.mark.parametrize('to, made', [
@@ -380,4 +380,4 @@ def test_the_pgs_that_splits_and_merges_make(to: int, made: Dict[int, int]) -> N
         pool = a_pool(17)
     else:
         pool = POOL
-    assert pgs_made(pool, to, future) == made
+    assert pgs_by_split(pool, to, future) == made

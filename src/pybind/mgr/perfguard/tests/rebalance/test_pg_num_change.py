@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import PoolPgs, PoolRule, merging_seeds
 from perfguard.errors import Refused
-from perfguard.rebalance.pg_num import of_autoscaler
+from perfguard.rebalance.pg_num import autoscaler_risk
 from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.risks import RISKS
 
@@ -360,7 +360,7 @@ def test_commands_quote_the_name_of_a_pool() -> None:
         .way_back(osdmap) == "rule 'a; $(b)' hdd"
     restore = [row.restore for row in driver.loop.rebalance.held(osdmap) if 'pg_num' in row.what]
     assert restore[0].startswith("ceph osd pool set 'a; $(b)' pg_num 8:")
-    assert "ceph osd pool set 'a; $(b)' pg_autoscale_mode warn" in of_autoscaler(pool)[0].text
+    assert "ceph osd pool set 'a; $(b)' pg_autoscale_mode warn" in autoscaler_risk(pool)[0].text
 
 
 def test_an_abort_stops_merges() -> None:

@@ -54,10 +54,10 @@ class Turns:
         context: Any = SimpleNamespace(
             cluster=SimpleNamespace(outlook=self._outlook, osd_space=lambda: SPACE),
             note=self.events.append, may_write=lambda: self.may_write, tools=self.tools)
-        moves: Any = SimpleNamespace(rework=self._rework)
+        moves: Any = SimpleNamespace(outdate_movement=self._outdate_movement)
         self.goals = PinGoals(context, self.pins, moves)
 
-    def _rework(self) -> None:
+    def _outdate_movement(self) -> None:
         self.reworked += 1
 
     def _outlook(self, *args: Any) -> Outlook:

@@ -629,7 +629,7 @@ def test_how_many_pgs_are_not_pinned() -> None:
     campaign = pinning_of(unpinnable={
         '1.0': DEGRADED, '1.1': DEGRADED, '1.2': INCOMPLETE, '1.3': LEGAL, '1.4': LEGAL,
         '1.5': DROPPED_BY_MON})
-    assert (pinning.recovering_count(campaign), pinning.staying_count(campaign)) == (2, 1)
+    assert (pinning.recovering_count(campaign), pinning.immovable_count(campaign)) == (2, 1)
     assert (pinning.unpinned_count(campaign), pinning.lastingly_unpinned(campaign)) == (5, 3)
     assert set(pinning.lastingly_unpinnable(campaign)) == {'1.2', '1.3', '1.4', '1.5'}
     assert pinning.pinned_once_recovered(campaign, '1.0')

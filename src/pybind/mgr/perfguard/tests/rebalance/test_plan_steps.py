@@ -187,7 +187,7 @@ def test_plans_in_order() -> None:
                         a_plan('a', saved=1.0), a_plan('d', saved=2.0, approved=8.0), kv=kv)
     assert [plan.name for plan in plans.all()] == ['c', 'a', 'b', 'd']
     assert [plan.name for plan in plans.queue()] == ['c', 'd', 'b']
-    assert plans.last_place(10.0) == 10.0 and plans.last_place(5.0) == 9.001
+    assert plans.next_approval_time(10.0) == 10.0 and plans.next_approval_time(5.0) == 9.001
     plans.remove('c')
     again = Plans(Store(kv))
     assert again.load() == [] and again.all() == plans.all()
@@ -200,7 +200,7 @@ def test_plans_in_order() -> None:
         again.get('c')
     assert (refused.value.errno, str(refused.value)) == (
         errno.ENOENT, "plan 'c' does not exist (see \"plan ls\")")
-    assert Plans(Store(MemoryKv())).last_place(5.0) == 5.0
+    assert Plans(Store(MemoryKv())).next_approval_time(5.0) == 5.0
 
 
 @pytest.mark.parametrize('name, number', [
@@ -468,7 +468,7 @@ def test_a_plan_that_is_refused_is_withdrawn_or_tried_again(error: Refused,
 def test_whether_a_plan_may_follow(end: Optional[Tuple[int, str]], text: str) -> None:
     queue = Queue()
     queue.campaigns.end = end
-    assert queue.not_done() == text
+    assert queue.why_queue_waits() == text
 
 
 def test_all_approvals_are_withdrawn() -> None:

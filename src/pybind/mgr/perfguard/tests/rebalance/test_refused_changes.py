@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.rebalance.campaign import Rollback
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.joining import drop_refused
+from perfguard.rebalance.joining import keep_part_in_force
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 
@@ -24,6 +24,6 @@ def test_a_rollback_returns_to_the_change_that_it_was_to_undo(rollback: Rollback
                                                               change: WeightChange) -> None:
     campaign = replace(campaign_of(1, Phase.ABORTING, 1.0), rollback=rollback,
                        change=WeightChange(ChangeStage.WANTED, weights={1: 7.0}))
-    after = drop_refused(draft_of(campaign)).campaign
+    after = keep_part_in_force(draft_of(campaign)).campaign
     assert after.change == change
     assert after.rollback == (Rollback() if rollback.begun else rollback)

@@ -220,12 +220,12 @@ def updated(moves: Moves, observation: Observation, campaign: Any = ACTIVE) -> i
 
 def test_the_movement_of_a_turn() -> None:
     moves = Moves(TWO)
-    assert moves.movement.pgs == moves.moving == 0
+    assert moves.movement.pgs == moves.moving_count == 0
     assert updated(moves, seen()) == 2
     # Of an OSDMap once, unless the pins lead elsewhere.
     moves.pins._drop('7.1')
     assert updated(moves, seen(1001.0)) == 2
-    moves.rework()
+    moves.outdate_movement()
     assert updated(moves, seen(1002.0)) == 1
     assert updated(moves, seen(1003.0, epoch=6), NO_CAMPAIGN) == 0
 
@@ -234,25 +234,25 @@ def test_the_remapped_pgs_without_a_campaign(monkeypatch: pytest.MonkeyPatch) ->
     moves = Moves(TWO)
     here = seen(remapped=['7.1', '7.3', '7.4', '7.5'], acting=(3, 1, 5))
     flying = campaign_of(1, Phase.RELEASING, 900.0, in_flight={'7.4': Flight(0.0, ENTRY)})
-    assert updated(moves, here, flying) == 4 and moves.moving == 2
+    assert updated(moves, here, flying) == 4 and moves.moving_count == 2
     evacuated = replace(here, evacuation={'7.5': object()})
-    moves.rework()
-    assert updated(moves, evacuated, flying) == 4 and moves.moving == 1
+    moves.outdate_movement()
+    assert updated(moves, evacuated, flying) == 4 and moves.moving_count == 1
     # One that has no place to move to, and those that recover.
-    moves.rework()
+    moves.outdate_movement()
     assert updated(moves, seen(remapped=['7.3', '7.5'], acting=(3, 1, 2))) == 4
-    assert moves.moving == 0
+    assert moves.moving_count == 0
     for acting in ((3, 1), (3, 1, NO_OSD)):
-        moves.rework()
+        moves.outdate_movement()
         updated(moves, seen(remapped=['7.3', '7.5'], acting=acting))
-        assert moves.moving == 0
+        assert moves.moving_count == 0
     # Many are not previewed, and count.
     for most, number in ((4, 4), (3, 2)):
         monkeypatch.setattr(release_moves, 'PREVIEW_PGS', most)
-        moves.rework()
+        moves.outdate_movement()
         assert updated(moves, seen(remapped=['7.3', '7.4', '7.5', '7.6'], acting=(3, 1, 5)),
                        NO_CAMPAIGN) == (4 if most == 4 else 0)
-        assert moves.moving == 4
+        assert moves.moving_count == 4
 
 
 @pytest.mark.parametrize('most, seconds, again', [

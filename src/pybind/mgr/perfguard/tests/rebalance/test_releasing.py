@@ -23,8 +23,8 @@ from perfguard.rebalance.releasing import (BALANCER_ON, EC_OPTIMIZATIONS, _break
                                            balancer_of_others, concerns, drop_stale_goals,
                                            foreign_flags, full_osds, ignores_degraded, keep,
                                            keep_stayers, loose_moves, others_degraded, present_load,
-                                           receives, recovering, release_more, stopped_moves,
-                                           stops_of, waits_for_recovery)
+                                           receives, recovering_own_pgs, release_more,
+                                           stopped_moves, stops_of, waits_for_recovery)
 from perfguard.rebalance.stalls import IntervalChange, Stalls
 from perfguard.rebalance.throttle import caps
 from perfguard.rebalance.types import Flight, Holds, Pace, Phase, PinRecord, Sent, SetEntry
@@ -182,7 +182,8 @@ def test_released_pgs_may_be_degraded_for_a_moment() -> None:
     changes = (IntervalChange(990.0, 2, (0,), '2.3'), IntervalChange(990.0, 1, (0,)))
     before = draft(campaign={'in_flight': flights, 'stalls': Stalls(changes)},
                    up={'1.1': THERE}, acting={'2.3': (0, NO_OSD, 2)}, temp=['1.1'], without=['1.2'])
-    assert sorted(recovering(before)) == [OwnPg(1, frozenset(HERE)), OwnPg(2, frozenset({0, 2}))]
+    assert sorted(recovering_own_pgs(before)) == [
+        OwnPg(1, frozenset(HERE)), OwnPg(2, frozenset({0, 2}))]
 
 
 @pytest.mark.parametrize('code, osds, move, expected', [

@@ -17,9 +17,9 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, EMPTIED, NO_UUID, REMOVAL_SECONDS,
                                            REPLACE, ReplaceFacts, ReplacePhase, Replacement,
                                            Replacing, created_again, ending, facts_of, given_up,
-                                           is_accepted, is_emptied_by, is_kept_empty, is_ordered,
+                                           is_accepted, is_emptied_by, is_kept_empty, is_filled_by,
                                            is_withheld, new_weight, next_step, on_same_drive,
-                                           phase_of, record_of, to_drain, to_replace)
+                                           phase_of, record_of, osds_to_drain, osds_to_replace)
 from perfguard.rebalance.types import TINY_WEIGHT, Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.store import Store
@@ -104,15 +104,15 @@ def test_osds_that_were_created_again() -> None:
     assert created_again(osds, dict.fromkeys(range(1, 5), RECORD)) == [1]
 
 
-@pytest.mark.parametrize('campaign, ordered, emptied', [
+@pytest.mark.parametrize('campaign, filled, emptied', [
     (NO_CAMPAIGN, False, False), (FILL, True, True), (DRAIN, False, True),
     (replace(FILL, change=WeightChange(weights={1: LIGHT})), False, True),
     (replace(FILL, change=WeightChange(weights={2: 1.0})), False, False),
     (replace(FILL, phase=Phase.DONE), True, False),
     (replace(FILL, phase=Phase.ABORTED, held=True), True, True)])
-def test_campaigns_that_fill_or_empty_an_osd(campaign: Campaign, ordered: bool,
+def test_campaigns_that_fill_or_empty_an_osd(campaign: Campaign, filled: bool,
                                              emptied: bool) -> None:
-    assert is_ordered(1, facts(campaign=campaign)) == ordered
+    assert is_filled_by(campaign, 1) == filled
     assert is_emptied_by(campaign, 1) == emptied
 
 
@@ -248,28 +248,29 @@ def test_the_weight_of_a_new_device(total: float, record: Replacement, weight: f
 
 def test_osds_to_replace() -> None:
     there = facts()
-    assert to_replace(Order(REPLACE, ('osd.1', 'osd.2')), [2], there) == [1]
+    assert osds_to_replace(Order(REPLACE, ('osd.1', 'osd.2')), [2], there) == [1]
     with pytest.raises(Refused, match='already being replaced: osd.2') as refused:
-        to_replace(Order(REPLACE, ('osd.2',)), [2], there)
+        osds_to_replace(Order(REPLACE, ('osd.2',)), [2], there)
     assert refused.value.errno == errno.EALREADY
     for weight, is_refused in ((LIGHT, True), (LIGHT + 0.0001, False)):
         light = facts(weight=weight)
         if not is_refused:
-            assert to_replace(Order(REPLACE, ('osd.1',)), [], light) == [1]
+            assert osds_to_replace(Order(REPLACE, ('osd.1',)), [], light) == [1]
             continue
         with pytest.raises(Refused, match='has CRUSH weight 0.0002 and was not drained') as no:
-            to_replace(Order(REPLACE, ('osd.1',)), [], light)
+            osds_to_replace(Order(REPLACE, ('osd.1',)), [], light)
         assert no.value.errno == errno.EINVAL
         drained = facts(weight=weight, orders={'drained': {1: 1.0}})
-        assert to_replace(Order(REPLACE, ('osd.1',)), [], drained) == [1]
+        assert osds_to_replace(Order(REPLACE, ('osd.1',)), [], drained) == [1]
     with pytest.raises(Refused, match='different CRUSH weights') as refused:
-        to_replace(Order(REPLACE, ('osd.1',)), [], facts(orders={'uneven': {1: {'a': 1.0}}}))
+        osds_to_replace(Order(REPLACE, ('osd.1',)), [], facts(orders={'uneven': {1: {'a': 1.0}}}))
     assert refused.value.errno == errno.EINVAL
 
 
 def test_osds_to_drain_and_their_records() -> None:
-    assert to_drain([1, 2, 8], facts()) == [1, 2] == to_drain([1, 2], facts(weight=LIGHT + 0.0001))
-    assert to_drain([1], facts(weight=LIGHT)) == [] == to_drain([1], facts(OUT))
+    assert osds_to_drain([1, 2, 8], facts()) == [1, 2]
+    assert osds_to_drain([1, 2], facts(weight=LIGHT + 0.0001)) == [1, 2]
+    assert osds_to_drain([1], facts(weight=LIGHT)) == [] == osds_to_drain([1], facts(OUT))
     record = record_of(1, facts(weight=1.5), 7.0, 'ACME_1', True)
     assert record == Replacement(OLD, 1.5, 100 * GIB, 7.0, 'ACME_1', True)
     light = facts(weight=LIGHT, orders={'drained': {1: 3.0}})

@@ -15,9 +15,9 @@ from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign
 from perfguard.rebalance.moves import Move, movement_of
 from perfguard.rebalance.progress import Arrivals, Limits
 from perfguard.rebalance.report import (ReleasePreview, bill_event, bill_json, campaign_rows, eta,
-                                        held_back, idle_reasons, progress_share, progress_text,
+                                        pinned_count, idle_reasons, progress_share, progress_text,
                                         release_preview_json, stalled, status, status_json,
-                                        summary, to_check, waits_for_window)
+                                        summary, possible_leftovers, waits_for_window)
 from perfguard.rebalance.types import Flight, Holds, Phase, PinRecord
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import Unpinnable
@@ -116,7 +116,7 @@ def test_the_json_of_a_status() -> None:
 
 def test_the_pins_of_pgs_in_flight_are_not_held_back() -> None:
     pins = {'1.0': PIN, '1.1': PIN, '1.2': PIN}
-    assert held_back(campaign(in_flight={'1.0': flight(), '2.0': flight()}), pins) == 2
+    assert pinned_count(campaign(in_flight={'1.0': flight(), '2.0': flight()}), pins) == 2
 
 
 def test_the_json_of_a_preview() -> None:
@@ -335,7 +335,7 @@ def test_the_settings_that_a_campaign_has_borrowed() -> None:
 def test_what_to_check_without_the_journal() -> None:
     machine = Machine()
     observation = machine.observe()
-    options = to_check(observation)
+    options = possible_leftovers(observation)
     assert options[0] == ('if perfguard, and not an operator, changed it: paxos_propose_interval of'
                           ' the mons may be set: ceph config rm mon paxos_propose_interval')
     assert len(options) == 8
@@ -346,7 +346,7 @@ def test_what_to_check_without_the_journal() -> None:
     settings = replace(observation.settings, osdmap=replace(osdmap, pools=pools),
                        balancer_active='false')
     begin = 'if perfguard, and not an operator, changed it: '
-    assert to_check(replace(observation, settings=settings)) == [
+    assert possible_leftovers(replace(observation, settings=settings)) == [
         begin + 'the flag norebalance is set: ceph osd unset norebalance',
         begin + 'the balancer is off: ceph balancer on',
         begin + 'pg_autoscale_mode of pool ec is off: ceph osd pool set ec pg_autoscale_mode on',

@@ -10,8 +10,8 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Clients, PoolClients
 from perfguard.rebalance.stalls import (BATCH_SECONDS, DEFAULT_SECONDS, FAST_SECONDS, SAVED_BATCHES,
                                         IntervalChange, Stalls, affords, batch_pgs, batch_seconds,
-                                        credit, mean_stall_ms, measure, note, release_rate, spend,
-                                        unsteady)
+                                        credit, mean_stall_ms, measure, note_changes, release_rate,
+                                        spend, unsteady)
 
 PG_NUM, OSDS, PERIOD = 64, 16, 5.0
 
@@ -32,7 +32,8 @@ class Model:
 
     def hang(self, osd: int, seconds: float) -> None:
         """An OSD hangs, and all its operations with it, while one of its PGs peers."""
-        self.stalls = note(self.stalls, [IntervalChange(self.now, 1, (osd,))], self.now, PERIOD)
+        self.stalls = note_changes(self.stalls, [IntervalChange(self.now, 1, (osd,))], self.now,
+                                   PERIOD)
         self.late += [(self.now, osd, seconds / 2) for _ in range(int(seconds * self.rate / OSDS))]
 
     def reading(self, changes: int) -> Clients:
@@ -41,8 +42,8 @@ class Model:
         fresh = [(begin + self.random.random() * PERIOD, self.random.randrange(PG_NUM))
                  for _ in range(changes)]
         self.stalling = [each for each in self.stalling + fresh if each[0] > begin - 10.0]
-        self.stalls = note(self.stalls, [IntervalChange(at, 1, (pg % OSDS,)) for at, pg in fresh],
-                           self.now, PERIOD)
+        self.stalls = note_changes(self.stalls, [
+            IntervalChange(at, 1, (pg % OSDS,)) for at, pg in fresh], self.now, PERIOD)
         sums: Dict[int, List[int]] = {osd: [0, 0] for osd in range(OSDS)}
         for end, osd, seconds in self._operations(begin):
             self.late.append((end, osd, seconds))
@@ -169,7 +170,8 @@ def test_operations_under_which_a_clock_was_set_ahead_are_no_stall_of_a_release(
     for _ in range(24):
         model.reading(changes=2)
     before = model.stalls.seconds
-    model.stalls = note(model.stalls, [IntervalChange(model.now, 1, (3,))], model.now, PERIOD)
+    model.stalls = note_changes(model.stalls, [IntervalChange(model.now, 1, (3,))], model.now,
+                                PERIOD)
     model.late += [(model.now, 3, 3600.0)] * 3
     model.reading(changes=2)
     assert model.stalls.seconds == before
@@ -188,7 +190,7 @@ def test_a_reading_counts_once_and_none_does_not() -> None:
 def test_with_all_osds_shaky_nothing_is_learned() -> None:
     model = Model(800.0, 1.0)
     everywhere = [IntervalChange(1.0, 1, tuple(range(OSDS)))]
-    model.stalls = note(model.stalls, everywhere, 1.0, PERIOD)
+    model.stalls = note_changes(model.stalls, everywhere, 1.0, PERIOD)
     model.reading(0)
     assert model.stalls.rates == 0.0 and model.stalls.excess == 0.0
 
@@ -198,18 +200,18 @@ def test_with_all_osds_shaky_the_baseline_tells_what_is_usual() -> None:
     model.usual_ms = 1.0
     for _ in range(30):
         everywhere = [IntervalChange(model.now, 9, tuple(range(OSDS)))]
-        model.stalls = note(model.stalls, everywhere, model.now, PERIOD)
+        model.stalls = note_changes(model.stalls, everywhere, model.now, PERIOD)
         model.reading(2)
     assert model.stalls.seconds == pytest.approx(1.0, rel=0.25)
 
 
 def test_osds_are_unsteady_for_a_while() -> None:
-    stalls = note(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
+    stalls = note_changes(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
     pools = {1: PoolClients('rbd', 8, 1.0)}
     assert unsteady(stalls, Clients(12.0, 5.0, (), pools)) == {3, 4}
     assert unsteady(stalls, Clients(20.0, 5.0, (), pools)) == {3, 4}
     assert unsteady(stalls, Clients(21.0, 5.0, (), pools)) == frozenset()
-    assert note(stalls, [], 40.0, PERIOD).changes == ()
+    assert note_changes(stalls, [], 40.0, PERIOD).changes == ()
 
 
 def test_the_rate_keeps_to_the_share() -> None:
@@ -385,8 +387,8 @@ def test_five_stalled_operations_are_evidence(slow: int, ms: float,
 
 @pytest.mark.parametrize('now, kept', [(25.0, True), (25.1, False)])
 def test_changes_are_kept_for_two_readings_and_their_aftermath(now: float, kept: bool) -> None:
-    stalls = note(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
-    assert bool(note(stalls, [], now, PERIOD).changes) == kept
+    stalls = note_changes(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
+    assert bool(note_changes(stalls, [], now, PERIOD).changes) == kept
 
 
 # ---- The budget, to the digit

@@ -138,10 +138,10 @@ def test_the_first_turn_charges_no_time() -> None:
 def test_what_limits_a_turn(pins: int, flights: Dict[str, Flight], expected: str) -> None:
     before = at(Phase.RELEASING, {'in_flight': flights, 'pace': Pace(pgs=4.0)},
                 {'1.%x' % seed: PIN for seed in range(pins)})
-    assert phases._limits(before).now == expected
+    assert phases._limits_with_this_turn(before).now == expected
     # Only RELEASING is limited by what is in flight.
     held = at(Phase.HOLDING, {'in_flight': {PG: FLIGHT}}).because(Code.PAUSED, '')
-    assert phases._limits(held).now == Code.PAUSED
+    assert phases._limits_with_this_turn(held).now == Code.PAUSED
 
 
 MAINTAINED = {'osds': DOWN, 'flags': ['noout']}
@@ -691,7 +691,7 @@ def test_what_follows_the_last_release(campaign: Dict[str, Any], pins: Dict[str,
 
 def test_upmaps_that_are_not_needed_are_removed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     action = SetFlag('noout', True)
-    monkeypatch.setattr(phases, 'remove_needless', lambda draft: draft.send(action))
+    monkeypatch.setattr(phases, 'remove_needless_pairs', lambda draft: draft.send(action))
     after = phases._complete(at(Phase.RELEASING))
     assert codes(after) == [Code.UNCLEAN] and after.actions == (action,)
     assert after.campaign.phase is Phase.RELEASING
@@ -856,15 +856,17 @@ def test_pgs_of_the_last_step_of_a_change(change: Any, number: int, cluster: Dic
     up = {'1.%x' % seed: (3, 1, 4) for seed in range(number)}
     before = at(Phase.ABORTING, {'change': change, 'accepted_unpinnable': 1}, up=up,
                 acting=dict.fromkeys(up, (0, 1, 4)), **cluster)
-    assert len(phases.of_last_step(before)) == expected
-    assert phases._accept_last_step(before).campaign.orders.accepted_unpinnable == max(1, expected)
-    text = phases._last_step_text(before)
+    assert len(phases.moved_by_last_tranche(before)) == expected
+    accepting = phases._accept_last_tranche(before)
+    assert accepting.campaign.orders.accepted_unpinnable == max(1, expected)
+    text = phases._last_tranche_text(before)
     assert text == ('' if not expected else '; %d PG%s that cannot be pinned still %s to where '
                     'CRUSH places %s' % ((1, '', 'moves', 'it') if expected == 1 else
                                          (expected, 's', 'move', 'them')))
     known = at(Phase.ABORTED, {'change': change, 'unpinnable': dict.fromkeys(up, WHY)}, up=up,
                acting=dict.fromkeys(up, (0, 1, 4)), **cluster)
-    assert expected == 0 or not set(phases._unpinned(known)) & set(phases.of_last_step(known))
+    assert expected == 0 or set(phases._unpinned(known)).isdisjoint(
+        phases.moved_by_last_tranche(known))
 
 
 @pytest.mark.parametrize('campaign, pins, cluster, code', [

@@ -14,7 +14,7 @@ from perfguard.options import DEFAULTS
 from perfguard.rebalance.latency import pool_latencies
 from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, NEW_BASELINE_READINGS,
-                                          caps, decide, limit, stopped)
+                                          caps, decide, limit, pace_after_stop)
 from perfguard.rebalance.types import Pace
 from perfguard.watch.peers import weighted_median
 from perfguard.watch.slow_reads import LEAST_OPS
@@ -289,7 +289,7 @@ def test_thin_evidence_changes_nothing(thin: Dict[str, int], code: str) -> None:
 @pytest.mark.parametrize('thin', [{'ops': 1}, {'target': None}])
 def test_without_evidence_a_lowered_limit_returns_to_that_of_the_beginning(
         thin: Dict[str, Any]) -> None:
-    pace = stopped(stopped(stopped(Pace(pgs=8.0))))
+    pace = pace_after_stop(pace_after_stop(pace_after_stop(Pace(pgs=8.0))))
     assert pace.pgs == 1.0
     seen = []
     for now in range(1, 5 * BLIND_READINGS + 1):
@@ -393,7 +393,8 @@ def test_fewer_pgs_leave_the_bytes_to_the_operator() -> None:
 
 
 def test_after_a_stop_half_is_left() -> None:
-    assert stopped(Pace(pgs=9.0, over=2)).pgs == 4.5 and stopped(Pace(pgs=1.0)).pgs == 1.0
+    assert pace_after_stop(Pace(pgs=9.0, over=2)).pgs == 4.5
+    assert pace_after_stop(Pace(pgs=1.0)).pgs == 1.0
 
 
 def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -> None:
@@ -488,7 +489,7 @@ def test_idle_clients_end_a_halt_at_once() -> None:
 
 @pytest.mark.parametrize('pgs, left', [(9.0, 4.5), (2.0, 1.0), (1.5, 1.0)])
 def test_a_stop_forgets_the_readings_before_it(pgs: float, left: float) -> None:
-    assert stopped(Pace(pgs=pgs, over=2, under=3)) == Pace(pgs=left)
+    assert pace_after_stop(Pace(pgs=pgs, over=2, under=3)) == Pace(pgs=left)
 
 
 @pytest.mark.parametrize('judged, seconds, readings', [
