@@ -187,10 +187,10 @@ class BusyCluster(FakeCluster):
 
     def readings(self, view: object, signals: Signals) -> Readings:
         reports = int(self.now / self.period)
-        work = Ops(reports * 500_000_000, reports * 1000)
+        work = (reports * 500_000_000, reports * 1000)
         counters = {osd: OsdCounters(self.now, work, work, work, work, work, work, pgs=100)
                     for osd in self.toys}
-        clients = tuple(ClientOps(pool, osd, Ops(5_000_000, 10), Ops(5_000_000, 10))
+        clients = tuple(ClientOps(pool, osd, (5_000_000, 10), (5_000_000, 10))
                         for osd in self.toys for pool in (1, 2))
         places = {osd: OsdPlace(osd, 'h%d' % (osd // 10), 'default', 'hdd', 'WDC')
                   for osd in self.toys}

@@ -24,8 +24,8 @@ from typing import AbstractSet, Any, List, Optional, Tuple
 
 import numpy as np
 
-from perfguard.cluster.types import (ClientOps, OptionChange, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, PgCounts, Placement, Pool, Readings, Signals)
+from perfguard.cluster.types import (ClientOps, OptionChange, Osd, OsdCounters, OsdMap, OsdPlace,
+                                     PgCounts, Placement, PlainOps, Pool, Readings, Signals)
 from perfguard.options import DEFAULTS
 from perfguard.store import Store
 from perfguard.watch.controller import FIRST_USUAL_SECONDS, USUAL, Watching
@@ -99,7 +99,7 @@ class Reports:
             spent = ops * ms * 1e6 * self._age * noise * self._random.lognormal(0.0, 0.03, osds)
             self._sums[kind] += np.column_stack([spent.astype(np.int64), ops])
         shares = self._random.dirichlet(np.ones(POOLS), osds)
-        columns = [map(Ops._make, sums.tolist()) for sums in self._sums.values()]
+        columns = [map(tuple, sums.tolist()) for sums in self._sums.values()]
         counters = {osd: OsdCounters(self.now, *sums)._replace(pgs=PGS_PER_OSD)
                     for osd, sums in enumerate(zip(*columns))}
         clients = tuple(
@@ -114,8 +114,8 @@ class Reports:
         return self._readings
 
 
-def _ops(number: float, ms: float) -> Ops:
-    return Ops(round(number * ms * 1e6), round(number))
+def _ops(number: float, ms: float) -> PlainOps:
+    return round(number * ms * 1e6), round(number)
 
 
 def measure(reports: Reports, turns: int, profile: int) -> Tuple[List[float], str]:

@@ -119,5 +119,5 @@ def _mean_ms(cluster: SimCluster) -> float:
 
 
 def mean_ms(rows: 'tuple[ClientOps, ...]') -> float:
-    number = sum(row.read.number + row.write.number for row in rows)
-    return sum(row.read.sum_ns + row.write.sum_ns for row in rows) / max(1, number) / 1e6
+    number = sum(row.read[1] + row.write[1] for row in rows)
+    return sum(row.read[0] + row.write[0] for row in rows) / max(1, number) / 1e6

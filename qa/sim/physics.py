@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple
 
 import numpy as np
 
-from perfguard.cluster.types import ClientOps, Ops
+from perfguard.cluster.types import ClientOps
 
 #: Utilisation above which the queue is as long as clients let it grow.
 MOST_BUSY = 0.95
@@ -172,7 +172,7 @@ def _rows(hw: Hardware, numbers: Dict[str, np.ndarray], means: Dict[str, np.ndar
               for kind, share in (('read', hw.reads), ('write', 1.0 - hw.reads))]
     for row, (pool, osd) in enumerate(zip(pools.tolist(), osds.tolist())):
         more = stalled.get((pool + 1, osd), 0.0)
-        parts = [Ops(int(1e6 * (ms[row] + share * more)) if ops[row] else 0, ops[row])
+        parts = [(int(1e6 * (ms[row] + share * more)) if ops[row] else 0, ops[row])
                  for ops, ms, share in served]
         rows.append(ClientOps(pool + 1, osd, parts[0], parts[1]))
     return rows

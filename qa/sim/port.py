@@ -16,8 +16,8 @@ from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook
-from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
-                                     Items, Ops, OptionChange, Osd, OsdCounters, OsdMap, OsdPlace,
+from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, NO_OPS, Balancing, ConfigEntry,
+                                     Items, OptionChange, Osd, OsdCounters, OsdMap, OsdPlace,
                                      OsdSet, PgCounts, Placement, Pool, PoolSetting, PoolSpace,
                                      Question, Readings, Reply, Signals, Space, UnreadablePg,
                                      UpmapEntry, pool_of, seed_of)
@@ -32,7 +32,6 @@ STATS_SECONDS = 5.0
 LEASE_SECONDS, SLOW_SECONDS = 16.0, 30.0
 PROPOSE, MIN_WAIT = 'paxos_propose_interval', 'paxos_min_wait'
 OSD_BYTES = 8 << 40
-NO_OPS = Ops()
 
 
 class Kv:
@@ -355,7 +354,7 @@ class SimCluster:
 
     def readings(self, view: object, signals: Signals) -> Readings:
         began = time.process_time()
-        model, osds = self.model, range(self.model.tree.osds)
+        model = self.model
         usage = model.usage()
         led = model.led / np.maximum(1, model.led.sum(axis=0))
         rows = reading(model.hardware, usage, led, model.take_stalls(), model.random,
@@ -364,10 +363,10 @@ class SimCluster:
         for counter, added in zip(self._counters, served.T):
             np.add.at(counter, [row.osd for row in rows], added)
         counts, stored = self._osd_counts()
-        read, write = (list(map(Ops, *self._counters[first:first + 2].tolist()))
+        read, write = (list(zip(*self._counters[first:first + 2].tolist()))
                        for first in (0, 2))
         counters = {osd: OsdCounters(model.now, read[osd], write[osd], NO_OPS, NO_OPS,
-                                     NO_OPS, NO_OPS, stored[osd]) for osd in osds
+                                     NO_OPS, NO_OPS, stored[osd]) for osd in range(model.tree.osds)
                     if osd not in model.down and osd not in model.hanging}
         silent = {osd: model.now - since for osd, since in model.hanging.items()
                   if model.now - since > 2 * STATS_SECONDS}

@@ -44,9 +44,8 @@ def test_an_export_of_the_module_is_a_trace(tmp_path: Path) -> None:
     assert (trace.beats, trace.case.beat, trace.names[3]) == (4, 5.0, 'osd.3')
     assert trace.places[2][1:] == ('h1', 'default', 'ssd', 'm', '', '', ())
     sample = trace.samples(2)[3]
-    assert (sample.read.rate, sample.read.ms) == (100.0, 3.0)
-    assert (sample.commit.rate, sample.commit.ms) == (50.0, 2.0)
-    assert sample.write.rate == 0.0 and sample.seconds == 5.0
+    assert (sample.read, sample.commit) == ((100.0, 3.0), (50.0, 2.0))
+    assert sample.write[0] == 0.0 and sample.seconds == 5.0
 
 
 def test_recordings_of_others(tmp_path: Path) -> None:

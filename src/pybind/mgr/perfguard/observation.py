@@ -243,8 +243,8 @@ class Observation:
             osds_by_pool[pool_id] = frozenset() if rule is None else osds_by_rule[rule]
         for row in self.clients.rows if osds_by_pool else ():
             pool_osds = osds_by_pool.get(row.pool)
-            if pool_osds is not None and row.osd not in pool_osds and (
-                    row.read.number or row.write.number):
+            (_, reads), (_, writes) = row.read, row.write
+            if pool_osds is not None and row.osd not in pool_osds and (reads or writes):
                 osds_by_pool[row.pool] = pool_osds | {row.osd}
         return osds_by_pool
 

@@ -18,9 +18,9 @@ from .inventory import devices_of, drive_model, store_layout
 from .osd_commands import (HistogramSampler, OsdCommands, PingTimes, PressureSampler,
                            median_ping_ms)
 from .ports import View
-from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
+from .types import (LONGEST_OP_SECONDS, NO_OPS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
                     ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads, PgWrites, Placement,
-                    Readings, Signals, UnreadablePg)
+                    PlainOps, Readings, Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +272,7 @@ class Sensors:
             return {}, MGR_CUT_OFF % (len(silent), len(judged), min(silent.values()))
         return silent, ''
 
-    def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
+    def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, PlainOps]]:
         """When a counter of an OSD was reported last, and its operations with their total time.
         None: the OSD has not reported such a counter.
 
@@ -282,22 +282,22 @@ class Sensors:
         point = self._latest('osd', osd, counter).get(counter)
         if not point:
             return None
-        ops = Ops(int(point[1]), int(point[2]))
-        if min(ops) < 0:
-            raise ValueError('%s: %d operations took %d ns' % (counter, ops.number, ops.sum_ns))
-        return float(point[0]), ops
+        sum_ns, number = int(point[1]), int(point[2])
+        if sum_ns < 0 or number < 0:
+            raise ValueError('%s: %d operations took %d ns' % (counter, number, sum_ns))
+        return float(point[0]), (sum_ns, number)
 
-    def _sum(self, osd: str, counter: str) -> Ops:
+    def _sum(self, osd: str, counter: str) -> PlainOps:
         point = self._ops(osd, counter)
-        return point[1] if point else Ops()
+        return point[1] if point else NO_OPS
 
-    def _commit(self, osd: str) -> Ops:
+    def _commit(self, osd: str) -> PlainOps:
         """Commits of the store: by the counter that this kind of store has; zero if none."""
         for counter in COMMIT_COUNTERS:
             point = self._ops(osd, counter)
             if point:
                 return point[1]
-        return Ops()
+        return NO_OPS
 
     # ---- Readings at longer intervals
 
@@ -622,7 +622,9 @@ class PerfQueries:
 def _client_ops(row: Mapping[str, Any]) -> ClientOps:
     (pool,), (osd,) = row['k'][:2]
     read, write, *sizes = row['c']
-    return ClientOps(int(pool), int(osd), Ops(*read), Ops(*write),
+    sum_ns, reads = read
+    write_ns, writes = write
+    return ClientOps(int(pool), int(osd), (sum_ns, reads), (write_ns, writes),
                      *(max(0, int(number)) for number, _ in sizes))
 
 

@@ -360,7 +360,18 @@ class Ops(NamedTuple):
 
     @property
     def sane(self) -> bool:
-        return 0 <= self.sum_ns <= LONGEST_SUM_NS and self.sum_ns <= self.number * LONGEST_OP_NS
+        return are_sane(self.sum_ns, self.number)
+
+
+def are_sane(sum_ns: int, number: int) -> bool:
+    """Whether so many operations may take so long."""
+    return 0 <= sum_ns <= LONGEST_SUM_NS and sum_ns <= number * LONGEST_OP_NS
+
+
+#: Sum in ns and number, as in Ops. Python's garbage collector examines all named tuples, but no
+#: plain ones of numbers, and each reading has about ten for each of up to 10,000 OSDs.
+PlainOps = Tuple[int, int]
+NO_OPS: PlainOps = (0, 0)
 
 
 class OsdCounters(NamedTuple):
@@ -369,13 +380,13 @@ class OsdCounters(NamedTuple):
     time: float
     #: Client operations by arrival (op_r_latency, op_w_latency), and writes by dequeuing
     #: (op_w_process_latency) and until they go to store and replicas (op_w_prepare_latency).
-    read: Ops
-    write: Ops
-    write_process: Ops
-    write_prepare: Ops
+    read: PlainOps
+    write: PlainOps
+    write_process: PlainOps
+    write_prepare: PlainOps
     #: Operations of the store; zero if it does not measure them.
-    commit: Ops = Ops()
-    store_read: Ops = Ops()
+    commit: PlainOps = NO_OPS
+    store_read: PlainOps = NO_OPS
     #: Number of PGs of which the OSD stores data, and of those that it is deleting.
     pgs: int = 0
     deleting: int = 0
@@ -392,10 +403,14 @@ class ClientOps(NamedTuple):
     """Client operations on PGs of one pool with one primary since the last reading."""
     pool: int
     osd: int
-    read: Ops
-    write: Ops
+    read: PlainOps
+    write: PlainOps
     read_bytes: int = 0
     write_bytes: int = 0
+
+    @property
+    def sane(self) -> bool:
+        return are_sane(*self.read) and are_sane(*self.write)
 
 
 class ClientLoad(NamedTuple):

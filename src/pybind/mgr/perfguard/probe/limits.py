@@ -4,7 +4,7 @@ from collections import deque
 from typing import (AbstractSet, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import Json, Ops, OsdMap, PgCounts, Pool, Signals, Space
+from ..cluster.types import Json, Ops, OsdMap, PgCounts, Pool, Signals, Space, are_sane
 from ..observation import Clients
 from ..text import bytes_text, pgs_are, plural, seconds_text
 from ..watch.peers import weighted_median
@@ -261,10 +261,10 @@ def affected_ops(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> D
     for row in clients.rows:
         if row.osd in slow or not (row.pool in loaded.pools or row.osd in loaded.osds):
             continue
-        for kind, ops in (('reads', row.read), ('writes', row.write)):
+        for kind, (sum_ns, number) in (('reads', row.read), ('writes', row.write)):
             so_far = sums.get((row.pool, kind), Ops())
-            if ops.sane and ops.number:
-                sums[row.pool, kind] = Ops(so_far.sum_ns + ops.sum_ns, so_far.number + ops.number)
+            if are_sane(sum_ns, number) and number:
+                sums[row.pool, kind] = Ops(so_far.sum_ns + sum_ns, so_far.number + number)
     return sums
 
 

@@ -260,8 +260,8 @@ def _together(parts: Iterable[Tuple[float, float, float]]) -> SlowOps:
 
 
 def _op_count(clients: Clients) -> int:
-    return sum(row.read.number + row.write.number for row in clients.rows
-               if row.read.sane and row.write.sane)
+    return sum(reads + writes for (_, reads), (_, writes) in [
+        (row.read, row.write) for row in clients.rows if row.sane])
 
 
 def _added(seconds: Mapping[str, float], key: str, further: float) -> Mapping[str, float]:

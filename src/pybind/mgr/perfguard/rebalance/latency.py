@@ -11,7 +11,7 @@ from math import log, sqrt
 from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Tuple)
 
-from ..cluster.types import ClientOps, Ops
+from ..cluster.types import NO_OPS, ClientOps, Ops, PlainOps, are_sane
 from ..errors import Code, Reason
 from ..observation import Clients, Minute
 from ..text import listed
@@ -77,7 +77,7 @@ def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[in
             rows.append(row)
         elif row.osd not in slow:
             rows.append(row if row.pool not in pools else row._replace(
-                read=Ops() if pool.erasure else row.read, write=Ops()))
+                read=NO_OPS if pool.erasure else row.read, write=NO_OPS))
     return replace(clients, rows=tuple(rows), pools={
         number: pool if pool.named else pool._replace(read_minute=Minute(), write_minute=Minute())
         for number, pool in clients.pools.items()})
@@ -175,12 +175,12 @@ def load_factors(clients: Clients, disturbed: AbstractSet[int]) -> Dict[int, flo
     ratios: Dict[int, List[Tuple[float, int]]] = {}
     for row in clients.rows:
         pool = clients.pools.get(row.pool)
+        sum_ns, number = row.read
         if row.osd in disturbed or pool is None or pool.erasure or not pool.read_baseline_ms \
-                or not row.read.sane or not row.read.number:
+                or not are_sane(sum_ns, number) or not number:
             continue
-        baseline_ns = row.read.number * 1e6 * pool.read_baseline_ms \
-            * clients.norms.get(row.osd, 1.0)
-        ratios.setdefault(row.pool, []).append((row.read.sum_ns / baseline_ns, row.read.number))
+        baseline_ns = number * 1e6 * pool.read_baseline_ms * clients.norms.get(row.osd, 1.0)
+        ratios.setdefault(row.pool, []).append((sum_ns / baseline_ns, number))
     return {pool: _certain_median(pool_ratios, clients.pools[pool].read_spread)
             for pool, pool_ratios in ratios.items()}
 
@@ -228,9 +228,9 @@ def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
     all_sums: Dict[int, List[int]] = {}
     concerned = set(path.pools)
     for row in clients.rows:
-        read, write = row.read, row.write
-        if row.pool not in clients.pools or not read.sane or not write.sane:
+        if row.pool not in clients.pools or not row.sane:
             continue
+        read, write = row.read, row.write
         if row.osd in path.near:
             concerned.add(row.pool)
         _add(all_sums.setdefault(row.pool, [0, 0, 0, 0]), read, write)
@@ -244,12 +244,12 @@ def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
             {pool: ops for pool, ops in everything.items() if pool in concerned})
 
 
-def _add(sums: List[int], read: Ops, write: Ops) -> None:
+def _add(sums: List[int], read: PlainOps, write: PlainOps) -> None:
     """Add the operations of a row to those of its pool: lists, since there may be 10,000 rows."""
-    sums[0] += read.sum_ns
-    sums[1] += read.number
-    sums[2] += write.sum_ns
-    sums[3] += write.number
+    sums[0] += read[0]
+    sums[1] += read[1]
+    sums[2] += write[0]
+    sums[3] += write[1]
 
 
 # ---- single OSDs with slow reads (watch/slow_reads.py), and movement

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
-from ..cluster.types import ClientOps, Ops, OsdSet
+from ..cluster.types import ClientOps, Ops, OsdSet, PlainOps
 from ..codec import Time
 from ..observation import Clients, PoolClients
 from ..watch.slow_reads import LEAST_OPS
@@ -124,14 +124,14 @@ def measure(stalls: Stalls, clients: Clients, osds_or_crush_changed: float) -> S
     unsteady_osds = unsteady(stalls, clients)
     rows_by_pool: Dict[int, List[ClientOps]] = {}
     for row in clients.rows:
-        if row.read.sane and row.write.sane:
+        if row.sane:
             rows_by_pool.setdefault(row.pool, []).append(row)
     for pool_id, pool in clients.pools.items():
         change_times = [change.time for change in stalls.changes if change.pool == pool_id
                         and clients.time - covered <= change.time < clients.time]
         changes = sum(1 for time in change_times if time >= begin)
         rows = rows_by_pool.get(pool_id, [])
-        ops = sum(row.read.number + row.write.number for row in rows)
+        ops = sum([row.read[1] + row.write[1] for row in rows])
         pool_excess = _excess_seconds(rows, unsteady_osds, pool)
         if pool_excess is not None and clients.seconds > 0.0:
             # Operations that stalled in one reading may end in the next one, so added latency
@@ -195,8 +195,8 @@ def _excess_seconds(rows: Sequence[ClientOps], unsteady_osds: AbstractSet[int],
     return total
 
 
-def _sum(parts: Sequence[Ops]) -> Ops:
-    return Ops(sum([part.sum_ns for part in parts]), sum([part.number for part in parts]))
+def _sum(parts: Sequence[PlainOps]) -> Ops:
+    return Ops(sum([sum_ns for sum_ns, _ in parts]), sum([number for _, number in parts]))
 
 
 def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:

@@ -28,7 +28,7 @@ from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS,
                        LEAST_SLOW_SECONDS, LONG_EPISODE_SECONDS, LONGEST_SECONDS, MEMORY_SECONDS,
                        MOST_BASELINE, NOISE_DEVIATIONS, OP_SPREAD, PEERS_SECONDS, PEERS_SHARES,
                        RECENT_MEMORY, RECENT_SLOW_SECONDS, REPORTED_RATIO)
-from .types import Chronic, Flow, OsdReading
+from .types import Chronic, OsdReading, PlainFlow
 
 #: Maximum number of OSDs that are stored.
 MOST_STORED_OSDS = 160
@@ -227,14 +227,13 @@ class ChronicOsds:
         now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
         self._take_back(reading.busy_read, reading.busy)
-        intervals = yield from _intervals(reading, findings, windows, baselines)
-        slow_ops = {osd: slow for osd, (_, slow) in intervals.items() if slow}
+        intervals, slow_ops = yield from _intervals(reading, findings, windows, baselines)
         slow = {**_still_slow(reading, findings, intervals.keys() & reported),
                 **_worst(slow_ops, reading)}
         # If many are slow at once, the cause is not the OSDs: the interval says nothing of them.
         crowd = crowded(slow, findings, reading.places) if len(slow) > 1 else set()
         for chunk in chunks(intervals.items()):
-            for osd, (seconds, _) in chunk:
+            for osd, seconds in chunk:
                 if osd in crowd:
                     continue
                 count = self._counts.get(osd)
@@ -352,26 +351,29 @@ class ChronicOsds:
 
 def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
                baselines: Mapping[int, Sequence[ScoreBaseline]]
-               ) -> Work[Dict[int, Tuple[float, List[PeerFinding]]]]:
-    """OSD -> length of the interval in seconds, and findings of the kinds of operation that were
-    slow in it ([]: none); only OSDs with enough operations of a kind and without other work. Yields
-    passes over OSDs (rounds.py)."""
-    intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
+               ) -> Work[Tuple[Dict[int, float], Findings]]:
+    """OSD -> length of the interval in seconds, of OSDs with enough operations of a kind and
+    without other work; and the findings of the kinds of operation that were slow in it, of OSDs
+    with such kinds. Yields passes over OSDs (rounds.py)."""
+    intervals: Dict[int, float] = {}
+    slow_ops: Findings = {}
     for samples in chunks(reading.samples):
         for sample in samples:
             osd, flows = sample.osd, flows_of(sample)
             if osd in reading.busy:
                 continue
             for finding in findings.get(osd, ()):
-                flow = flows[finding.channel]
-                if flow.rate * sample.seconds < BLOCK_OPS:
+                rate, ms = flow = flows[finding.channel]
+                if rate * sample.seconds < BLOCK_OPS:
                     continue
-                _, slow_ops = intervals.setdefault(osd, (sample.seconds, []))
-                if flow.ms > CHRONIC_RATIO * finding.comparison.expected_ms:
+                intervals.setdefault(osd, sample.seconds)
+                if ms > CHRONIC_RATIO * finding.comparison.expected_ms:
                     allowance = _own_allowance(baselines[osd][finding.channel])
-                    slow_ops += _if_slow(finding, allowance, flow, sample.seconds, windows[osd])
+                    slow = _if_slow(finding, allowance, flow, sample.seconds, windows[osd])
+                    if slow is not None:
+                        slow_ops.setdefault(osd, []).append(slow)
         yield 3 * len(samples)
-    return intervals
+    return intervals, slow_ops
 
 
 def _worst(slow_ops: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
@@ -392,8 +394,8 @@ def _still_slow(reading: OsdReading, findings: Findings,
             continue
         flows = flows_of(sample)
         above = [finding for finding in findings[sample.osd]
-                 if flows[finding.channel].rate * sample.seconds >= BLOCK_OPS
-                 and flows[finding.channel].ms >= REPORTED_RATIO * finding.comparison.expected_ms]
+                 for rate, ms in [flows[finding.channel]] if rate * sample.seconds >= BLOCK_OPS
+                 and ms >= REPORTED_RATIO * finding.comparison.expected_ms]
         if above:
             slow[sample.osd] = max(above, key=lambda finding: finding.score)
     return slow
@@ -406,17 +408,18 @@ def _own_allowance(baseline: ScoreBaseline) -> float:
     return max(1.0, CHRONIC_OWN_RATIO / CHRONIC_RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
 
 
-def _if_slow(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: float,
-             window: OsdWindow) -> List[PeerFinding]:
-    """The finding for the operations of one interval alone (`flow`), if it is slow; [] otherwise.
+def _if_slow(finding: PeerFinding, own_allowance: float, flow: PlainFlow, seconds: float,
+             window: OsdWindow) -> Optional[PeerFinding]:
+    """The finding for the operations of one interval alone (`flow`); None: they are not slow.
     Allows for more load than in the window, for the noise of few operations, and for an OSD that is
     slower than its peers at all times (`own_allowance`)."""
-    more_load = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
-    sigma = OP_SPREAD / math.sqrt(flow.rate * seconds)
+    rate, ms = flow
+    more_load = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
+    sigma = OP_SPREAD / math.sqrt(rate * seconds)
     # The slowdown that noise alone explains; like the allowance, a factor on CHRONIC_RATIO.
     noise = math.exp(NOISE_DEVIATIONS * sigma) / CHRONIC_RATIO
     # The allowance contains the noise, so the deviations need no test of their own.
-    comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
+    comparison = finding.comparison._replace(ms=ms, recent_ms=ms, deviations=math.inf)
     current = finding._replace(comparison=comparison,
                                allowance=own_allowance * max(finding.allowance * more_load, noise))
-    return [current] if current.is_slow(CHRONIC_RATIO) else []
+    return current if current.is_slow(CHRONIC_RATIO) else None

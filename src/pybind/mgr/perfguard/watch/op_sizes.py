@@ -44,10 +44,10 @@ class OpSizes:
             # With this flag, clients may read such a part directly from its OSD. It is not known
             # which reads are direct, so all count as such.
             read_parts = 1 if SPLIT_READS in pools[pool_id].flags else parts
-            for row in of_pool.rows:
-                if row.osd in reads:
-                    reads[row.osd] += row.read.number
-                    read_bytes[row.osd] += row.read_bytes / read_parts
+            for _, osd, (_, number), _, bytes_of_osd, _ in of_pool.rows:
+                if osd in reads:
+                    reads[osd] += number
+                    read_bytes[osd] += bytes_of_osd / read_parts
             writes[pool_id] = of_pool.writes
             write_bytes[pool_id] = of_pool.write_bytes / parts
         self._reads.add(reads, read_bytes)
@@ -118,9 +118,11 @@ def at_same_size(findings: Findings, sizes: Mapping[int, Sizes],
         if osd in places:
             by_kind.setdefault(places[osd].kind, []).append(size)
     medians = {kind: Sizes(*map(_median, zip(*rows))) for kind, rows in by_kind.items()}
-    return {osd: [_at_size(finding, sizes[osd], medians[places[osd].kind], places[osd])
-                  if finding.score > LEAST_SCORE and osd in sizes else finding
-                  for finding in compared] for osd, compared in findings.items()}
+    resized = {osd: [_at_size(finding, sizes[osd], medians[places[osd].kind], places[osd])
+                     if finding.score > LEAST_SCORE else finding for finding in compared]
+               for osd, compared in findings.items()
+               if osd in sizes and any([finding.score > LEAST_SCORE for finding in compared])}
+    return {**findings, **resized}
 
 
 def _median(sizes: Sequence[float]) -> float:

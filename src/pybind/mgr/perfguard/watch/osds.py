@@ -8,8 +8,8 @@ from statistics import median
 from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
-from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts,
-                             PgReads, PgWrites, Placement, pool_of)
+from ..cluster.types import (NO_OSD, ClientOps, OsdCounters, OsdMap, OsdPlace, PgCounts,
+                             PgReads, PgWrites, Placement, PlainOps, are_sane, pool_of)
 from .pools import DECAY_PER_READING
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      Amount, flow_of, recent_total)
@@ -19,7 +19,7 @@ from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 LONGEST_SECONDS = 120.0
 
 
-_ops_of: Callable[[OsdCounters], Tuple[Ops, ...]] = attrgetter(
+_ops_of: Callable[[OsdCounters], Tuple[PlainOps, ...]] = attrgetter(
     'read', 'write', 'write_process', 'write_prepare', 'commit', 'store_read')
 _NO_COUNTS = PgCounts()
 
@@ -33,26 +33,19 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
         return None
-    differences = list(map(difference, _ops_of(before), _ops_of(after)))
-    if not all([ops.sane for ops in differences]):
-        return None
+    differences: List[Tuple[int, int]] = []
+    for (ns_before, number_before), (ns_after, number_after) in zip(
+            _ops_of(before), _ops_of(after)):
+        sum_ns, number = ns_after - ns_before, number_after - number_before
+        if not are_sane(sum_ns, number):
+            return None
+        differences.append((sum_ns, number))
     read, write, process, prepare, commit, store_read = differences
     # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
-    own_ops = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
-    return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds),
-                     flow(own_ops, seconds), flow(commit, seconds), flow(store_read, seconds))
-
-
-def difference(before: Ops, after: Ops) -> Ops:
-    """The operations between two counts."""
-    return Ops(after.sum_ns - before.sum_ns, after.number - before.number)
-
-
-def flow(ops: Ops, seconds: float) -> Flow:
-    """The flow of operations in an interval of `seconds`."""
-    if ops.number <= 0 or seconds <= 0.0 or ops.sum_ns < 0:
-        return NO_FLOW
-    return Flow(ops.number / seconds, ops.sum_ns / ops.number / 1e6)
+    own_write = write[0] - process[0] + prepare[0], write[1]
+    return OsdSample(osd, seconds, *[
+        NO_FLOW if number <= 0 or sum_ns < 0 else (number / seconds, sum_ns / number / 1e6)
+        for sum_ns, number in (read, write, own_write, commit, store_read)])
 
 
 #: Further columns of an OSD's history.
@@ -114,11 +107,12 @@ class OsdWatch:
             points = max(12, min(DETAILED_POINTS, ALL_POINTS // osd_count))
             history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
+        seconds = reading.seconds
         sums: List[float] = []
-        for ops in (reading.read, reading.write, reading.commit):
-            number = ops.rate * reading.seconds
-            sums += [number, number * ops.ms * 1e6]
-        history.add(now, reading.seconds, sums)
+        for rate, ms in (reading.read, reading.write, reading.commit):
+            number = rate * seconds
+            sums += (number, number * ms * 1e6)
+        history.add(now, seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> OsdFlows:
         """The operations of an OSD in the last minute; none of one that has not reported twice yet.
@@ -143,7 +137,8 @@ def add_reads(reads: Dict[int, List[int]], clients: Iterable[ClientOps],
     pools. `erasure`: the latter pools; none: nothing is added."""
     for row in clients if erasure else ():
         sums = reads.setdefault(row.osd, [0, 0])
-        sums[row.pool in erasure] += row.read.number
+        _, reads_of_row = row.read
+        sums[row.pool in erasure] += reads_of_row
 
 
 def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[int]],
@@ -216,11 +211,12 @@ class OsdNorms:
         read: Dict[int, List[float]] = {}
         for row in rows:
             usual_ms = baselines.get(row.pool)
-            if usual_ms and row.read.number and row.read.sane:
+            sum_ns, reads = row.read
+            if usual_ms and reads and are_sane(sum_ns, reads):
                 sums = read.setdefault(row.osd, [0.0, 0.0, 0.0])
-                sums[0] += row.read.sum_ns
-                sums[1] += row.read.number * 1e6 * usual_ms
-                sums[2] += row.read.number
+                sums[0] += sum_ns
+                sums[1] += reads * 1e6 * usual_ms
+                sums[2] += reads
         if not read:
             return
         # What slows all OSDs down, as the current load, is not a property of one of them.

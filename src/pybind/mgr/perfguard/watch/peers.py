@@ -54,6 +54,7 @@ CAPACITY = 1.2
 BEYOND_SLOPE = 2.0
 #: Minimum standard deviation of healthy OSDs, whose PGs differ in their operations.
 MIN_SPREAD = 0.08
+MIN_VARIANCE = MIN_SPREAD ** 2
 #: The median absolute deviation of a normal distribution in standard deviations.
 MAD_SIGMA = 1.4826
 
@@ -178,12 +179,15 @@ class Peers:
     def expected(self, loads: Loads) -> float:
         """Logarithm of the expected latency in ms; a low load does not reduce it. Up to the highest
         known load by the queue that fits the members, beyond it by a steeper one."""
-        top = self._top_loads
-        within = max(0.0, min(loads[0], top[0]) - self._median_load)
-        beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
+        load, write_load, read_load = loads
+        top_load, top_write_load, top_read_load = self._top_loads
+        within = (load if load < top_load else top_load) - self._median_load
+        if within < 0.0:
+            within = 0.0
         level = self._center + growth(self._fitted_utilisation, within) if within else self._center
-        if not beyond:
-            return level
+        if load <= top_load and write_load <= top_write_load and read_load <= top_read_load:
+            return level  # nearly always
+        beyond = max(load - top_load, write_load - top_write_load, read_load - top_read_load)
         return level + max(BEYOND_SLOPE * beyond, growth(self.utilisation, within + beyond)
                            - growth(self.utilisation, within))
 
@@ -193,12 +197,12 @@ class Peers:
         expected = self.expected(loads)
         # The mean of few operations is uncertain.
         op_sigma = OP_SPREAD / math.sqrt(reading.ops)
-        sigma = max(self._least_sigma, op_sigma)
+        sigma = self._least_sigma if self._least_sigma > op_sigma else op_sigma
         expected_ms = math.exp(expected)
         return PeerComparison(
-            reading.ms, reading.recent_ms, expected_ms, spread_ms=expected_ms * self._spread_ratio,
-            deviations=(reading.log_ms - expected) / sigma, op_sigma=op_sigma, peers=others,
-            load_ratio=math.exp(loads[0] - self._median_load), load=loads[0], sigma=sigma)
+            reading.ms, reading.recent_ms, expected_ms, expected_ms * self._spread_ratio,
+            (reading.log_ms - expected) / sigma, op_sigma, math.exp(loads[0] - self._median_load),
+            others, loads[0], sigma)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -361,7 +365,7 @@ CLIP = 2.0
 class ScoreBaseline(NamedTuple):
     """Exponentially weighted mean and variance of the logarithm of a score."""
     mean: float = 0.0
-    variance: float = MIN_SPREAD ** 2
+    variance: float = MIN_VARIANCE
     #: Seconds that it has learned.
     seconds: float = 0.0
 
@@ -370,7 +374,7 @@ class ScoreBaseline(NamedTuple):
         return self.seconds >= LEARN_SECONDS
 
     def sigma(self) -> float:
-        return math.sqrt(max(self.variance, MIN_SPREAD ** 2))
+        return math.sqrt(max(self.variance, MIN_VARIANCE))
 
     def learned(self, value: float, elapsed: float) -> 'ScoreBaseline':
         """The baseline with one more value, which lasted for `elapsed` seconds, more than 0."""
@@ -447,7 +451,9 @@ class PeerFinding(NamedTuple):
         own baseline against them (`baseline`; None: only its peers count). `ratio`: slowdown from
         which an OSD is slow."""
         comparison, lowest_score = self.comparison, ratio * self.allowance
-        if min(self.score, self.recent_score) < lowest_score or not self.matters():
+        expected_ms = comparison.expected_ms
+        if comparison.ms / expected_ms < lowest_score \
+                or comparison.recent_ms / expected_ms < lowest_score or not self.matters():
             return False
         if comparison.deviations >= MIN_DEVIATIONS:
             return True
@@ -550,27 +556,24 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     operations. Yields for how many OSDs it has made a pass (rounds.py)."""
     group_of, minorities = groups_of(places)
     keys_of, member_counts = _keys(group_of)
-    #: OSD -> its operations, by channel.
-    ops: Dict[int, Sequence[float]] = {}
-    loads: Dict[int, Loads] = {}
+    #: By channel, group -> its members with evidence.
+    members: List[Dict[GroupKey, List[LoadPoint]]] = [{} for _ in CHANNELS]
     for chunk in chunks(windows.items()):
-        of_chunk = {osd: window.totals() for osd, window in chunk if osd in places}
-        ops.update({osd: totals.ops for osd, totals in of_chunk.items()})
-        loads.update({osd: loads_of(*rates(totals, osd in busy))
-                      for osd, totals in of_chunk.items()})
-        yield 2 * len(chunk)
+        for osd, window in chunk:
+            if osd not in places:
+                continue
+            summary = window.summary()
+            loads = loads_of(*rates(summary, osd in busy))
+            keys = keys_of[group_of[osd]]
+            for of_channel, latency in zip(members, summary.latencies):
+                if latency is not None:
+                    point = LoadPoint(osd, latency, loads)
+                    for key in keys:
+                        of_channel.setdefault(key, []).append(point)
+        yield (2 + len(CHANNELS)) * len(chunk)
     groups: List[_Group] = []
-    for channel in range(len(CHANNELS)):
-        members: Dict[GroupKey, List[LoadPoint]] = {}
-        for osds in chunks(loads):
-            for osd in osds:
-                reading = windows[osd].reading(channel, ops[osd][channel])
-                if reading is not None:
-                    point = LoadPoint(osd, reading, loads[osd])
-                    for key in keys_of[group_of[osd]]:
-                        members.setdefault(key, []).append(point)
-            yield len(osds)
-        for key, points in members.items():
+    for channel, of_channel in enumerate(members):
+        for key, points in of_channel.items():
             groups.append(_Group(key, channel, points, _by_kind(points, busy),
                                  small=member_counts[key] <= MIN_PEERS))
             yield len(points)
@@ -587,11 +590,17 @@ def _judge_all(groups: Sequence[_Group], group_of: Mapping[int, GroupKey],
     for group in groups:
         for points in chunks(group.points):
             for point in points:
-                finding = None if group_of[point.osd] != group.key else _judge(
-                    point, busy.get(point.osd, ''), group, utilisation[group.key],
-                    minorities[point.osd])
-                if finding is not None:
-                    findings.setdefault(point.osd, []).append(finding)
+                osd = point.osd
+                if group_of[osd] != group.key:
+                    continue
+                finding = _judge(point, busy.get(osd, ''), group, utilisation[group.key],
+                                 minorities[osd])
+                if finding is None:
+                    continue
+                if osd in findings:
+                    findings[osd].append(finding)
+                else:
+                    findings[osd] = [finding]
             yield len(points)
     return findings
 

@@ -120,7 +120,7 @@ def ops_by_pool(clients: Sequence[ClientOps]) -> Dict[int, PoolOps]:
     """The operations of a reading by pool, without rows with invalid values."""
     rows_by_pool: Dict[int, List[ClientOps]] = {}
     for row in clients:
-        if row.read.sane and row.write.sane:
+        if row.sane:
             rows_by_pool.setdefault(row.pool, []).append(row)
     return {pool_id: _pool_ops(rows) for pool_id, rows in rows_by_pool.items()}
 
@@ -129,10 +129,10 @@ def _pool_ops(rows: Sequence[ClientOps]) -> PoolOps:
     """The sums of the operations of one pool."""
     reads = read_ns = writes = write_ns = read_bytes = write_bytes = 0
     for _, _, read, write, bytes_read, bytes_written in rows:
-        reads += read.number
-        read_ns += read.sum_ns
-        writes += write.number
-        write_ns += write.sum_ns
+        read_ns += read[0]
+        reads += read[1]
+        write_ns += write[0]
+        writes += write[1]
         read_bytes += bytes_read
         write_bytes += bytes_written
     return PoolOps(rows, reads, read_ns, writes, write_ns, read_bytes, write_bytes)

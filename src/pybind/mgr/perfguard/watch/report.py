@@ -38,11 +38,11 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
     return None if value is None else round(value, digits)
 
 
-def trouble(counts: PgCounts) -> Dict[str, int]:
+def trouble(counts: PgCounts) -> Mapping[str, int]:
     """Condition -> number of PGs, of conditions with at least one."""
     numbers = _numbers_of(counts)
     if not any(numbers):
-        return {}  # nearly always
+        return _NO_PGS  # nearly always
     return {name: number for name, number in zip(_TROUBLE, numbers) if number}
 
 

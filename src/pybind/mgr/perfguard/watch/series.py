@@ -60,8 +60,8 @@ class Series:
         #: Ring buffer of rows, each a point: end, seconds, sums; and the number of the oldest row.
         self._rows = array('d')
         self._oldest = 0
-        #: Seconds and sums of the point that is not complete yet.
-        self._open = array('d', [0.0]) * (width + 1)
+        #: Seconds and sums of the point that is not complete yet; empty: none has begun.
+        self._open = array('d')
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a reading of `seconds`, with a sum for each column, to the open point. Returns
@@ -69,23 +69,25 @@ class Series:
         error of the caller."""
         if len(sums) != self._width:
             raise ValueError('%d sums for a series of %d columns' % (len(sums), self._width))
-        self._open = array('d', map(add, self._open, (seconds, *sums)))
-        if self._open[0] < self.point_seconds:
+        point: Tuple[float, ...] = (seconds, *sums)
+        if self._open:
+            point = tuple(map(add, self._open, point))
+        if point[0] < self.point_seconds:
+            self._open = array('d', point)
             return False
-        self._close(now)
+        if self._open:
+            self._open = array('d')
+        self._keep(array('d', (now, *point)))
         return True
 
-    def _close(self, now: float) -> None:
-        """Keep the open point as a row that ends now, in place of the oldest row if the ring buffer
-        is full, and begin another one."""
-        row = array('d', [now, *self._open])
+    def _keep(self, row: 'array[float]') -> None:
+        """Keep a complete point, in place of the oldest row if the ring buffer is full."""
         size = self.row_size
         if len(self._rows) < self._length * size:
             self._rows.extend(row)
         else:
             self._rows[self._oldest * size:(self._oldest + 1) * size] = row
             self._oldest = (self._oldest + 1) % self._length
-        self._open = array('d', [0.0]) * (self._width + 1)
 
     def __len__(self) -> int:
         return len(self._rows) // self.row_size
@@ -115,8 +117,7 @@ class Series:
         number of columns, as another release may have stored, are skipped."""
         for row in rows:
             if len(row) == self.row_size:
-                self._open = array('d', row[1:])
-                self._close(row[0])
+                self._keep(array('d', row))
 
 
 class History:
@@ -145,12 +146,13 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 def recent_total(series: Series, now: float, seconds: float) -> Optional[HistoryPoint]:
     """The points of the last minute, summed up as one; None: there are none. `seconds`: as for
     recent(). Fast, as there may be 10,000 OSDs with such a series."""
-    rows, size = series.flat(_number(seconds)).tolist(), series.row_size
-    ends = rows[::size]
-    while ends and now - ends[0] >= WINDOW_SECONDS:
-        del ends[0], rows[:size]
-    return HistoryPoint(ends[-1], sum(rows[1::size]), tuple(
-        [sum(rows[column::size]) for column in range(2, size)])) if ends else None
+    rows, size = series.flat(_number(seconds)), series.row_size
+    begin = 0  # of the first row of the last minute
+    while begin < len(rows) and now - rows[begin] >= WINDOW_SECONDS:
+        begin += size
+    return HistoryPoint(rows[-size], sum(rows[begin + 1::size]), tuple(
+        [sum(rows[column::size]) for column in range(begin + 2, begin + size)])) \
+        if begin < len(rows) else None
 
 
 def _number(seconds: float) -> int:
@@ -235,10 +237,11 @@ class LatencyPercentiles:
             self._ops[osd] = {}
         for row in clients:
             pools = self._ops.get(row.osd)
-            if pools is not None and row.read.sane and row.write.sane:
+            if pools is not None and row.sane:
                 sums = pools.setdefault(row.pool, [0.0, 0.0])
-                sums[0] += row.read.number
-                sums[1] += row.write.number
+                (_, reads), (_, writes) = row.read, row.write
+                sums[0] += reads
+                sums[1] += writes
         for sample in samples:
             self._samples[sample.osd] = _Sample(
                 now, sample, _shares(self._ops.get(sample.osd, {})),

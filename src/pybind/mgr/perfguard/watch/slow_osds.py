@@ -79,8 +79,7 @@ class _State(NamedTuple):
     #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
     #: relative to the fastest peer, and in ms.
     own_baselines: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]] = {}
-    #: Its last score, and whether it belongs to a part of its class that is slow.
-    score: float = 1.0
+    #: It belongs to a part of its class that is slow.
     of_part: bool = False
     #: If slow: what was expected of it when it last stood out from its peers, by channel.
     last_expected: Mapping[int, OsdExpectation] = {}
@@ -114,6 +113,9 @@ class SlowOsds:
     def __init__(self) -> None:
         #: By OSD, of all OSDs that have a place.
         self._states: Dict[int, _State] = {}
+        #: The last score of each OSD that has had one. Not in its state, which would have to be
+        #: replaced twice per round.
+        self._scores: Dict[int, float] = {}
         self._windows: Dict[int, OsdWindow] = {}
         self.verdicts: Mapping[int, OsdVerdict] = {}
         #: Devices, hosts and racks that are slow as a whole, and slow parts of classes.
@@ -154,8 +156,8 @@ class SlowOsds:
 
     def load_ratio(self, osd: int) -> float:
         """The load of an OSD relative to that of its peers; 1.0: not compared yet."""
-        return max([finding.comparison.load_ratio for finding in self._findings_of(osd)],
-                   default=1.0)
+        findings = self._findings_of(osd)
+        return max([finding.comparison.load_ratio for finding in findings]) if findings else 1.0
 
     def _findings_of(self, osd: int) -> Sequence[PeerFinding]:
         return self._states[osd].findings if osd in self._states else ()
@@ -168,6 +170,7 @@ class SlowOsds:
     def _drop(self, osds: Iterable[int]) -> None:
         for osd in osds:
             self._states.pop(osd, None)
+            self._scores.pop(osd, None)
             self._windows.pop(osd, None)
         self.verdicts = {osd: verdict for osd, verdict in self.verdicts.items()
                          if osd in self._states}
@@ -307,25 +310,23 @@ class SlowOsds:
     def _verdicts(self, states: Dict[int, _State], judged: Findings, excused: Excused,
                   settings: SlowSettings) -> Work[Dict[int, OsdVerdict]]:
         """OSD -> its score and the replica that it waits for: verdicts as if no OSD were slow.
-        Notes the scores of all OSDs, and why the slow ones are slow, in `states`. `judged`: all
-        findings, `excused`: those that no other OSD explains. Yields passes over OSDs (rounds.py).
-        """
+        Notes in `states` why the slow ones are slow. `judged`: all findings, `excused`: those that
+        no other OSD explains. Yields passes over OSDs (rounds.py)."""
         verdicts: Dict[int, OsdVerdict] = {}
         for osds in chunks(states):
             for osd in osds:
-                state = states[osd]
-                # The score says how slow an OSD is, even if another one is the cause.
-                _, score = worst(_against_earlier(state, judged.get(osd, ()), settings),
-                                 settings.ratio)
-                verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
-                                           waits_for=excused.waits_for.get(osd))
-                why = state.why
+                state, score = states[osd], None
+                if osd in judged:
+                    # It says how slow an OSD is, even if another one is the cause.
+                    _, score = worst(_against_earlier(state, judged[osd], settings), settings.ratio)
+                verdicts[osd] = OsdVerdict(osd, score, waits_for=excused.waits_for.get(osd))
                 if state.slow:
                     finding, _ = worst(
                         _against_earlier(state, excused.findings.get(osd, ()), settings),
                         settings.ratio)
-                    why = why if finding is None else describe(finding, self._now - state.since)
-                states[osd] = state._replace(score=score if osd in judged else state.score, why=why)
+                    if finding is not None:
+                        states[osd] = state._replace(
+                            why=describe(finding, self._now - state.since))
             yield 2 * len(osds)
         return verdicts
 
@@ -335,6 +336,8 @@ class SlowOsds:
         devices and racks that are slow as a whole. `elapsed`: seconds since the last time;
         `verdicts`: as if no OSD were slow."""
         self._states = states
+        self._scores.update((osd, verdict.score) for osd, verdict in verdicts.items()
+                            if verdict.score is not None)
         judged_osds = self._judged_osds(settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=states[osd].since,
                                             why=states[osd].why)
@@ -358,13 +361,14 @@ class SlowOsds:
         """The slow OSDs that are reported one by one: not those of a slow part of their class, and
         not those that are becoming slow together with many, unless they are reported already. Notes
         in the states which OSDs belong to a slow part."""
-        slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
+        slow = {osd: SlowOne(self._scores.get(osd, 1.0), state.since, state.why, state.of_part,
                              _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
         of_parts = self._parts.update(elapsed, slow, judged_osds, places, settings.seconds)
         # Half of the time that they must be slow has passed. The first ones of many that become
         # slow together wait for the others: a part may be reported instead.
-        slow_soon = {osd: state.score for osd, state in self._states.items() if state.slow
+        slow_soon = {osd: self._scores.get(osd, 1.0) for osd, state in self._states.items()
+                     if state.slow
                      or state.over_seconds >= 0.5 * _seconds_until_slow(state, settings)}
         waiting = unnamed(slow_soon, judged_osds, places)
         of_parts_before = {osd for osd, state in self._states.items() if state.of_part}
@@ -476,29 +480,36 @@ def _is_as_slow(state: _State, finding: PeerFinding, settings: SlowSettings) -> 
 
 
 def _against_earlier(state: _State, findings: Sequence[PeerFinding],
-                     settings: SlowSettings) -> List[PeerFinding]:
+                     settings: SlowSettings) -> Sequence[PeerFinding]:
     """The findings of an OSD. If it is slow, but does not stand out from its peers anymore because
     they are slow too: against what was expected of it when it last did."""
     if not state.last_expected:
-        return list(findings)
+        return findings
     return [finding.against(state.last_expected[finding.channel])
             if _is_as_slow(state, finding, settings) and not _stands_out(state, finding, settings)
             else finding for finding in findings]
 
 
-def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
-    """The state of an OSD without other work, with baselines that have learned these findings of
-    an interval of `seconds`."""
-    baselines, own_baselines = list(state.baselines), dict(state.own_baselines)
+class _Baselines(NamedTuple):
+    """As in _State."""
+    baselines: Sequence[ScoreBaseline]
+    own_baselines: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]]
+
+
+def _learned(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _Baselines:
+    """The baselines of an OSD without other work, with these findings of an interval of
+    `seconds`."""
+    baselines, own_baselines = list(state.baselines), state.own_baselines
     for finding in findings:
         channel, ms = finding.channel, finding.comparison.ms
         if not finding.fastest_ms:  # its group has more than three OSDs
             baselines[channel] = baselines[channel].learned(math.log(finding.score), seconds)
             continue
         relative, latency = own_baselines.get(channel, (ScoreBaseline(), ScoreBaseline()))
-        own_baselines[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
-                                  latency.learned(math.log(ms), seconds))
-    return state._replace(baselines=baselines, own_baselines=own_baselines)
+        own_baselines = {**own_baselines, channel: (
+            relative.learned(math.log(ms / finding.fastest_ms), seconds),
+            latency.learned(math.log(ms), seconds))}
+    return _Baselines(baselines, own_baselines)
 
 
 def _has_changed(state: _State, settings: SlowSettings) -> bool:
@@ -543,10 +554,20 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindo
     Only kinds with operations in the last slot of the window count: with the others, the fault may
     have ended.
     """
-    state = state._replace(evidence=interval.now, findings=findings)
     recent = [finding for finding in findings if window.is_fed(finding.channel)]
-    return _count_slow(state, recent, interval) if state.slow \
-        else _count_healthy(state, recent, window, interval)
+    if state.slow:
+        state = state._replace(evidence=interval.now, findings=findings)
+        return _count_slow(state, recent, interval)
+    over = [finding for finding in recent
+            if finding.is_slow(interval.settings.ratio, state.baseline(finding))]
+    learned = _Baselines(state.baselines, state.own_baselines)
+    if interval.learning and interval.elapsed > 0.0 and not state.kind:
+        within = [finding for finding in recent if finding not in over] if over else recent
+        learned = _learned(state, within, interval.elapsed)
+    # At once, as this is done for nearly all OSDs.
+    state = state._replace(evidence=interval.now, findings=findings,
+                           baselines=learned.baselines, own_baselines=learned.own_baselines)
+    return _count_healthy(state, over, window, interval)
 
 
 def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Interval) -> _State:
@@ -571,17 +592,10 @@ def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Inter
     return _with_time(state, -elapsed, interval)
 
 
-def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
+def _count_healthy(state: _State, over: Sequence[PeerFinding], window: OsdWindow,
                    interval: _Interval) -> _State:
-    """The state after an interval of an OSD that is not slow. Its baselines learn the findings that
-    are not over the ratio."""
-    over: List[PeerFinding] = []
-    within: List[PeerFinding] = []
-    for finding in findings:
-        is_over = finding.is_slow(interval.settings.ratio, state.baseline(finding))
-        (over if is_over else within).append(finding)
-    if interval.learning and interval.elapsed > 0.0 and not state.kind:
-        state = _learn(state, within, interval.elapsed)
+    """The state after an interval of an OSD that is not slow. `over`: the findings over the
+    ratio."""
     if _has_ended(window, over):  # or nothing is over the ratio
         return _with_time(state, -interval.elapsed, interval)
     # All PGs have been clean for long enough: such an OSD is slow at once.

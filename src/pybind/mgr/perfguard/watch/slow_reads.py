@@ -15,6 +15,7 @@ from math import log, sqrt
 from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
 from ..cluster.crush import CrushRules
+from ..cluster.types import are_sane
 from ..observation import Clients
 from .peers import MIN_PEERS, weighted_median
 from .rounds import latest
@@ -227,11 +228,14 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
         if norm is None or pool is None or pool.erasure or pool.named \
                 or not pool.read_baseline_ms or pool.read_target_ms is None \
-                or not row.read.sane or not row.read.number:
+                or not are_sane(*row.read):
+            continue
+        sum_ns, number = row.read
+        if not number:
             continue
         baseline_ns = 1e6 * pool.read_baseline_ms * norm
         pools_by_osd.setdefault(row.osd, []).append(_PoolReads(
-            row.read.sum_ns, row.read.number, baseline_ns,
+            sum_ns, number, baseline_ns,
             # A fast OSD (norm below 1) may exceed its baseline by as many ms as the pool: the limit
             # has a floor in ms.
             baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),

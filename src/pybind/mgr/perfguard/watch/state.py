@@ -11,8 +11,9 @@ from typing import (Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, 
 
 from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import shared_devices
-from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters, OsdMap,
-                             OsdPlace, PgCounts, Placement, Pool, Pressure, Readings, Signals)
+from ..cluster.types import (NO_OPS, ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters,
+                             OsdMap, OsdPlace, PgCounts, Placement, Pool, Pressure, Readings,
+                             Signals)
 from ..codec import Time
 from ..options import Options
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWork, KvWrites,
@@ -286,7 +287,7 @@ class WatchState:
             if 0.0 <= age < SERVED_SECONDS / SERVED_NOTES:
                 continue  # noted lately
             serving = {places[row.osd].kind for row in pool_ops.rows
-                       if row.osd in places and (row.read.number or row.write.number)}
+                       if row.osd in places and (row.read != NO_OPS or row.write != NO_OPS)}
             served_at.update(dict.fromkeys(serving, context.now))
         self._served = {pool_id: {kind: at for kind, at in served.items()
                                   if max(served.values()) - at <= SERVED_SECONDS}

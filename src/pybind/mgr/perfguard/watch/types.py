@@ -16,6 +16,8 @@ class Flow(NamedTuple):
 
 
 NO_FLOW = Flow()
+#: Rate and ms, as in Flow. A plain tuple of numbers, as PlainOps.
+PlainFlow = Tuple[float, float]
 
 
 class OsdSample(NamedTuple):
@@ -25,18 +27,18 @@ class OsdSample(NamedTuple):
     seconds: float
     #: Client operations on PGs of which this OSD is the primary, from arrival to reply. Writes
     #: include the slowest replica, operations on erasure-coded pools the other shards.
-    read: Flow = NO_FLOW
-    write: Flow = NO_FLOW
+    read: PlainFlow = NO_FLOW
+    write: PlainFlow = NO_FLOW
     #: The part of client writes that this OSD alone determines: from arrival until they are sent
     #: to its store and to the replicas (queue and preparation).
-    own_write: Flow = NO_FLOW
+    own_write: PlainFlow = NO_FLOW
     #: Transactions of the OSD's store until they are committed, including those of replicas and
     #: backfill. NO_FLOW for stores that do not measure it (memstore).
-    commit: Flow = NO_FLOW
+    commit: PlainFlow = NO_FLOW
     #: Reads of the OSD's store.
-    store_read: Flow = NO_FLOW
+    store_read: PlainFlow = NO_FLOW
     #: Client writes that it replicates, with the latency that it causes (osds.py).
-    replica: Flow = NO_FLOW
+    replica: PlainFlow = NO_FLOW
 
 
 class Sizes(NamedTuple):

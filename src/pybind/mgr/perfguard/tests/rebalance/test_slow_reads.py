@@ -482,7 +482,7 @@ def test_what_waits_for_a_slow_osd_is_not_counted(erasure: bool, reads: int) -> 
     elsewhere = without_slow(clients, frozenset({3}), frozenset({2}))
     assert elsewhere.rows == tuple(row for row in clients.rows if row.osd != 3)
     left = without_slow(clients, frozenset({3}), frozenset({1}))
-    assert [(row.read.number, row.write.number) for row in left.rows] == [(reads, 0)] * 7
+    assert [(row.read[1], row.write[1]) for row in left.rows] == [(reads, 0)] * 7
     minute = Minute(60.0, 20.0)
     recent = replace(clients, pools={1: clients.pools[1]._replace(write_minute=minute)})
     assert without_slow(recent, frozenset({3}), frozenset({1})).pools == clients.pools

@@ -58,9 +58,9 @@ class OsdCluster(FakeCluster):
         clients: List[ClientOps] = []
         for osd in self.toys:
             ms = self.factor * self.slow.get(osd, 1.0)
-            before = self.counters[osd].read if osd in self.counters else Ops()
+            ns_before, before = self.counters[osd].read if osd in self.counters else Ops()
             done = 0 if osd in self.idle else 1000
-            each = Ops(before.sum_ns + int(done * ms * MS), before.number + done)
+            each = Ops(ns_before + int(done * ms * MS), before + done)
             self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
             reads = Ops(int(done * ms * MS), done)
             size = self.large.get(osd, 4096) if self.large else 0
@@ -778,9 +778,9 @@ def test_operations_of_the_last_minute_are_for_the_throttle() -> None:
     clients = watched.loop.jobs.watching.clients
     for pool, row in ((pool, clients.pools[pool]) for pool in clients.pools):
         of_pool = [each for each in clients.rows if each.pool == pool]
-        waited = sum(each.read.sum_ns + each.write.sum_ns for each in of_pool) / 1e9
+        waited = sum(each.read[0] + each.write[0] for each in of_pool) / 1e9
         assert row.in_progress == pytest.approx(waited / clients.seconds, rel=0.3)
-        reads = sum(each.read.number for each in of_pool) / clients.seconds
+        reads = sum(each.read[1] for each in of_pool) / clients.seconds
         assert row.read_minute.ops == pytest.approx(60.0 * reads, rel=0.3)
 
 

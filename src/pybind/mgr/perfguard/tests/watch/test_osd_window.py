@@ -6,7 +6,7 @@ from typing import Optional, Sequence, Tuple
 import pytest
 
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
-                                        WindowLatency, WindowTotals, flows_of, rates)
+                                        WindowLatency, WindowSummary, flows_of, rates)
 from perfguard.watch.types import NO_FLOW, Flow, OsdSample
 
 MINUTE = 60.0
@@ -21,7 +21,7 @@ def window(*reads: Tuple[float, float], seconds: float = 5.0, begin: float = 100
 
 
 def reading(filled: OsdWindow, channel: int = READS) -> Optional[WindowLatency]:
-    return filled.reading(channel, filled.totals().ops[channel])
+    return filled.summary().latencies[channel]
 
 
 @pytest.mark.parametrize('ms, median, recent', [
@@ -56,7 +56,7 @@ def test_samples_are_added_to_a_slot_until_it_is_long_enough(
     """0.9 of a twelfth of the window. Three slots are evidence, two are none."""
     filled = window(*[(8.0, 1.0)] * 3, seconds=seconds)
     assert (reading(filled) is not None) is has_three
-    assert filled.totals().seconds == pytest.approx(3 * seconds)
+    assert filled.summary().seconds == pytest.approx(3 * seconds)
 
 
 @pytest.mark.parametrize('seconds, flow, counts', [
@@ -76,13 +76,13 @@ def test_which_operations_count(seconds: float, flow: Flow, counts: bool) -> Non
 def test_slots_expire_after_the_window(now: float, slots: int) -> None:
     filled = window(*[(9.0, 1.0)] * 12)
     filled.expire(now, MINUTE)
-    assert filled.totals().ops[READS] == 9.0 * slots
+    assert filled.summary().ops[READS] == 9.0 * slots
 
 
 def test_no_more_than_twelve_slots_are_kept() -> None:
     filled = window(*[(9.0, 1.0)] * 15)
     filled.expire(160.0, 1e9)
-    assert filled.totals().ops[READS] == 9.0 * 12
+    assert filled.summary().ops[READS] == 9.0 * 12
     empty = OsdWindow()
     empty.expire(1e9, MINUTE)
     assert not empty.is_recent(0.0, MINUTE) and empty.rate(READS) == 0.0
@@ -92,7 +92,7 @@ def test_six_slots_are_kept_where_they_are_longer_than_the_window() -> None:
     filled = window(*[(9.0, 1.0)] * 9, seconds=20.0)
     filled.expire(260.0, MINUTE)
     # The last ended at 260 s; six slots take 120 s.
-    assert filled.totals().ops[READS] == 9.0 * 7
+    assert filled.summary().ops[READS] == 9.0 * 7
 
 
 @pytest.mark.parametrize('seconds, now, is_recent', [
@@ -130,12 +130,13 @@ def test_each_channel_has_its_operations() -> None:
                                 store_read=Flow(4.0, 4.0), replica=Flow(5.0, 5.0)), MINUTE)
     assert [filled.rate(channel) for channel in (
         READS, WRITES, COMMITS, STORE_READS, REPLICATED)] == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert filled.totals() == WindowTotals(10.0, 70.0, (10.0, 20.0, 30.0, 40.0, 50.0))
+    assert filled.summary() == WindowSummary(
+        10.0, 70.0, (10.0, 20.0, 30.0, 40.0, 50.0), latencies=(None,) * 5)
 
 
 def totals(reads: float, own_writes: float, commits: float, store_reads: float,
-           writes: float) -> WindowTotals:
-    return WindowTotals(10.0, writes, (reads, own_writes, commits, store_reads, 9.0))
+           writes: float) -> WindowSummary:
+    return WindowSummary(10.0, writes, (reads, own_writes, commits, store_reads, 9.0), ())
 
 
 @pytest.mark.parametrize('counted, busy, read, written', [
@@ -145,5 +146,5 @@ def totals(reads: float, own_writes: float, commits: float, store_reads: float,
     # A busy OSD without reads of clients.
     (totals(0.0, 5.0, 20.0, 40.0, 7.0), True, 4.0, 2.0)])
 def test_the_operations_per_second(
-        counted: WindowTotals, busy: bool, read: float, written: float) -> None:
+        counted: WindowSummary, busy: bool, read: float, written: float) -> None:
     assert rates(counted, busy) == (read, written)

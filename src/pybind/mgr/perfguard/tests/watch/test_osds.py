@@ -9,7 +9,7 @@ from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPla
                                      PgWrites)
 from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdFlows, OsdNorms, OsdWatch,
                                   PgLatency, StoredNorm, Unexplained, add_reads, busy,
-                                  faster_of_two, flow, replica_flows, sample, without_erasure)
+                                  faster_of_two, replica_flows, sample, without_erasure)
 from perfguard.watch.pools import DECAY_PER_READING
 from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
@@ -180,12 +180,15 @@ def test_the_flows_of_an_osd_in_the_last_minute() -> None:
     assert watch.history(1) is None and watch.flows(1, 110.0, 5.0) == OsdFlows()
 
 
-def test_flow() -> None:
-    assert flow(Ops(6 * MS, 3), 2.0) == Flow(1.5, 2.0)
-    assert flow(Ops(0, 3), 2.0) == Flow(1.5, 0.0)
-    for ops, seconds in ((Ops(), 1.0), (Ops(5, 0), 1.0), (Ops(-5, 2), 1.0), (Ops(5, -2), 1.0),
-                         (Ops(5, 5), 0.0)):
-        assert flow(ops, seconds) == NO_FLOW
+@pytest.mark.parametrize('write, process, flow', [
+    (Ops(6 * MS, 3), Ops(), Flow(1.5, 2.0)), (Ops(0, 3), Ops(), Flow(1.5, 0.0)),
+    (Ops(), Ops(), NO_FLOW), (Ops(), Ops(6 * MS, 3), NO_FLOW),
+    (Ops(6 * MS, 3), Ops(9 * MS, 3), NO_FLOW)])
+def test_flow(write: Ops, process: Ops, flow: Flow) -> None:
+    """Operations of two seconds; process: the part after dequeuing, which may be counted earlier
+    than all of them."""
+    found = sample(1, counters(100.0), counters(102.0, write=write, process=process))
+    assert found is not None and found.own_write == flow
 
 
 def test_nonsense_makes_no_sample_or_a_number() -> None:
@@ -198,9 +201,9 @@ def test_nonsense_makes_no_sample_or_a_number() -> None:
             for _ in range(2))
         found = sample(1, before, after)
         if found is not None:
-            for each in (found.read, found.write, found.own_write, found.commit,
-                         found.store_read):
-                assert each.rate >= 0.0 and each.ms >= 0.0
+            for rate, ms in (found.read, found.write, found.own_write, found.commit,
+                             found.store_read):
+                assert rate >= 0.0 and ms >= 0.0
 
 
 # ---- replicas

@@ -11,7 +11,7 @@ import pytest
 from perfguard import tables
 from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
-                                     Pool, Pressure, Readings, Signals, UnreadablePg)
+                                     PlainOps, Pool, Pressure, Readings, Signals, UnreadablePg)
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
@@ -115,8 +115,9 @@ class Osds:
         number = int(RATE * self.rnd.uniform(0.8, 1.2))
         old = self.counters[osd]
 
-        def grown(ops: Ops, ms: float) -> Ops:
-            return Ops(ops.sum_ns + int(number * ms * MS), ops.number + number)
+        def grown(ops: PlainOps, ms: float) -> PlainOps:
+            sum_ns, before = ops
+            return sum_ns + int(number * ms * MS), before + number
         self.counters[osd] = OsdCounters(
             self.now, grown(old.read, own * self.slow_reads.get(osd, 1.0)),
             grown(old.write, 2 * own),
@@ -534,10 +535,10 @@ def test_reads_of_erasure_coded_pools_make_no_suspect() -> None:
         cluster = Osds(erasure=erasure)
         cluster.run(300)
         for _ in range(120):
-            before = cluster.counters[13].read
+            ns_before, _ = cluster.counters[13].read
             cluster.turn()
-            read = cluster.counters[13].read
-            late = Ops(before.sum_ns + 20 * (read.sum_ns - before.sum_ns), read.number)
+            sum_ns, number = cluster.counters[13].read
+            late = ns_before + 20 * (sum_ns - ns_before), number
             cluster.counters[13] = cluster.counters[13]._replace(read=late)
         assert (SLOW in cluster.checks) != erasure
 

@@ -194,7 +194,7 @@ def test_an_osd_that_was_slow_before_a_probe_stays_so_until_after_it() -> None:
 def test_a_slow_replica_makes_no_suspects_of_its_primaries() -> None:
     def make(osd: int) -> OsdSample:
         healthy = sample(osd)
-        return healthy._replace(write=Flow(healthy.write.rate, 50.0)) if osd < 8 else healthy
+        return healthy._replace(write=Flow(healthy.write[0], 50.0)) if osd < 8 else healthy
 
     assert not Clock().play(600, make)
 
@@ -207,7 +207,8 @@ def waiting_for(cause: int, waiting: int, seen: bool) -> Callable[[int], OsdSamp
     def make(osd: int) -> OsdSample:
         usual = sample(osd)._replace(commit=NO_FLOW, store_read=NO_FLOW)
         if osd == waiting:
-            return usual._replace(read=usual.read._replace(ms=8.0 * usual.read.ms))
+            rate, ms = usual.read
+            return usual._replace(read=Flow(rate, 8.0 * ms))
         return usual._replace(replica=Flow(100.0, 9.0 if seen and osd == cause else 0.5))
 
     return make
@@ -449,7 +450,7 @@ def test_trifles_are_no_alarm_and_flash_has_smaller_ones(
 def test_a_queue_that_is_short_against_the_commit_is_no_alarm() -> None:
     def make(osd: int) -> OsdSample:
         disk = sample(osd, read=10.0, write=10.0)
-        return disk._replace(own_write=Flow(disk.own_write.rate, 1.0)) if osd == 3 else disk
+        return disk._replace(own_write=Flow(disk.own_write[0], 1.0)) if osd == 3 else disk
 
     assert not Clock().play(900, make)
 

@@ -661,7 +661,7 @@ def test_replicated_writes_are_the_faster_ones_of_two_readings(
         turns.turn(after, counters={osd: counters(turns.now, 100 * number) for osd in (1, 2)},
                    context={'probed': Touched(probed, frozenset())}, **readings)
         samples = {sample.osd: sample for sample in judged.reading.samples}
-        return samples[2].replica if 2 in samples else None
+        return Flow(*samples[2].replica) if 2 in samples else None
 
     assert replica() is None
     slow, fast = pg_writes(1, 9.0, 1, 2), pg_writes(1, 1.0, 1, 2)
@@ -687,7 +687,7 @@ def test_reads_of_erasure_coded_pools_are_no_evidence(monkeypatch: pytest.Monkey
     for number in (1, 2):
         turns.turn(counters={osd: counters(turns.now, 100 * number) for osd in (1, 2)},
                    clients=(served(1, 1, 100), served(2, 2, 100)))
-    assert [sample.read.rate for sample in judged.reading.samples] == [20.0, 0.0]
+    assert [sample.read[0] for sample in judged.reading.samples] == [20.0, 0.0]
 
 
 def test_sizes_and_partners_of_osds_are_judged_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
