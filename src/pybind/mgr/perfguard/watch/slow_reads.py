@@ -27,6 +27,8 @@ LEAST_OPS = 50
 #: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
 #: few operations are skewed, so that it is about 1 %.
 CHANCE_LEVEL = 0.001
+#: By how many deviations a mean exceeds its expectation with this probability at most.
+CHANCE_DEVIATIONS = sqrt(2.0 * log(1.0 / CHANCE_LEVEL))
 #: Maximum share that chance explains: a reading of twice its limit is always too slow.
 CHANCE_MAX = 1.0
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
@@ -81,7 +83,7 @@ class _Reads(NamedTuple):
     @property
     def certain(self) -> float:
         """The ratio without what chance explains."""
-        chance = sqrt(2.0 * log(1.0 / CHANCE_LEVEL)) * self.spread / sqrt(self.ops)
+        chance = CHANCE_DEVIATIONS * self.spread / sqrt(self.ops)
         return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
 
 
@@ -208,22 +210,14 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
     return float('inf')
 
 
-class _PoolReads(NamedTuple):
-    """The reads of one pool that one OSD served."""
-    sum_ns: int
-    ops: int
-    #: Latency of one read while nothing moves, and its limit.
-    baseline_ns: float
-    limit_ns: float
-    spread: float
-
-
 @latest
 def _reads(clients: Clients) -> Dict[int, _Reads]:
     """OSD -> its reads against its own baseline: that of each pool times the norm of the OSD.
     Reads without such a baseline do not count, nor do those of erasure-coded pools, and of pools
     whose limit the operator has set (`named`)."""
-    pools_by_osd: Dict[int, List[_PoolReads]] = {}
+    # Sums over the pools of an OSD, each read against the baseline and the limit of its own pool:
+    # latency, number, baseline and limit of the reads, and squares of their spreads.
+    sums_by_osd: Dict[int, List[float]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
         if norm is None or pool is None or pool.erasure or pool.named \
@@ -234,20 +228,15 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
         if not number:
             continue
         baseline_ns = 1e6 * pool.read_baseline_ms * norm
-        pools_by_osd.setdefault(row.osd, []).append(_PoolReads(
-            sum_ns, number, baseline_ns,
-            # A fast OSD (norm below 1) may exceed its baseline by as many ms as the pool: the limit
-            # has a floor in ms.
-            baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
-            pool.read_spread or OP_SPREAD))
-    return {osd: _reads_of_osd(pools) for osd, pools in pools_by_osd.items()}
-
-
-def _reads_of_osd(pools: Sequence[_PoolReads]) -> _Reads:
-    """The reads of one OSD from several pools, each read against the baseline and the limit of its
-    own pool."""
-    ops = sum(pool.ops for pool in pools)
-    baseline_ns = sum(pool.ops * pool.baseline_ns for pool in pools)
-    return _Reads(sum(pool.sum_ns for pool in pools) / baseline_ns,
-                  sum(pool.ops * pool.limit_ns for pool in pools) / baseline_ns, ops,
-                  sqrt(sum(pool.ops * pool.spread ** 2 for pool in pools) / ops))
+        # A fast OSD (norm below 1) may exceed its baseline by as many ms as the pool: the limit has
+        # a floor in ms.
+        limit_ns = baseline_ns + 1e6 * (
+            pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm)
+        sums = sums_by_osd.setdefault(row.osd, [0, 0, 0.0, 0.0, 0.0])
+        sums[0] += sum_ns
+        sums[1] += number
+        sums[2] += number * baseline_ns
+        sums[3] += number * limit_ns
+        sums[4] += number * (pool.read_spread or OP_SPREAD) ** 2
+    return {osd: _Reads(sum_ns / baseline_ns, limit_ns / baseline_ns, int(ops), sqrt(squares / ops))
+            for osd, (sum_ns, ops, baseline_ns, limit_ns, squares) in sums_by_osd.items()}
