@@ -11,8 +11,11 @@ A whole host may be slow, because of its network or its CPU, with few reads on e
 the OSDs of each host and failure domain are also judged together, by their median: one or two slow
 OSDs do not make a host slow.
 """
+from bisect import bisect_left
+from itertools import accumulate
 from math import log, sqrt
-from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import are_sane
@@ -102,7 +105,8 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
     steady = {osd: reads for osd, reads in enough.items() if osd not in unsteady}
     slow_by_place = _judged_places(all_reads, unsteady, enough, places)
     # OSD over its limit -> the place that is slow as a whole; '': the OSD alone.
-    over = {osd: '' for osd, reads in steady.items() if _is_over(reads, {osd}, steady, enough)}
+    others = _Others(steady, enough)
+    over = {osd: '' for osd, reads in steady.items() if _is_over(reads, {osd}, others)}
     over.update((osd, place)
                 for place, slow in slow_by_place.items() if slow for osd in places[place])
 
@@ -166,14 +170,11 @@ def judged_osds(clients: Clients) -> FrozenSet[int]:
     return frozenset(_reads(clients))
 
 
-def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
-             enough: Mapping[int, _Reads]) -> bool:
-    """Whether the reads of `osds` together are over their limit, also relative to the other OSDs.
-    `steady`: the reads of OSDs that do not wait for peering PGs; `enough`: of all OSDs with enough
-    reads, for a comparison if these are too few."""
-    # _of_others() is at least 1: the first condition only saves computing it.
+def _is_over(reads: _Reads, osds: AbstractSet[int], others: '_Others') -> bool:
+    """Whether the reads of `osds` together are over their limit, also relative to `others`."""
+    # The median of others is at least 1: the first condition only saves computing it.
     return reads.certain > reads.limit and (
-        reads.certain > reads.limit * _of_others(osds, steady, enough))
+        reads.certain > reads.limit * others.median_without(osds))
 
 
 def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
@@ -182,11 +183,12 @@ def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
     not; without places with fewer than MIN_PEERS OSDs that show it. Together, OSDs with few reads
     count as well (`all_reads`), but not OSDs whose operations wait for peering PGs (`unsteady`)."""
     steady = {osd: reads for osd, reads in all_reads.items() if osd not in unsteady}
+    others = _Others(steady, enough)
     is_over: Dict[str, bool] = {}
     for place, osds in places.items():
         reads_there = [steady[osd] for osd in osds if osd in steady]
         if len(reads_there) >= MIN_PEERS:
-            is_over[place] = _is_over(_median(reads_there), osds, steady, enough)
+            is_over[place] = _is_over(_median(reads_there), osds, others)
     return is_over
 
 
@@ -199,15 +201,55 @@ def _median(osds: Sequence[_Reads]) -> _Reads:
                   MEDIAN_SPREAD * sqrt(sum(reads.ops * reads.spread ** 2 for reads in osds) / ops))
 
 
-def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
-               enough: Mapping[int, _Reads]) -> float:
-    """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
-    operations wait for peering PGs if there are too few others; infinite if there still are."""
-    for by_osd in (steady, enough):
-        ratios = [(reads.ratio, reads.ops) for osd, reads in by_osd.items() if osd not in osds]
-        if len(ratios) >= MIN_PEERS and sum(ops for _, ops in ratios) >= LEAST_OPS:
-            return max(1.0, weighted_median(ratios))
-    return float('inf')
+class _Ranking:
+    """OSDs by the latency of their reads, for medians without some of them. The reads of 10,000
+    OSDs are sorted once: by chance alone, a few of so many are over their limit in each reading."""
+
+    def __init__(self, reads_by_osd: Mapping[int, _Reads]) -> None:
+        self._reads = reads_by_osd
+        ordered = sorted((reads.ratio, osd) for osd, reads in reads_by_osd.items())
+        self._ratios = [ratio for ratio, _ in ordered]
+        self._rank = {osd: rank for rank, (_, osd) in enumerate(ordered)}
+        #: Number of the reads of each OSD and of all before it.
+        self._ops = list(accumulate(reads_by_osd[osd].ops for _, osd in ordered))
+
+    def median_without(self, osds: AbstractSet[int]) -> Optional[float]:
+        """The median ratio without `osds`, weighted by operations; None: too few OSDs are left."""
+        left_out = [(self._rank[osd], self._reads[osd].ops) for osd in osds if osd in self._rank]
+        if len(self._ratios) - len(left_out) < MIN_PEERS:
+            return None
+        ops = self._ops[-1] - sum(number for _, number in left_out)
+        if ops < LEAST_OPS:
+            return None
+        skipped = 0
+        while True:
+            rank = bisect_left(self._ops, 0.5 * ops + skipped)
+            ops_before = sum(number for place, number in left_out if place <= rank)
+            if ops_before == skipped:
+                return self._ratios[rank]
+            skipped = ops_before
+
+
+class _Others:
+    """The reads of all OSDs, with which those of some are compared."""
+
+    def __init__(self, steady: Mapping[int, _Reads], enough: Mapping[int, _Reads]) -> None:
+        """`steady`: the reads of OSDs that do not wait for peering PGs; `enough`: of all OSDs with
+        enough reads, for a comparison if these are too few."""
+        self._groups = steady, enough
+        #: Rankings of `steady` and, if it was needed, of `enough`.
+        self._rankings: List[_Ranking] = []
+
+    def median_without(self, osds: AbstractSet[int]) -> float:
+        """The median latency without `osds`, in baselines; at least 1. Infinite if too few OSDs are
+        left."""
+        for number, group in enumerate(self._groups):
+            if number == len(self._rankings):
+                self._rankings.append(_Ranking(group))
+            median = self._rankings[number].median_without(osds)
+            if median is not None:
+                return max(1.0, median)
+        return float('inf')
 
 
 @latest
