@@ -391,7 +391,9 @@ class CrushRules:
         device class; of a bucket, its type and place; of a rule, its id and steps.
 
         Names with different checksums have changed between two maps. Weights of buckets are sums
-        of the weights below them, so they do not count.
+        of the weights below them, so they do not count. Plans and campaigns store these checksums:
+        if they were computed otherwise, CRUSH would seem to have changed. Facts are in the order of
+        the buckets in the dump, which is by id.
         """
         facts_by_name: Dict[str, List[object]] = {}
         for bucket in self._buckets.values():

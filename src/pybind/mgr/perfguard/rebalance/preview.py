@@ -515,6 +515,7 @@ class Preview:
             'reason': self.no_outlook,
             'balanced': self.balanced and self.balanced.as_json(),
             'capacity': self.capacity and self.capacity.as_json(),
+            # Their keys are absent, not null, if they are unknown.
             **(self.effects.as_json() if self.effects is not None else {}),
             'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
                            for pgid in sorted(self.planned.unpinnable)[:NAMED_PGS]],

@@ -491,7 +491,7 @@ def _nothing_moves(draft: Draft) -> bool:
 
 
 def out_of_hours(draft: Draft) -> List[Reason]:
-    """Why nothing is released now because of the time window."""
+    """Why nothing is released now because of the time window, or of invalid options of any kind."""
     # None: `ignored_targets` reports limits of unknown pools.
     reasons = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:

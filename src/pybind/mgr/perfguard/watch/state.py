@@ -207,7 +207,8 @@ class WatchState:
         self._lock = lock
 
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
-        """Take in the readings of one turn, and judge pools, OSDs and laggy PGs by them."""
+        """Take in the readings of one turn, and judge pools and laggy PGs by them. OSDs are judged
+        in rounds, each of which may take several turns."""
         self._forget_replaced(context.osdmap)
         # 0.0: the readings cover no interval, or one with a gap.
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0

@@ -65,7 +65,7 @@ class Core:
             (c_char_p * len(names_and_values))(*names_and_values), len(names_and_values) // 2,
             request.pool.encode(), namespace.encode(), ctypes.byref(self.ioctx))
         if returned < 0:
-            raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
+            raise Failed(-returned, 'no connection to the cluster: %s' % words(returned))
 
     def open_image(self, name: str, begin_of: Mapping[str, int]) -> None:
         """Use an existing image for the next streams; only with `on_image`. `begin_of`: object ->
