@@ -186,8 +186,9 @@ class Answering:
                 'dry_run': order.dry_run, 'message': jobs.shutdown.remarks[0]}
 
     def shut_down_further(self, observation: Observation) -> None:
-        """Take the next step of a shutdown that was ordered and is not complete: end the probe, the
-        saved plans and the campaign; note that it is complete once nothing is borrowed."""
+        """Take the next step of a shutdown that was ordered and is not complete: end the probe and
+        the campaign, and withdraw what may begin one later (approved plans, which stay saved,
+        replacements, the wait for new OSDs); note that it is complete once nothing is borrowed."""
         jobs = self._jobs
         if not jobs.closing:
             return

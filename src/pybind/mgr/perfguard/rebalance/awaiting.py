@@ -611,7 +611,8 @@ class Awaiting:
         next_retry, refused = replace(retry, name=name).attempt(observation.now, carry_out)
         if refused is None:
             return
-        # Refusals for the state of the cluster may change with each report: only the first counts.
+        # Refusals for the state of the cluster may change with each report: after any refusal, they
+        # are not noted.
         is_repeated = next_retry.waits == retry.waits or refused.not_fit and retry.waits
         if not is_repeated:
             self._note(Event('refused', 'expand %s' % name,

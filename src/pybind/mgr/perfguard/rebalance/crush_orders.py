@@ -260,7 +260,8 @@ class CrushOrders:
                        warnings=(*warnings, *(risk.text for risk in details.risks)))
 
     def _preview_pg_num(self, order: Order, observation: Observation, _: OrderFacts) -> Preview:
-        """The preview of another pg_num of a pool. Raises Refused."""
+        """The preview of another pg_num of a pool: its first step, with the moves of all steps
+        together. Raises Refused."""
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
@@ -275,7 +276,7 @@ class CrushOrders:
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
         planned = first_moves(observation, outlook, changed=replace(pool, pg_num=setting.pg_num))
-        step = step_to(osdmap, pool, pg_num, pool.pg_num)
+        step = step_to(osdmap, pool, pg_num, pg_num_before=pool.pg_num)
         assert step is not None  # pg_num_ordered refuses the present pg_num
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
                        pgs_by_split=pgs_by_split(pool, pg_num, outlook))

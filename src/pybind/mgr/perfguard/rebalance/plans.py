@@ -368,7 +368,8 @@ class PlanQueue:
 
     def _approve(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
         """Begin the campaign of a plan, or queue it behind the active one; only show that if the
-        order previews. None: it is being computed. Raises Refused."""
+        order previews. None: it is being computed. Raises Refused, also while an aborted campaign
+        keeps PGs pinned."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)
         waiting.order.refuse_codes()

@@ -419,8 +419,9 @@ class PinGoals:
 
     def _goals_if_computed(self, ground: goals.Ground, observation: Observation, view: View,
                            options: Options) -> Optional[_Storing]:
-        """The goals of all pins on the present basis, none of which is stored yet. None: the tool
-        thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
+        """The goals of all pins on the present basis, none of which is stored yet; they are handed
+        out once. None: the tool thread is computing them, which takes 8 s for two pools of 16,000
+        PGs, or is closed. Raises what the computation raises."""
         def prepare() -> Callable[[], _Storing]:
             """Read what only the loop may read; returns the job of the tool thread."""
             space = self._cluster.osd_space()
