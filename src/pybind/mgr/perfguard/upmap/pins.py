@@ -291,7 +291,7 @@ def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bo
         # The positions of some OSDs are a permutation among themselves, which pairs cannot write.
         if by_position:
             return _pin(UpmapEntry(vector=acting), entry)
-        pairs = _items_as_set(raw, acting, entry.items)
+        pairs = _items_as_set(raw, acting, existing)
     new_entry = UpmapEntry(pairs)
     reached = apply_entry(raw, new_entry, out)
     if reached != acting and (by_position or set(reached) != set(acting)):

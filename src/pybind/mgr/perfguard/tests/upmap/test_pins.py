@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry, out_osds
 from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, has_no_target, merge_reason,
-                                  plan_pin, released_up, without_vector)
+                                  pin_from_raw, plan_pin, released_up, without_vector)
 from perfguard.upmap.semantics import apply_entry, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
@@ -380,6 +380,17 @@ def test_a_pair_gives_way_where_it_would_move_the_primary():
     entry = pinned_entry(pool, apply_entry(raw, UpmapEntry(existing), ()), acting,
                          UpmapEntry(existing))
     assert apply_entry(raw, entry, ())[0] == 2 and set(apply_entry(raw, entry, ())) == {2, 4, 5}
+
+
+@pytest.mark.parametrize('entry, existing', [
+    (UpmapEntry(((3, 7), (5, 6))), ()), (UpmapEntry(), ((3, 7), (5, 6)))])
+def test_pairs_of_callers_stay_in_a_cycle_of_positions_too(entry, existing):
+    """1 and 2 change places, which pairs cannot write position by position."""
+    raw, acting = (1, 2, 3, 5), (2, 1, 6, 7)
+    pin = pin_from_raw(raw, acting, entry, False, frozenset(), existing)
+    assert (5, 6) in pin.entry.items
+    reached = apply_entry(raw, pin.entry, ())
+    assert set(reached) == set(acting) and reached[0] == acting[0]
 
 
 @pytest.mark.parametrize('erasure', [False, True])
