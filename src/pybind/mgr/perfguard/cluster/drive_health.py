@@ -190,7 +190,9 @@ class Drives:
         self._job: Optional[ToolJob[Dict[str, DriveHealth]]] = None
         #: What this reading has got so far, by the id of the drive.
         self._health_by_id: Dict[str, DriveHealth] = {}
-        #: Device, as in "h1:nvme0n1" -> its data, if there is any; None: not read yet.
+        #: Device, as in "h1:nvme0n1" -> its data, if there is any; a new mapping for each reading.
+        #: None: not tried yet; after a failed first reading {}, so that the advice reports OSDs
+        #: without data.
         self.by_device: Optional[Mapping[str, DriveHealth]] = None
 
     def turn(self, now: float, available: bool) -> None:

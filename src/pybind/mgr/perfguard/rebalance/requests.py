@@ -202,10 +202,10 @@ def _check_code(code: str) -> None:
 
 def refuse_bad_options(request: Request, options: Options,
                        pools: Optional[Container[str]]) -> None:
-    """Raise Refused for a request to begin or start with invalid options.
+    """Raise Refused for a request to begin, pin, start or resume with invalid options.
 
-    `pools`: the names that exist, if known. A pool that is deleted or renamed later only loses its
-    limit.
+    `pools`: the names that exist, if known; only for prepare and start: a pool that is deleted or
+    renamed later only loses its limit.
     """
     texts = problems(options, pools if request.verb in ('prepare', 'start') else None)
     if texts and request.verb not in _ALWAYS_ALLOWED:

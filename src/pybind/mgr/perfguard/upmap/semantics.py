@@ -131,11 +131,12 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
 
 
 def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
-    """The command that keeps `acting` as the acting set of a PG when its up set changes.
+    """The command that lets `acting`, the OSDs with the data of a PG, serve it when its up set
+    changes: in the order for which the OSDs would ask, maybe with another primary than now.
 
-    Empty if `acting` is empty or has a hole. The command must follow the change: if it came first
-    and the mons committed an epoch between the two, they would remove the pg_temp, which would
-    equal the up set.
+    Empty if `acting` is () (no command is needed) or has a hole. The command must follow the
+    change: if it came first and the mons committed an epoch between the two, they would remove the
+    pg_temp, which would equal the up set.
     """
     if not acting or NO_OSD in acting:
         return []
