@@ -146,7 +146,7 @@ class Requests:
 
     def load(self) -> List[str]:
         """Load the notes of promises from the store; returns texts on those that cannot be read,
-        which are dropped."""
+        also because a newer version wrote them: these are dropped."""
         with self._putting:
             return self._load()
 

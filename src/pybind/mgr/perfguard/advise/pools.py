@@ -184,7 +184,7 @@ def compression(facts: Facts) -> Optional[Symptom]:
 
 def shared_clones(facts: Facts) -> Optional[Symptom]:
     """Pools whose PGs may take much more space once they move, since clones of objects share space
-    now."""
+    now. Bytes are on all OSDs; `stored_bytes` counts what is shared for each clone."""
     pools = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
     return Symptom('; '.join('pool %s may take up to %s more, %.0f %%' % (

@@ -82,7 +82,8 @@ class Terminal:
 
 
 class Dumps:
-    """The Source of files; "-" is standard input."""
+    """The Source of files; "-" is standard input. The command line has checked that those which the
+    subcommand requires are given (command._source)."""
 
     def __init__(self, args: argparse.Namespace, progress: Terminal) -> None:
         self._report: Optional[str] = args.report

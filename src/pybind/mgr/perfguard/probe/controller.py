@@ -512,6 +512,7 @@ class Probing:
                 return
 
     def _note_refusal(self, name: str, why: str) -> None:
+        """Note why a scheduled probe cannot begin; the event is sent once per window."""
         if self._attempts.note_refusal(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 

@@ -114,7 +114,8 @@ class Orders:
     acknowledged: Tuple[str, ...] = ()
     #: Since when the conditions of such codes are absent.
     absent: Mapping[str, Time] = field(default_factory=dict)
-    #: How many PGs "campaign start" accepted that cannot be pinned, and move at once.
+    #: How many PGs without a pin may move at once: those that "campaign start" accepted, or that
+    #: the last tranche moves. 0 again once they are in flight.
     accepted_unpinnable: int = 0
     #: Options of this campaign only, as text.
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -93,7 +93,7 @@ class Reading:
     idle: bool
     #: The limit of PGs in flight was lowered, or all movement was halted.
     lowered: bool
-    #: Latency is well below its limit, or not known.
+    #: Latency is well below its limit, or not known; never if `idle`.
     comfortable: bool
 
 

@@ -294,9 +294,9 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
 
 
 def _await_osds_or_divide(draft: Draft, change: Change) -> Optional[Draft]:
-    """Wait for OSDs that PGs lack; else, if the change requires too many pins at once, wait for the
-    preview of a smaller part of it. None: there is nothing to wait for. Not examined again once the
-    burst is known (`gathers`)."""
+    """Wait for OSDs that PGs lack, unless the operator accepts that (_why_await_osds); else, if the
+    change requires too many pins at once, wait for the preview of a smaller part of it. None: there
+    is nothing to wait for. Not examined again once the burst is known (`gathers`)."""
     outlook = draft.observed.outlook
     # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):

@@ -598,9 +598,9 @@ def _only_lacks_room(draft: Draft, osd: int) -> bool:
 
 
 def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
-    """The acting set to send along with a release, in force until the PG's data has moved. Without
-    it the OSDs ask for this set, which costs another interval. (): not sent, since no data is known
-    to move, the PG is moving already, or the mon would misread it (EC_OPTIMIZATIONS)."""
+    """The pg_temp to send along with a release: the acting set until the PG's data has moved.
+    Without it the OSDs ask for this set, which costs another interval. (): not sent, since no data
+    is known to move, the PG is moving already, or the mon would misread it (EC_OPTIMIZATIONS)."""
     osdmap = draft.observed.osdmap
     pool, place = osdmap.pools.get(pool_of(move.pgid)), draft.observed.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets

@@ -386,8 +386,8 @@ def _worst(slow_ops: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
 
 def _still_slow(reading: OsdReading, findings: Findings,
                 reported: Collection[int]) -> Dict[int, PeerFinding]:
-    """The finding on the slowest operations of each of the `reported` OSDs that were slow in this
-    interval as well."""
+    """The finding, with the figures of the minute, on the slowest operations of each of the
+    `reported` OSDs that were slow in this interval as well (REPORTED_RATIO)."""
     slow: Dict[int, PeerFinding] = {}
     for sample in reading.samples if reported else ():
         if sample.osd not in reported:

@@ -78,7 +78,7 @@ class PoolRow:
     #: Latencies above which PERFGUARD_LATENCY is raised at this hour.
     read_alarm_ms: Optional[float]
     write_alarm_ms: Optional[float]
-    #: Kinds of operations that are slow.
+    #: Kinds of operations that are slow: "reads", "writes".
     slow: Tuple[str, ...]
     #: Conditions with at least one PG.
     pgs: Mapping[str, int]

@@ -107,7 +107,8 @@ def _extent(kind: str, parts: Mapping[SharedPart, Set[int]]) -> int:
 
 
 def _extents(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
-    """By kind, the extent (see _extent) of all shared parts of a class, slow or not."""
+    """By kind, the extent (see _extent) of a class, slow or not: for devices, its OSDs whose
+    devices are known, shared or not."""
     root, device_class = key
     of_class = [place for place in places.values()
                 if place.device_class == device_class and place.root == root]

@@ -360,7 +360,8 @@ class WatchState:
     def _update_replicas(self, readings: Readings) -> None:
         """Update the latency of replicated writes by OSD, if writes by PG were read this time:
         without PGs that a probe has loaded since they were last read. It is that of the faster of
-        two readings, so that one stall is no slowness."""
+        two consecutive readings, so that one stall is no slowness; OSDs that are in only one of
+        them have none."""
         if readings.pg_writes is None:
             return
         flows = replica_flows([row for row in readings.pg_writes
