@@ -483,8 +483,10 @@ def _remove_abandoned(new_directory: Path) -> None:
                     shutil.rmtree(directory, ignore_errors=True)
 
 
-#: Runs its arguments. A lower limit that is in force already may not be raised.
-_LIMITED = 'ulimit -v %d 2>/dev/null; exec "$@"' % (TOOL_BYTES >> 10)
+#: Runs its arguments. A lower limit that is in force already may not be raised. If the host lacks
+#: memory, the kernel ends the tool and not ceph-mgr.
+_LIMITED = ('ulimit -v %d 2>/dev/null; { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null; '
+            'exec "$@"' % (TOOL_BYTES >> 10))
 #: Status of a shell that cannot execute a program.
 _NOT_RUN = (126, 127)
 

@@ -385,6 +385,10 @@ def ran(*argv: str) -> str:
         return found.run(*argv).read_text()
 
 
+def test_the_kernel_ends_a_tool_before_ceph_mgr() -> None:
+    assert ran('/bin/cat', '/proc/self/oom_score_adj') == '1000\n'
+
+
 def test_programs_within_and_beyond_the_limits() -> None:
     assert ran('/bin/sh', '-c', 'ulimit -v; echo "$0" $CEPH_ARGS', 'a b').split('\n')[:2] == [
         str(crush_preview.TOOL_BYTES >> 10), 'a b --crash_dir=']
